@@ -122,9 +122,16 @@ def _runs_of(messages: Iterable[Message], found: TrailRuns, found_in: Dataset) -
 
 def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
     # It imports OpenLineage's client, which takes long and may not be there.
-    from headerware.interceptors.lineage.events import as_json_object, open_client, run_event  # noqa: PLC0415
+    from headerware.interceptors.lineage.events import (  # noqa: PLC0415
+        as_json_object,
+        open_client,
+        require_receiver,
+        run_event,
+    )
 
     client = open_client() if emits else None
+    if client is not None:
+        require_receiver(client)
     for run in runs:
         for event in (run_event(run, "START", run.began_ms), run_event(run, "COMPLETE", run.latest_ms)):
             if client is not None:

@@ -19,12 +19,14 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, UnknownSchemaError
 from headerware.core.hooks import Interceptor
+from headerware.core.order import weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
+from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
@@ -101,6 +103,10 @@ def examine(
             found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
+            found += [
+                Finding(check=f"chain: {name}", status="warn", found=text)
+                for name, text in weaknesses(tuple(loaded))
+            ]
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _keys(loaded, topics, side)
@@ -235,7 +241,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         check = f"keys of {name}"
         try:
-            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions)
+            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions, root=step.keyring_root)
         except HeaderwareError as error:
             yield _fail(check, str(error), "without its keyring no client with this chain starts")
             continue
@@ -328,8 +334,7 @@ class _Cluster:
             self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})
             metadata = self._admin.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            advice = "look at the addresses, the network, and the security.*, sasl.* and ssl.* settings"
-            yield _fail("cluster", error.args[0].str(), advice)
+            yield _fail("cluster", error.args[0].str(), TO_REACH_A_CLUSTER)
             return
         self._known = frozenset(metadata.topics)
         yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")

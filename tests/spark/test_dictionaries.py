@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headerware import Chain, Record
+from headerware import Chain, Headers, Record
 from headerware.dictionaries import FolderDictionaries, TopicDictionaries
 from headerware.dictionaries.dictionary import encode_mark
 from headerware.dictionaries.store import publish
@@ -49,7 +49,9 @@ def test_spark_writes_and_reads_with_a_dictionary(
     ] * len(values)
     with chain.open() as session:
         sent = [
-            Record(row.topic, bytes(row.value), bytes(row.key), [(n, bytes(v)) for n, v in row.headers])
+            Record(
+                row.topic, bytes(row.value), bytes(row.key), Headers((n, bytes(v)) for n, v in row.headers)
+            )
             for row in wire
         ]
         assert [record.value for record in session.consume(sent)] == values

@@ -28,7 +28,7 @@ from confluent_kafka import Message, TopicPartition
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
 from headerware.clients.consumer import Consumer
-from headerware.clients.live_chain import ShownChain
+from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.messages import record_with_local
 from headerware.clients.processing import MessageLoop, processing_mode
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
@@ -202,6 +202,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             conf["on_commit"] = partial(self._hw_lane.wait_for, conf["on_commit"])
         self._hw_core: Final = self._hw_core_type(conf, chain)
         self._hw_core.lane = self._hw_lane
+        self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
         self._hw_closing: asyncio.Task[None] | None = None
         self._hw_running: asyncio.Task[None] | None = None
         self._hw_tasks: TaskLanes | None = None
@@ -212,6 +213,26 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     @property
     def _hw_chain(self) -> Chain:
         return self._hw_core._hw_chain  # noqa: SLF001 - our own
+
+    async def reload(self) -> bool:
+        """Read the file of the chain again, and take the next record from the wire through the new chain.
+
+        As :meth:`headerware.Consumer.reload`. It does not wait for a fetch, or for :meth:`run`, to end.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+            RuntimeError: the consumer is closed, or belongs to another event loop.
+        """
+        changed: bool = await self._hw_in_turn("reload")
+        return changed
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return self._hw_core.chain_in_force()
 
     # Records
 

@@ -72,6 +72,10 @@ class TestCompare:
         (row,) = answer["result"]["rows"]
         assert (row["topic"], row["group"], row["lost"], row["duplicated"]) == ("orders", "billing", 1, 0)
 
+    def test_takes_an_age_as_tail_does(self, run: Callable[..., Result]) -> None:
+        assert run("orders", "--from", "36500d").exit_code == 1
+        assert run("--from", "1s").exit_code == 0  # the reports' buckets are older
+
     def test_refuses_a_time_that_is_none(self, run: Callable[..., Result]) -> None:
         result = run("--from", "yesterday")
         assert result.exit_code == 2

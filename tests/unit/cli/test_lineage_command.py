@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -137,3 +138,28 @@ class TestLineageCommand:
             1,
             "Error: OpenLineage's receiver took no event: RuntimeError\n",
         )
+
+    @pytest.mark.parametrize(
+        ("variable", "said"),
+        [("", "set OPENLINEAGE_URL to"), ("OPENLINEAGE_DISABLED", "switches OpenLineage")],
+    )
+    def test_that_nobody_is_to_receive_events_is_an_error(
+        self,
+        embedded_cluster: EmbeddedCluster,
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        variable: str,
+        said: str,
+    ) -> None:
+        for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
+            monkeypatch.delenv(name)
+        if variable:
+            monkeypatch.setenv(variable, "true")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        servers = embedded_cluster.bootstrap_servers
+        result = CliRunner().invoke(main, ["lineage", topic, "--bootstrap-servers", servers, "--emit"])
+        assert result.exit_code == 1
+        assert said in result.output
+        assert "sent" not in result.stdout

@@ -132,11 +132,12 @@ class TestProduce:
         async def main() -> Any:
             async with AsyncProducer(connection) as producer:
                 value: Any = bytearray(b"1")
-                headers: Any = [(HeaderId("0.0.0.5"), b"x")]
+                headers: Any = iter([(HeaderId("0.0.0.5"), b"x")])
                 return (await (await producer.produce(topic, value, headers=headers))).headers()
 
         reported = run(main())
         message = make_consumer(topic=topic).poll(10)
+        assert reported
         assert (message.value(), message.headers()) == (b"1", reported)
 
     def test_what_was_sent_is_there(
@@ -826,6 +827,28 @@ class TestSerializing:
 
         run(main())
         assert closed == [True]
+
+    def test_one_that_failed_may_be_awaited_again(self, connection: dict[str, Any]) -> None:
+        class Builder:
+            failures = 1
+
+            async def build(self, conf: dict[str, Any], is_key: bool) -> Any:  # noqa: FBT001 - theirs
+                await asyncio.sleep(0)
+                if self.failures:
+                    self.failures -= 1
+                    raise OSError("no answer")
+                return str.encode, conf
+
+        async def main() -> None:
+            producer: Any = AsyncSerializingProducer({**connection, "value.serializer.builder": Builder()})
+            made: Any = await asyncio.gather(
+                producer._hw_ready(), producer._hw_ready(), return_exceptions=True
+            )
+            assert isinstance(made[0], OSError)
+            assert made[1] is producer
+            await producer.close()
+
+        run(main())
 
     def test_one_that_was_not_awaited_says_so(self, connection: dict[str, Any]) -> None:
         with pytest.raises(AttributeError, match="made by await AsyncSerializingProducer"):
