@@ -209,6 +209,43 @@ class TestUnknownIds:
                 step.on_consume(marked(b"x", UNKNOWN))
             clock.ms += 3_600_000
 
+    def test_a_consumer_passes_nothing_over_and_goes_on_when_the_dictionary_comes(
+        self, cluster: EmbeddedCluster
+    ) -> None:
+        cluster.create_topic(topic := uuid.uuid4().hex)
+        cluster.create_topic(records := uuid.uuid4().hex)
+        settings = TopicDictionaries(servers=cluster.bootstrap_servers, topic=topic)
+        conf = {"bootstrap.servers": cluster.bootstrap_servers}
+        mark = encode_mark(trained().id)
+        with Producer(conf) as plain:
+            plain.produce(records, frame(VALUE, trained()), headers=[(COMPRESS_HEADER, mark)])
+            plain.produce(records, b"the next one")
+        group = {"group.id": "g", "auto.offset.reset": "earliest"}
+        waits = Compress(dictionaries=settings, missing_dictionary_wait_ms=600_000)
+        consumer = Consumer({**conf, **group}, chain=Chain([waits]))
+        consumer.subscribe([records])
+        found: list[bytes | None] = []
+        held_back = 0
+
+        def take() -> None:
+            nonlocal held_back
+            try:
+                message = consumer.poll(0.1)
+            except HeldBackError:
+                held_back += 1
+            else:
+                if message is not None:
+                    found.append(message.value())
+
+        until(lambda: held_back, "the stream to wait", meanwhile=take)
+        assert found == []
+        store = settings.open()
+        store.put(trained())
+        store.close()
+        until(lambda: len(found) == 2, "both records", meanwhile=take)
+        consumer.close()
+        assert found == [VALUE, b"the next one"]
+
     def test_without_a_client_nothing_is_waited_for(self, folder: FolderDictionaryStore) -> None:
         step = Compress(dictionaries=folder).open(Context(side="consumer"))
         with pytest.raises(CompressionError, match="publish it there"):
