@@ -173,7 +173,7 @@ class TopicDictionaryStore:
                 )
 
         self._make_table: Final = make
-        self.generation = 0
+        self.generation: int = 0
         self._begin()
         _open_stores.add(self)
 

@@ -91,7 +91,7 @@ class Samples:
         self._heap: list[tuple[float, int, Sample]] = []
         self._random: Final = random.SystemRandom()
         self._bytes = 0
-        self.seen = 0
+        self.seen: int = 0
         self.skipped: Final = Skipped()
 
     def add(self, record: Record) -> None:

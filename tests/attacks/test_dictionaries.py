@@ -220,7 +220,7 @@ class TestUnknownIds:
         with Producer(conf) as plain:
             plain.produce(records, frame(VALUE, trained()), headers=[(COMPRESS_HEADER, mark)])
             plain.produce(records, b"the next one")
-        group = {"group.id": "g", "auto.offset.reset": "earliest"}
+        group = {"group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}
         waits = Compress(dictionaries=settings, missing_dictionary_wait_ms=600_000)
         consumer = Consumer({**conf, **group}, chain=Chain([waits]))
         consumer.subscribe([records])
@@ -429,7 +429,9 @@ class TestForgedTopic:
             store.read()
             producer.produce(records, VALUE)
         store.close()
-        consumer = Consumer({**conf, "group.id": "g", "auto.offset.reset": "earliest"}, chain=chain)
+        consumer = Consumer(
+            {**conf, "group.id": uuid.uuid4().hex, "auto.offset.reset": "earliest"}, chain=chain
+        )
         values: list[bytes | None] = []
 
         def take() -> None:
