@@ -526,8 +526,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_enqueue(self, message: Message, record: Record, outcome: Any) -> None:
         """Put the outcome of a message into the inbox."""
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
         self._hw_inbox.add(message, record, outcome)
-        self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+        self._hw_next_offsets[topic_partition] = position
+        self._hw_offsets.note_read(topic_partition, position)
 
     def _hw_drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""

@@ -443,6 +443,22 @@ class TestReassembly:
         consumer.commit(asynchronous=False)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 8
 
+    def test_a_commit_before_they_are_read_again_is_held_back(
+        self, clients: Any, file: Path, topic: str, interleaved: bytes
+    ) -> None:
+        file.write_text(stamps(1) + SLICE)
+        consumer = clients(Consumer, topic=topic, **{"enable.auto.commit": False})
+        *_, last = take(consumer, 3)
+        assert last.value() == b"small 2"
+        assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        for expire_ms in (200_000, 300_000):  # the second time they have not even been read again
+            write(file, stamps(1) + f"{SLICE}expire_ms = {expire_ms}\n")
+            assert consumer.reload() is True
+            assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        assert values(take(consumer, 2)) == [interleaved, b"small 3"]
+        assert consumer.poll(0.3) is None
+        assert consumer.commit(asynchronous=False)[0].offset == 8
+
     def test_without_slice_its_slices_are_refused_not_forgotten(
         self, clients: Any, file: Path, topic: str, interleaved: bytes
     ) -> None:
