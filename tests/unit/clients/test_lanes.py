@@ -18,9 +18,9 @@ from headerware.clients import Consumer, DeserializingConsumer, Producer
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
-from headerware.core.record import Record
+from headerware.core.record import Operation, Record
 from headerware.interceptors import Metrics, Slice
-from tests.unit.clients.conftest import committed
+from tests.unit.clients.conftest import committed, take
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
 from tests.unit.interceptors.test_metrics import set_provider
 from tests.waiting import until
@@ -391,6 +391,39 @@ class HearsStops:
 
 
 class TestWhatIsTold:
+    def test_interceptors_hear_of_a_record_when_a_handler_gets_it_first(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        class Hears:
+            def on_consume(self, record: Record) -> Record:
+                return record
+
+            def on_operation(self, operation: Operation) -> None:
+                if operation.name == "receive":
+                    received.extend(record.value for record in operation.records)
+                    assert began_ns <= operation.began_ns <= operation.ended_ns <= time.time_ns()
+
+        received: list[Any] = []
+        numbers = [b"%d" % number for number in range(20)]
+        fill(*numbers)
+        consumer, began_ns = make_consumer(Hears(), topic=topic), time.time_ns()
+        seen = Seen(consumer, 5, bad=b"2", fails=1)
+
+        def handle(message: Message) -> None:
+            seen(message)
+            if len(seen.values) == 5:  # what waits now is read again
+                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+
+        consumer.run(handle, lanes=1, attempts=2, backoff_s=0, order="partition")
+        assert seen.values == [b"0", b"1", b"2", b"2", b"3"]
+        assert received == numbers[:4]
+        consumer.run(Seen(consumer, 16), lanes=1)
+        assert received == numbers
+        assert [message.value() for message in consumer.consume(1, 0.1)] == []
+        fill(b"polled")
+        assert [message.value() for message in take(consumer, 1)] == [b"polled"]
+        assert received == [*numbers, b"polled"]
+
     @pytest.mark.parametrize(
         ("on_failure", "outcome"), [("skip", "skipped"), ("dead_letter", "dead_lettered")]
     )
