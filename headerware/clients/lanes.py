@@ -114,7 +114,6 @@ class Lanes:
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
         self._reasons: Final = LoggedReasons()
-        self.counts: Final[dict[str, int]] = dict.fromkeys(OUTCOMES, 0)
 
     def run(self) -> None:
         """Process until ``stop``, or until a failure that ends it; then raise that.
@@ -138,7 +137,6 @@ class Lanes:
             consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events = before
             consumer._hw_is_given_later = is_given_later
             consumer._hw_observe(consumer._hw_session)
-            consumer._hw_run_counts.update(self.counts)
 
     def _poll_until_the_end(self) -> None:
         self._start_lanes()
@@ -285,10 +283,12 @@ class Lanes:
         while self._seeks:
             with self._lock:
                 topic_partition, partition = next(iter(self._seeks.items()))
-            self._seek(partition)
-            with self._lock:
-                if self._seeks.get(topic_partition) is partition:
-                    del self._seeks[topic_partition]
+            try:
+                self._seek(partition)
+            finally:
+                with self._lock:
+                    if self._seeks.get(topic_partition) is partition:
+                        del self._seeks[topic_partition]
 
     def _seek(self, partition: TopicPartition) -> None:
         self._consumer._hw_seek(partition)
@@ -321,6 +321,25 @@ class Lanes:
         if not lost:
             self._store()
             self._commit(waits=True)
+        self.forget(topic_partitions)
+
+    def commit_processed(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Commit what is processed before the application gives partitions up.
+
+        What is at work of them is not waited for: it may be what calls.
+        """
+        with self._lock:
+            is_known = not self._progress.partitions.isdisjoint(topic_partitions)
+        if is_known:
+            self._store()
+            self._commit(waits=True)
+
+    def begin(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Commit where partitions begin of which the application has said where, for it may be earlier."""
+        self._sought.update(topic_partitions)
+
+    def forget(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Start and commit nothing more of partitions that have gone."""
         self._sought.difference_update(topic_partitions)
         with self._lock:
             self._progress.forget(topic_partitions)
@@ -368,7 +387,11 @@ class Lanes:
 
     def _leave_the_rest(self) -> None:
         """Commit what is processed, and go back to what is not."""
-        self._seek_where_asked()
+        while self._seeks:
+            try:
+                self._seek_where_asked()
+            except KafkaException as raised:
+                self._failure = self._failure or raised
         self._store()
         self._commit(waits=True)
         with self._lock:
@@ -518,12 +541,12 @@ class Lanes:
 
     def _end(self, job: Job, count: str) -> None:
         self._progress.finish(job)
-        self.counts[count] += 1
+        self._consumer._hw_run_counts[count] += 1
 
     def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
         self._progress.postpone(job, time.monotonic() + pause_s)
         if count is not None:
-            self.counts[count] += 1
+            self._consumer._hw_run_counts[count] += 1
 
     def _fail(self, error: BaseException, job: Job) -> None:
         """End ``run``; the job is taken back, so that its offset is not passed."""

@@ -164,13 +164,20 @@ class Offsets:
 
     # What was delivered before
 
-    def note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions that begin where an earlier consumer may have left a watermark."""
+    def note_assigned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartitionKey]:
+        """Note partitions that begin where an earlier consumer may have left a watermark; return the others.
+
+        For these the application has said where to begin.
+        """
+        chosen: set[TopicPartitionKey] = set()
         for partition in partitions:
             topic_partition = topic_partition_of(partition)
             self.forget([topic_partition])
-            if self.reassembles and partition.offset in _AS_COMMITTED:
+            if partition.offset not in _AS_COMMITTED:
+                chosen.add(topic_partition)
+            elif self.reassembles:
                 self._unread_metadata.add(topic_partition)
+        return chosen
 
     def take_unread_metadata(self, topic_partition: TopicPartitionKey) -> bool:
         """Return whether a partition's committed metadata is to be read, which the caller does now."""

@@ -650,6 +650,41 @@ class TestSeek:
         with pytest.raises(confluent_kafka.KafkaException, match=r"none\[0\] is not assigned"):
             consumer.run(lambda _: consumer.seek(TopicPartition("none", 0, 0)))
 
+    def test_one_that_fails_ends_it_as_any_failure_does(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def seek(partition: TopicPartition) -> None:
+            if partition.topic == topic:
+                raise confluent_kafka.KafkaException(KafkaError(KafkaError._FAIL, "no"))
+            sought(partition)
+
+        def handle(message: Message) -> None:
+            if message.value() == b"x":
+                assert began.wait(20)
+                consumer.seek(TopicPartition(topic, 0, 0))
+            elif message.value() == b"b":
+                began.set()
+                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+
+        began, other = threading.Event(), f"{topic}.other"
+        fill(b"x")
+        with Producer(connection) as producer:
+            for value in (b"a", b"b", b"c"):
+                producer.produce(other, value, partition=0)
+        consumer = make_consumer(headerware_processing="explicit")
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(other, 0)])
+        sought = consumer._hw_seek
+        monkeypatch.setattr(consumer, "_hw_seek", seek)
+        with pytest.raises(confluent_kafka.KafkaException, match="no"):
+            consumer.run(handle, lanes=2, order="partition")
+        assert committed_of(consumer, other) == 2
+        assert [message.value() for message in take(consumer, 1)] == [b"c"]
+
 
 class TestOffsetsOfTheApplication:
     @pytest.mark.parametrize(
@@ -662,6 +697,7 @@ class TestOffsetsOfTheApplication:
             ),
             lambda consumer, message: consumer.store_offsets(message),
             lambda consumer, message: consumer.commit(asynchronous=False),
+            lambda consumer, message: consumer.committable([TopicPartition(message.topic(), 0, 1)]),
         ],
     )
     def test_are_refused_while_it_runs(
@@ -707,6 +743,20 @@ class TestDeserializing:
 
 
 class TestStop:
+    def test_counts_what_ends_later(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        def handle(_: Message) -> None:
+            consumer.stop()
+            assert go_on.wait(20)
+
+        fill(b"a")
+        consumer, go_on = make_consumer(topic=topic, headerware_processing="explicit"), threading.Event()
+        consumer.run(handle, stop_timeout_s=0)
+        assert consumer.stats()["client"]["processed"] == 0
+        go_on.set()
+        until(lambda: consumer.stats()["client"]["processed"] == 1)
+
     def test_what_was_read_and_not_processed_is_read_again(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:
