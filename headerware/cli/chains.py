@@ -56,12 +56,12 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
 
         reload_of(config, {})
     for each in sides:
-        _open(chain, each, alone=bool(side))
+        _open(config, chain, each, alone=bool(side))
     if as_json:
         show_json({"config": config, "chain": chain.names, "opened": sides})
     else:
-        opened = f"; opens as {' and '.join(sides)}" if sides else ""
-        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}{opened})")
+        opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open does that, too"
+        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
 
 
 @click.command()
@@ -105,14 +105,14 @@ def _is_topic(text: str) -> bool:
     return not (Path(text).exists() or os.sep in text or text.endswith(".toml"))
 
 
-def _open(chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
+def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
     try:
         # As a client opens it: without servers, what reports to others needs nothing.
         chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
     except HeaderwareError as error:
         other = _SIDES[_SIDES.index(side) - 1]
         hint = "" if alone else f"; --side {other} checks the other side alone"
-        raise click.ClickException(f"opened as a {side}: {error}{hint}") from error
+        raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
 
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:
