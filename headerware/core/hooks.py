@@ -4,8 +4,8 @@ An interceptor is one concern in both directions. It has whichever of the hooks 
 
     on_send(record)                  -> Record | DROP | iterable of Records
     on_consume(record)               -> Record | DROP | iterable of Records
-    on_send_batch(records)           -> one outcome per record, in order
-    on_consume_batch(records)        -> one outcome per record, in order
+    on_send_batch(records)           -> one outcome per record, in order; they are of one topic
+    on_consume_batch(records)        -> one outcome per record, in order; they are of one topic
     on_acknowledgement(record, metadata, error)   once per record that the application sent
     on_processed(record, error)      the application has finished with this record
     on_commit(offsets)               offsets were committed

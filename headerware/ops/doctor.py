@@ -238,7 +238,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         check = f"keys of {name}"
         try:
-            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions)
+            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions, root=step.keyring_root)
         except HeaderwareError as error:
             yield _fail(check, str(error), "without its keyring no client with this chain starts")
             continue

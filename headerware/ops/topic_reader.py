@@ -207,11 +207,13 @@ class TopicReader:
                 raise KafkaException(error)
         return records
 
-    def to_end(self, *, max_records: int = 500) -> Iterator[list[Message]]:
+    def to_end(self, *, max_records: int = 500, each_batch: bool = False) -> Iterator[list[Message]]:
         """Yield what there is from the start to the end, in batches, and finish.
 
+        With ``each_batch`` the caller may take his time: ``timeout_s`` is for one batch, not for all.
+
         Raises:
-            HeaderwareError: it takes longer than ``timeout_s`` in all.
+            HeaderwareError: it takes longer than ``timeout_s``.
             confluent_kafka.KafkaException: a partition cannot be read.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
@@ -232,6 +234,8 @@ class TopicReader:
             batch = [each for each in found if (each.offset() or 0) < self._ends[each.partition() or 0]]
             if batch:
                 yield batch
+                if each_batch:
+                    self._deadline = time.monotonic() + self._timeout_s
 
     @property
     def has_reached_the_end(self) -> bool:

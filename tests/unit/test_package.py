@@ -75,6 +75,7 @@ PACKAGES = [
     "headerware.connect.values",
     "headerware.interceptors",
     "headerware.keyring",
+    "headerware.keyring.services",
     "headerware.ops.audit",
     "headerware.ops.chargeback",
     "headerware.registry",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -153,3 +154,24 @@ class TestTopicReader:
         assert said.startswith(f"{servers} cannot be reached: 127.0.0.1:")
         assert "Connection refused" in said
         assert "look at the addresses" in said
+
+    def test_time_counts_in_all_or_for_each_batch(
+        self, embedded_cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
+        passed_s, real = [0.0], time.monotonic
+        clock = SimpleNamespace(monotonic=lambda: real() + passed_s[0])
+        monkeypatch.setattr("headerware.ops.topic_reader.time", clock)
+
+        def read_slowly(**options: Any) -> int:
+            count = 0
+            with TopicReader(conf, topic, group_id="g", timeout_s=30) as reader:
+                reader.start()
+                for batch in reader.to_end(max_records=1, **options):
+                    count += len(batch)
+                    passed_s[0] += 16
+            return count
+
+        assert read_slowly(each_batch=True) == 6
+        with pytest.raises(HeaderwareError, match="within 30 s"):
+            read_slowly()
