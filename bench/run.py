@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import aio
 import click
 import connect
+import encryption
 import header_ids
 import large
 import signatures
@@ -30,8 +31,8 @@ from headerware.testing import KafkaBroker
     "--only",
     type=click.Choice(
         [
-            *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "connect"),
-            *("spark", "spark-batches"),
+            *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
+            *("connect", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -44,6 +45,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "serdes": lambda: serdes.rows(pairs=8 if quick else 60),
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
         "signatures": lambda: signatures.rows(pairs=5 if quick else 40),
+        "encryption": lambda: encryption.rows(pairs=8 if quick else 60),
         "connect": lambda: connect.rows(seconds=1 if quick else 3),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
         "spark-batches": lambda: spark.small_batches(batches=3 if quick else 9),

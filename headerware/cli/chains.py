@@ -20,6 +20,7 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import ExplainedInterceptor
 from headerware.core.explanation import explain as explanation_of
+from headerware.core.order import weaknesses
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
 _SERVERS: Final = "localhost:9092"
@@ -58,10 +59,13 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
     for each in sides:
         _open(config, chain, each, alone=bool(side))
     if as_json:
-        show_json({"config": config, "chain": chain.names, "opened": sides})
+        warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
+        show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
     else:
         opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open does that, too"
         click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
+        for name, text in weaknesses(tuple(chain)):
+            click.echo(f"warning: {name}: {text}")
 
 
 @click.command()

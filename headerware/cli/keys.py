@@ -17,8 +17,9 @@ import msgspec
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
-from headerware.core.context import wall_clock_ms
-from headerware.core.errors import KeyringError
+from headerware.core.chain import load_chain
+from headerware.core.context import Context, wall_clock_ms
+from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
 from headerware.keyring import (
@@ -307,6 +308,48 @@ def export_public(path: Path, permissions: Permissions, out: Path, *, jwks: bool
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
+
+
+@keys.command("key-secret")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--interceptor", metavar="NAME", help="Which of several encrypt interceptors of the chain.")
+def key_secret(config: str, interceptor: str | None) -> None:
+    """Print a wrapped secret for encrypted record keys.
+
+    It is for the option key_secret. It is wrapped by the key service and under the key_id of the encrypt
+    interceptor in CONFIG. If CONFIG has a key_secret already, the same secret is wrapped again, such as for
+    another key_id.
+    """
+    from headerware.interceptors.encrypt import (  # noqa: PLC0415 - it imports cryptography
+        Encrypt,
+        new_key_secret,
+        rewrapped_key_secret,
+    )
+    from headerware.keyring.services import open_key_service  # noqa: PLC0415 - only this needs services
+
+    chain = load_chain(config)
+    found = {
+        name: step
+        for name, step in zip(chain.names, chain, strict=True)
+        if isinstance(step, Encrypt) and interceptor in {None, name}
+    }
+    if len(found) != 1:
+        wanted = (
+            "an encrypt interceptor" if interceptor is None else f"an encrypt interceptor {interceptor!r}"
+        )
+        raise ConfigError(f"expected {wanted} in {config}, found {counted(len(found), 'interceptor')}")
+    [encrypt] = found.values()
+    if encrypt.key_id is None:
+        raise ConfigError("the secret is wrapped under the key_id, and there is none", path="key_id")
+    service = open_key_service(encrypt.key_service, Context(side="producer"), path="key_service")
+    try:
+        if encrypt.key_secret is None:
+            text = new_key_secret(service, encrypt.key_id)
+        else:
+            text = rewrapped_key_secret(service, encrypt.key_secret, encrypt.key_id)
+    finally:
+        service.close()
+    click.echo(text)
 
 
 @keys.command("sign-snapshot")

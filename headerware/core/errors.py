@@ -20,6 +20,8 @@
         │   └── UnknownSchemaError
         ├── TransformError       a record that one of a connector's transforms refused
         ├── SignatureError
+        ├── DecryptionError
+        │   └── ShreddedError
         ├── CompressionError
         ├── ReassemblyError
         ├── TransportHeaderError
@@ -212,6 +214,14 @@ class TransformError(InterceptorError):
 
 class SignatureError(InterceptorError):
     """A record whose signature is missing, wrong, replayed, or by a key that is not trusted."""
+
+
+class DecryptionError(InterceptorError):
+    """A record that cannot be decrypted, was changed or moved, or is plaintext where none is accepted."""
+
+
+class ShreddedError(DecryptionError):
+    """A record that nobody can read any more, because its key-encryption key was deleted or disabled."""
 
 
 class CompressionError(InterceptorError):

@@ -12,8 +12,6 @@ import math
 import os
 from collections import OrderedDict
 from contextlib import suppress
-from fnmatch import fnmatchcase
-from glob import escape
 from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args
@@ -22,14 +20,15 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.edge import compact_advice
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
+from headerware.core.origins import Origins, cluster_port
 from headerware.core.record import VERIFIED, Record, Verified
+from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.merkle import (
@@ -66,18 +65,8 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.keyring import Key
 
-_Require = Literal["off", "warn", "enforce"]
 _Uncovered = Literal["strip", "refuse", "pass"]
 
-_REQUIRE: Final[dict[bool | str, _Require]] = {
-    "off": "off",
-    "warn": "warn",
-    "enforce": "enforce",
-    False: "off",
-    True: "enforce",
-    "false": "off",
-    "true": "enforce",
-}
 _MAX_TOPICS: Final = 1024
 _MAX_STATEMENTS: Final = 256
 MAX_PRODUCERS: Final = 1024
@@ -91,9 +80,6 @@ _MIN_BATCH: Final = 2
 _FRAMING_BYTES: Final = 10
 """The most that the record format spends on a header's two lengths."""
 
-_TOPIC: Final = "{topic}"
-"""Stands in an origin for the topic that a record is read from."""
-_NOT_IN_ORIGINS: Final = frozenset("[]{}!")
 _SLICE_HEADER: Final = "hw.slice"
 _UNSETTLED: Final = "hw.unsettled"
 """The name in ``record.local`` of the work that is left to :meth:`_Verification.settle`."""
@@ -156,7 +142,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keyring: Annotated[str, PATH, msgspec.Meta(min_length=1)]
     key_id: str | None = None
     batch_records: Annotated[int, msgspec.Meta(ge=1, le=MAX_RECORDS)] = 1
-    require: bool | Literal["off", "warn", "enforce", "true", "false"] = "enforce"
+    require: Require = "enforce"
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     uncovered: _Uncovered = "strip"
     covered: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
@@ -172,10 +158,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Bring the options to one form, and refuse what cannot work."""
         msgspec.structs.force_setattr(self, "keyring", os.fspath(self.keyring))
-        require = _REQUIRE.get(self.require)
-        if require is None:
-            raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
-        msgspec.structs.force_setattr(self, "require", require)
+        msgspec.structs.force_setattr(self, "require", requirement(self.require))
         if self.uncovered not in get_args(_Uncovered):  # in code it was not checked before
             raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
         for name in self.covered:
@@ -187,8 +170,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(problem, path="key_id")
         if not 1 <= self.batch_records <= MAX_RECORDS:
             raise ConfigError(f"1 to {MAX_RECORDS}, not {self.batch_records}", path="batch_records")
-        for origin in self.accept_origins:
-            _origin_patterns(origin)
+        Origins(self.accept_origins)
 
     def open(self, context: Context) -> SignStep:
         """Read the keyring, and return the hooks of one session.
@@ -276,13 +258,13 @@ class SignStep:
         self._options = options
         self._file = file
         self._now_ms = context.now_ms
-        self._cluster = _fixed_or(options.cluster, context.cluster_id)
+        self._cluster = cluster_port(options.cluster, context.cluster_id)
         self._has_client = context.bootstrap_servers is not None
         self._unbound = 0
         self._producer = producer or os.urandom(8)
         self._sequences = count(sequence)
         self._proof_of: tuple[Keyring | None, int] = (None, _USUAL_BYTES)
-        awaited = _fixed_or(options.cluster, context.awaited_cluster_id)
+        awaited = cluster_port(options.cluster, context.awaited_cluster_id)
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
         self._rest = rest_of_signed_bytes()
         self._prepared_for: Callable[[str, int], _Prepared] = self._preparing(awaited)
@@ -326,7 +308,7 @@ class SignStep:
         """Count unsigned and unbound records, those with uncovered headers, and the keyring's reloads."""
         return {
             "unbound": self._unbound,
-            "unsigned": self._verification.unsigned,
+            "unsigned": self._verification.unsigned.count,
             "uncovered": self._verification.uncovered,
             "keyring_reloads": self._file.reloads,
             "keyring_failures": self._file.failures,
@@ -455,10 +437,6 @@ class SignStep:
         return _Prepared(statement, sign, until_ms, cluster is not None, batches)
 
 
-def _fixed_or(cluster: str | None, port: Callable[[], str | None]) -> Callable[[], str | None]:
-    return port if cluster is None else lambda: cluster
-
-
 _open_steps: WeakSet[SignStep] = WeakSet()
 
 
@@ -504,7 +482,6 @@ class _Verification:
         "_options",
         "_origins",
         "_own_cluster",
-        "_warned",
         "_window",
         "on_consume",
         "settles",
@@ -524,7 +501,7 @@ class _Verification:
         self._file = file
         self._own_cluster = own_cluster
         self._covered = frozenset(options.covered)
-        self._origins = tuple(map(_origin_patterns, options.accept_origins))
+        self._origins = Origins(options.accept_origins)
         self._window = ReplayWindow(options.replay_window) if options.replay_window else None
         self.settles: Final = self._window is not None or bool(options.covered) or options.uncovered == "pass"
         """Whether anything is left to do once all steps have accepted a record."""
@@ -532,8 +509,9 @@ class _Verification:
             _MAX_TOPICS, lambda _topic: BoundedCache(_MAX_STATEMENTS)
         )
         self._batches = VerifiedBatches()
-        self._warned: set[str] = set()
-        self.unsigned: int = 0
+        self.unsigned: Final = Unprotected(
+            options.require, log=_log, without="without a signature", refusal=_unsigned
+        )
         self.uncovered: int = 0
         self.on_consume: Final[Callable[[Record], Record]] = self._hook(now_ms)
 
@@ -677,7 +655,9 @@ class _Verification:
             if self._file.failure is not None:  # so it is not known which keys there are
                 raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
             raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
-        self._check_origin(statement, record.topic, own)
+        problem = self._origins.problem(statement.cluster, statement.topic, own=own, found_in=record.topic)
+        if problem:
+            raise SignatureError(f"signed {problem}")
         stated = value[:end]
         if value[0] == BATCH:
             ready = self._batches.verifier(key, stated)
@@ -708,24 +688,12 @@ class _Verification:
                 f"signed {ahead_ms} ms in the future by the clock here; clock_skew_ms is {clock_skew_ms}"
             )
 
-    def _check_origin(self, statement: Statement, topic: str, own: str | None) -> None:
-        same_cluster = not statement.cluster or own is None or statement.cluster == own
-        if same_cluster and statement.topic == topic:
-            return
-        for cluster, name in self._origins:
-            permitted = name.replace(_TOPIC, escape(topic))
-            if fnmatchcase(statement.cluster, cluster) and fnmatchcase(statement.topic, permitted):
-                return
-        raise SignatureError(
-            f"signed for topic {statement.topic!r} of cluster {_cluster_name(statement.cluster)}, found in "
-            f"topic {topic!r} of cluster {_cluster_name(own)}; accept_origins permits no such origin"
-        )
-
     def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> Record:
         headers = record.headers
         names = headers.names()
         if SIGNATURE_HEADER not in names:
-            return self._unsigned(record)
+            self.unsigned.judge(record)
+            return record
         at = names.index(SIGNATURE_HEADER)
         covered, later, added = headers[:at], headers[at + 1 :], names[at + 1 :]
         if repeats(names[:at], added):
@@ -741,17 +709,6 @@ class _Verification:
         local = check(record, headers[at][1], covered, later)
         self.uncovered += 1
         return record.replace(headers=Headers.trusted(covered), local={**(record.local or {}), **local})
-
-    def _unsigned(self, record: Record) -> Record:
-        if self._options.require == "enforce":
-            advice = compact_advice(record.headers)
-            raise SignatureError(f"expected a signature, found no hw.sig header{advice}")
-        self.unsigned += 1
-        if self._options.require == "warn" and record.topic not in self._warned:
-            if len(self._warned) < _MAX_TOPICS:
-                self._warned.add(record.topic)
-            _log.warning("topic %r has records without a signature", record.topic)
-        return record
 
 
 class ReplayWindow:
@@ -801,24 +758,14 @@ class ReplayWindow:
         return positions
 
 
-def _origin_patterns(origin: str) -> tuple[str, str]:
-    """Return the patterns of cluster and topic; ConfigError if one is missing, or is no pattern here."""
-    cluster, _, topic = origin.rpartition("/")
-    if not cluster or not topic:
-        raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")
-    if odd := _NOT_IN_ORIGINS & {*cluster, *topic.replace(_TOPIC, "")}:
-        raise ConfigError(
-            f"expected names, * and ?, and {_TOPIC} in the topic, "
-            f"found {' '.join(sorted(odd))} in {origin!r}",
-            path="accept_origins",
-        )
-    return cluster, topic
-
-
 def _require_permitted(key: Key, statement: Statement, signed_at_ms: int, now_ms: int) -> None:
     refusal = key.refusal(statement.topic, signed_at_ms, now_ms)
     if refusal is not None:
         raise SignatureError(f"signed with a key that may not vouch for it: {refusal}")
+
+
+def _unsigned(advice: str) -> SignatureError:
+    return SignatureError(f"expected a signature, found no hw.sig header{advice}")
 
 
 def _not_covered(missing: frozenset[str]) -> SignatureError:
@@ -835,7 +782,3 @@ def _mismatch(statement: Statement) -> str:
 
 def _key_name(statement: Statement) -> str:
     return f"key {statement.key_id!r} version {statement.key_version}"
-
-
-def _cluster_name(cluster: str | None) -> str:
-    return repr(cluster) if cluster else "(unknown)"

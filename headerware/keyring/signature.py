@@ -42,11 +42,10 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.edge import is_own
 from headerware.core.errors import KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Pair
+from headerware.core.hmac_states import hmac_states
 from headerware.keyring.asymmetric import SCHEMES
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
-
     from headerware.keyring.keyring import Algorithm, Key
 
 SIGNATURE_HEADER: Final = "hw.sig"
@@ -65,9 +64,6 @@ _NULL: Final = 0xFFFFFFFF
 _MAX_NAMES: Final = 4096
 _MAX_NAMES_BYTES: Final = 1 << 20
 _MAX_SIZE: Final = 4096
-_BLOCK_BYTES: Final = 64
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 _u16 = Struct(">H")
 _u32 = Struct(">I").pack
@@ -222,8 +218,6 @@ Sign = Callable[[bytes], bytes]
 Verify = Callable[[bytes, bytes], bool]
 """Returns whether the second argument is the signature of the fixed beginning followed by the first."""
 
-_CopyState = Callable[[], "_Hash"]
-
 
 def signer(key: Key, beginning: bytes) -> Sign:
     """Return a function that signs with a key; computations on the beginning alone are done here, once."""
@@ -251,7 +245,7 @@ def signature_bytes(key: Key) -> int:
 
 
 def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
-    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    copy_inner, copy_outer = hmac_states(sha256, secret, beginning)
 
     def sign(rest: bytes) -> bytes:
         inner = copy_inner()
@@ -264,7 +258,7 @@ def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
 
 
 def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
-    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    copy_inner, copy_outer = hmac_states(sha256, secret, beginning)
     same = hmac.compare_digest
 
     def verify(rest: bytes, signature: bytes) -> bool:
@@ -275,9 +269,3 @@ def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
         return same(outer.digest(), signature)
 
     return verify
-
-
-def _hmac_states(secret: bytes, beginning: bytes) -> tuple[_CopyState, _CopyState]:
-    # RFC 2104, from hash states that are copied: half the cost of hmac.digest for small records.
-    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
-    return sha256(block.translate(_INNER) + beginning).copy, sha256(block.translate(_OUTER)).copy

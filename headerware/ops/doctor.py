@@ -19,6 +19,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, UnknownSchemaError
 from headerware.core.hooks import Interceptor
+from headerware.core.order import weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import Audit
@@ -104,6 +105,10 @@ def examine(
             found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
+            found += [
+                Finding(check=f"chain: {name}", status="warn", found=text)
+                for name, text in weaknesses(tuple(loaded))
+            ]
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _keys(loaded, topics, side)

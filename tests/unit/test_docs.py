@@ -252,6 +252,28 @@ class TestPython:
             result = CliRunner().invoke(main, line)
             assert result.exit_code == 0, result.output
 
+    def test_of_the_page_on_encryption_runs_and_shows_what_it_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        page = "docs/encryption.md"
+        monkeypatch.chdir(tmp_path)
+        [chain, _] = [found.values[1] for found in blocks("toml", [page])]
+        (tmp_path / "chain.toml").write_text(str(chain))
+        lines = [
+            shlex.split(line)[1:]
+            for _, block in FENCE.findall(text_of(page))
+            for line in block.splitlines()
+            if line.startswith("headerware ")
+        ]
+        assert CliRunner().invoke(main, lines.pop(0)).exit_code == 0
+        for found in blocks("python", [page]):
+            exec(compile(found.values[1], found.id or "", "exec"), {"__name__": "page"})  # noqa: S102 - our own
+            shown = re.findall(r"print\(.*\)  # (.*)$", found.values[1], re.MULTILINE)
+            assert capsys.readouterr().out.splitlines() == shown
+        for line in sorted(lines, reverse=True):  # the secret is made before its key is deleted
+            result = CliRunner().invoke(main, line)
+            assert result.exit_code == 0, result.output
+
     def test_of_the_page_on_serdes_runs_and_shows_what_it_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -102,9 +102,27 @@ class TestCheck:
         result = run("check", config, "--json")
         assert json.loads(result.stdout) == {
             "ok": True,
-            "result": {"config": str(config), "chain": ["trail", "[red]squeeze[/]"], "opened": []},
+            "result": {
+                "config": str(config),
+                "chain": ["trail", "[red]squeeze[/]"],
+                "opened": [],
+                "warnings": [],
+            },
             "error": None,
         }
+
+    def test_warns_of_encryption_that_nothing_signs(self, tmp_path: Path) -> None:
+        path = tmp_path / "encrypt.toml"
+        encrypt = '[[interceptors]]\ntype = "encrypt"\nkey_id = "orders"\n'
+        encrypt += 'key_service = { type = "file", keyring = "keys.json" }\n'
+        path.write_text(encrypt)
+        result = run("check", path)
+        assert result.exit_code == 0
+        assert "warning: encrypt: no step signs what it encrypts" in result.stdout
+        [warning] = json.loads(run("check", path, "--json").stdout)["result"]["warnings"]
+        assert warning["interceptor"] == "encrypt"
+        path.write_text(encrypt + '[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "a"\n')
+        assert "warning" not in run("check", path).stdout
 
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"

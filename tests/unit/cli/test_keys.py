@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from headerware import Record, load_chain
 from headerware.cli import main
 from headerware.keyring import encode_snapshot, read_keyring, sign_snapshot
 
@@ -25,6 +26,11 @@ def done(*arguments: str | Path) -> str:
 
 def done_json(*arguments: str | Path) -> Any:
     return json.loads(done(*arguments, "--json"))["result"]
+
+
+def wire_key(chain: Path) -> Any:
+    (record,) = load_chain(chain).open().send([Record("orders", b"v", b"k-1")])
+    return record.key
 
 
 @pytest.fixture
@@ -55,6 +61,21 @@ class TestWrappingKeys:
         assert (result.exit_code, "takes aes-256" in result.stderr) == (1, True)
         result = run(*made, "--topic", "orders")
         assert (result.exit_code, "for keys that sign" in result.stderr) == (1, True)
+
+    def test_a_secret_for_record_keys_and_its_rewrapping(self, wrapping: Path) -> None:
+        chain = wrapping.with_name("chain.toml")
+        text = '[[interceptors]]\ntype = "encrypt"\nkey_id = "orders"\n'
+        text += 'key_service = { type = "file", keyring = "wrapping.json" }\n'
+        chain.write_text(text)
+        secret = done("key-secret", chain).strip()
+        chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{secret}"\n')
+        again = done("key-secret", chain).strip()
+        assert again != secret
+        keys = [wire_key(chain)]
+        chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{again}"\n')
+        assert wire_key(chain) == keys[0]
+        result = run("key-secret", chain, "--interceptor", "other")
+        assert (result.exit_code, "an encrypt interceptor 'other'" in result.stderr) == (1, True)
 
     def test_rotate(self, wrapping: Path) -> None:
         assert "wraps with version 2 from now on" in done("rotate", "--keyring", wrapping, "--id", "orders")

@@ -75,6 +75,16 @@ class TestChain:
         assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
         assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
 
+    def test_that_encrypts_and_does_not_sign_is_a_warning(self, tmp_path: Path) -> None:
+        lines = (
+            'type = "encrypt"',
+            'key_id = "cards"',
+            'key_service = { type = "file", keyring = "keys.json" }',
+        )
+        [(status, told)] = about(examine(chain_file(tmp_path, *lines)), "chain: encrypt")
+        assert status == "warn"
+        assert "no step signs what it encrypts" in told
+
     def test_leaves_no_store_of_identities(self, tmp_path: Path) -> None:
         store = tmp_path / "seen.sqlite"
         found = examine(chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"'))
