@@ -311,7 +311,8 @@ class FollowsFile:
         """Read the file of the chain again, and let the next record go through the new chain.
 
         What has begun with the present chain ends with it: records in flight, one that another thread sends,
-        and records that a consumer has taken from the wire.
+        and records that a consumer's ``run`` has read. Of other records that a consumer has read, the new
+        chain hears when they are processed.
 
         Returns:
             whether the chain has changed.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,6 @@ from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
@@ -165,7 +166,19 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    return Chain(from_file(path))
+    interceptors = from_file(path)
+    with naming_chain_file(path):
+        return Chain(interceptors)
+
+
+@contextmanager
+def naming_chain_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have an error about a chain as a whole, such as about its order, name the file that declares it."""
+    try:
+        yield
+    except ConfigError as error:
+        file = os.fspath(path)
+        raise error.with_path(f"{file}: {error.path}" if error.path else file) from error
 
 
 def resolved_on_error(interceptor: object) -> OnError:

@@ -268,7 +268,11 @@ def _read(
     try:
         text, status, linked = _contents(path)
     except (OSError, ValueError) as error:
-        raise KeyringError(_text(path, error)) from error
+        advice = ""
+        if isinstance(error, FileNotFoundError) and checks is None:
+            command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
+            advice = f"; name the file that has the keys, or make one: {command}"
+        raise KeyringError(f"{_text(path, error)}{advice}") from error
     user = os.geteuid()
     if status.st_uid not in {0, user} and not any_owner:
         raise KeyringError(
@@ -327,8 +331,4 @@ def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
-    text = f"keyring {path} cannot be read: {reason or type(error).__name__}"
-    if isinstance(error, FileNotFoundError):
-        command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
-        return f"{text}; name the file that has the keys, or make one: {command}"
-    return text
+    return f"keyring {path} cannot be read: {reason or type(error).__name__}"

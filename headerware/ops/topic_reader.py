@@ -157,7 +157,7 @@ class TopicReader:
                     wait_s *= 2
                     continue
                 failure = error.args[0]
-                reason = self._troubles[-1].str() if self._troubles else failure.str()
+                reason = (self._troubles[-1] if self._troubles else failure).str().partition(" (after ")[0]
                 text = f"{servers} cannot be reached: {reason}; {TO_REACH_A_CLUSTER}"
                 raise KafkaException(Error(failure.code(), text)) from error
 

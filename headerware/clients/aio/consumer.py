@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -30,7 +31,7 @@ from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
 from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.messages import record_with_local
-from headerware.clients.processing import MessageLoop, processing_mode
+from headerware.clients.processing import MessageLoop, processing_mode, tell_received
 from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
 from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
@@ -51,6 +52,8 @@ class _StoppedError(Exception):
 
 class InterruptibleConsumer(Consumer):
     """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
+
+    _hw_is_given_later = True
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
         self.lane: Lane | None = None
@@ -83,16 +86,19 @@ class InterruptibleConsumer(Consumer):
             self._hw_fetching_thread = get_ident()
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as above
 
-    # Implicit processing: of a task, from the return of its fetch until its next one
+    # What a task has fetched; its implicit processing lasts until its next fetch
 
-    def begin_in_task(self, found: Any) -> None:
-        """Begin to process what the task has fetched, if processing is implicit."""
+    def hand_over_in_task(self, found: Any, began_ns: int) -> None:
+        """Tell of what the task has fetched, and begin to process it, if processing is implicit."""
         messages = found if isinstance(found, list) else [] if found is None else [found]
         records = [record_with_local(message) for message in messages if message.error() is None]
-        task = asyncio.current_task()
-        if not self._hw_is_implicit or not records or task is None:
+        if not records:
             return
         in_use = self._hw_in_use
+        tell_received(in_use.session, records, began_ns, time.time_ns())
+        task = asyncio.current_task()
+        if not self._hw_is_implicit or task is None:
+            return
         scope = in_use.session.processing(records)
         self._in_tasks[task] = scope, scope.__enter__(), in_use
         task.add_done_callback(self._end_with_task)
@@ -122,9 +128,6 @@ class InterruptibleConsumer(Consumer):
         if goes_on:
             told.clear()
         scope.__exit__(None if error is None else type(error), error, None)
-
-    def _hw_begin_implicit(self, records: list[Record]) -> None:
-        """Leave it to the task that fetches, because this is the consumer's thread."""
 
     def begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
@@ -270,10 +273,11 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             raise RuntimeError("run is under way, and only it fetches; end it with stop()")
         core = self._hw_core
         core.end_in_task()
+        began_ns = time.time_ns()
         found = await self._hw_lane.run(
             partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
         )
-        core.begin_in_task(found)
+        core.hand_over_in_task(found, began_ns)
         return found
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -75,7 +75,9 @@ class TestCheck:
     def test_says_that_all_is_well(self, config: Path) -> None:
         result = run("check", config)
         assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == f"{config}: ok (trail -> [red]squeeze[/])\n"
+        assert (
+            result.stdout == f"{config}: ok (trail -> [red]squeeze[/]; not opened; --open does that, too)\n"
+        )
 
     def test_opened_finds_a_part_that_is_missing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -87,6 +89,14 @@ class TestCheck:
         for module in ("events", "reporter"):
             monkeypatch.delitem(sys.modules, f"headerware.interceptors.lineage.{module}", raising=False)
         one_line(run("check", path, "--open"), "lineage needs openlineage-python")
+
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_names_the_file_of_a_chain_in_the_wrong_order(self, tmp_path: Path, command: str) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "sign"\nkeyring = "k"\n[[interceptors]]\ntype = "compress"\n'
+        )
+        one_line(run(command, path), f"Error: {path}: interceptors.compress: 'compress' stands behind 'sign'")
 
     def test_says_it_to_programs(self, config: Path) -> None:
         result = run("check", config, "--json")
@@ -117,7 +127,7 @@ class TestCheck:
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
         path.touch()
-        assert run("check", path).stdout.endswith("ok (an empty chain)\n")
+        assert run("check", path).stdout.endswith("ok (an empty chain; not opened; --open does that, too)\n")
 
     @pytest.mark.parametrize(
         ("text", "told"),

@@ -39,12 +39,12 @@ VALUE = encode_trail(TrailReading((PRODUCED, MIRRORED)))
 
 @pytest.fixture
 def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
-    """Return a topic with two trails that are whole, and one that is corrupt."""
+    """Return a topic with two trails that are whole, one that is corrupt, and a record without any."""
     name = unique_topic("lineage")
     embedded_cluster.create_topic(name)
     producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
-    for value in (VALUE, VALUE, b"9"):
-        headers: Any = [(TRAIL_HEADER, value)]
+    for value in (VALUE, VALUE, b"9", None):
+        headers: Any = [] if value is None else [(TRAIL_HEADER, value)]
         producer.produce(name, b"v", headers=headers)
     assert producer.flush(30) == 0
     return name
@@ -66,6 +66,7 @@ class TestLineageCommand:
             "mirror  2026-01-01 00:00:01.000Z to 2026-01-01 00:00:01.000Z",
             "  reads  kafka://eu/orders  2 records",
             "  writes kafka://broker.us:9092/orders  2 records",
+            "left out: 1 record without a trail",
             "left out: 1 record with a corrupt trail",
         ]
 

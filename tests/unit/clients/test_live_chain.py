@@ -331,6 +331,34 @@ class TestRecordsInFlight:
         assert generations[-1] == b"2"
         assert b"2" not in generations[:-1]
 
+    def test_are_processed_in_the_chain_that_read_them(
+        self, clients: Any, file: Path, topic: str, fill: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def on_processed(step: OpenStamp, record: Record, error: BaseException | None) -> None:
+            told.append((record.value, step.generation, step.closed))
+
+        def on_stopped(step: OpenStamp, _: str, record: Record, *__: object) -> None:
+            told.append((record.value, step.generation, step.closed))
+
+        def handle(message: Message) -> None:
+            if message.value() == b"1":
+                until(lambda: consumer._hw_lanes._progress.pending == 3)
+                write(file, stamps(2))
+                until(has_reloaded(consumer))
+                fill(b"4")
+            elif message.value() == b"3":
+                raise ValueError
+            elif message.value() == b"4":
+                consumer.stop()
+
+        told: list[tuple[bytes, int, int]] = []
+        monkeypatch.setattr(OpenStamp, "on_processed", on_processed, raising=False)
+        monkeypatch.setattr(OpenStamp, "on_stopped", on_stopped, raising=False)
+        fill(b"1", b"2", b"3")
+        consumer = clients(Consumer, "watch", topic=topic)
+        consumer.run(handle, lanes=1, on_failure="skip")
+        assert told == [(b"1", 1, 0), (b"2", 1, 0), (b"3", 1, 0), (b"3", 1, 0), (b"4", 2, 0)]
+
     def test_interceptors_are_open_as_long_as_a_message_is_processed(
         self, clients: Any, file: Path, topic: str, fill: Any
     ) -> None:
@@ -452,6 +480,22 @@ class TestReassembly:
         assert (consumer.stats()["client"]["repeated"] > 0) is reads_again
         consumer.commit(asynchronous=False)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 8
+
+    def test_a_commit_before_they_are_read_again_is_held_back(
+        self, clients: Any, file: Path, topic: str, interleaved: bytes
+    ) -> None:
+        file.write_text(stamps(1) + SLICE)
+        consumer = clients(Consumer, topic=topic, **{"enable.auto.commit": False})
+        *_, last = take(consumer, 3)
+        assert last.value() == b"small 2"
+        assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        for expire_ms in (200_000, 300_000):  # the second time they have not even been read again
+            write(file, stamps(1) + f"{SLICE}expire_ms = {expire_ms}\n")
+            assert consumer.reload() is True
+            assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        assert values(take(consumer, 2)) == [interleaved, b"small 3"]
+        assert consumer.poll(0.3) is None
+        assert consumer.commit(asynchronous=False)[0].offset == 8
 
     def test_without_slice_its_slices_are_refused_not_forgotten(
         self, clients: Any, file: Path, topic: str, interleaved: bytes
