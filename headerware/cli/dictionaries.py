@@ -84,7 +84,7 @@ def _store_options(command: _Command) -> _Command:
 
 @click.group()
 def dictionaries() -> None:
-    """Train dictionaries for small records, publish them, and see what pays."""
+    """Train, publish and compare dictionaries for small records."""
 
 
 @dictionaries.command("train")
