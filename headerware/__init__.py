@@ -12,9 +12,12 @@ from headerware import _wiring  # noqa: F401 - it completes the core
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
 from headerware.core.errors import (
+    AdmissionError,
     CompressionError,
     ConfigError,
     DeadLetterError,
+    DelayedError,
+    ExpiredError,
     HeaderError,
     HeaderwareError,
     HeldBackError,
@@ -56,6 +59,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
+    "AdmissionError",
     "AsyncConsumer",
     "AsyncDeserializingConsumer",
     "AsyncProducer",
@@ -66,7 +70,9 @@ __all__ = [
     "Consumer",
     "Context",
     "DeadLetterError",
+    "DelayedError",
     "DeserializingConsumer",
+    "ExpiredError",
     "FanOut",
     "HeaderError",
     "HeaderId",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
     from headerware.interceptors.slice import Slice
+    from headerware.interceptors.times import Delay, Expire, expires_header, not_before_header
     from headerware.interceptors.trace import Trace, extract_context
     from headerware.interceptors.trail import Trail, TrailEntry, TrailReading, read_trail
     from headerware.interceptors.trail_timeline import timeline
@@ -29,6 +30,8 @@ __all__ = [
     "Compact",
     "Compress",
     "Dedup",
+    "Delay",
+    "Expire",
     "Identity",
     "Lineage",
     "Metrics",
@@ -42,7 +45,9 @@ __all__ = [
     "TrailReading",
     "Transforms",
     "decode_report",
+    "expires_header",
     "extract_context",
+    "not_before_header",
     "read_trail",
     "timeline",
 ]
@@ -54,6 +59,8 @@ _HOMES: Final = {
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
+    "Delay": "times",
+    "Expire": "times",
     "Identity": "dedup",
     "Metrics": "metrics",
     "Lineage": "lineage",
@@ -67,7 +74,9 @@ _HOMES: Final = {
     "TrailReading": "trail",
     "Transforms": "transforms",
     "decode_report": "audit",
+    "expires_header": "times",
     "extract_context": "trace",
+    "not_before_header": "times",
     "read_trail": "trail",
     "timeline": "trail_timeline",
 }

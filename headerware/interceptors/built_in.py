@@ -14,6 +14,8 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
+    "delay": "headerware.interceptors.times.delay:Delay",
+    "expire": "headerware.interceptors.times.expire:Expire",
     "metrics": "headerware.interceptors.metrics:Metrics",
     "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
@@ -30,7 +32,7 @@ GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""
 
 HEADERS: Final = OwnHeaders(
-    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),
+    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema", "hw.expires", "hw.not-before"}),
     encodings={
         "hw.compress": "compress",
         "hw.encrypt": None,
@@ -51,6 +53,7 @@ HEADERS: Final = OwnHeaders(
         "~J": "hw.expires",
         "~K": "hw.owner",
         "~L": "hw.admit",
+        "~M": "hw.not-before",
     },
     compactor="compact",
 )

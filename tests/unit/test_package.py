@@ -20,6 +20,7 @@ import headerware
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
+    "AdmissionError",
     "AsyncConsumer",
     "AsyncDeserializingConsumer",
     "AsyncProducer",
@@ -30,7 +31,9 @@ PUBLIC = [
     "Consumer",
     "Context",
     "DeadLetterError",
+    "DelayedError",
     "DeserializingConsumer",
+    "ExpiredError",
     "FanOut",
     "HeaderError",
     "HeaderId",
