@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from headerware.interceptors.admission import Admission, Policy, PolicyFile, read_policy
     from headerware.interceptors.audit import Audit, AuditCount, AuditReport, decode_report
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headerware.interceptors.transforms import Transforms
 
 __all__ = [
+    "Admission",
     "Audit",
     "AuditCount",
     "AuditReport",
@@ -35,6 +37,8 @@ __all__ = [
     "Identity",
     "Lineage",
     "Metrics",
+    "Policy",
+    "PolicyFile",
     "Schema",
     "Serialize",
     "Sign",
@@ -48,11 +52,16 @@ __all__ = [
     "expires_header",
     "extract_context",
     "not_before_header",
+    "read_policy",
     "read_trail",
     "timeline",
 ]
 
 _HOMES: Final = {
+    "Admission": "admission",
+    "Policy": "admission",
+    "PolicyFile": "admission",
+    "read_policy": "admission",
     "Audit": "audit",
     "AuditCount": "audit",
     "AuditReport": "audit",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INTERCEPTORS: Final[Mapping[str, str]] = {
+    "admission": "headerware.interceptors.admission.interceptor:Admission",
     "audit": "headerware.interceptors.audit:Audit",
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",

@@ -28,6 +28,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
+from headerware.keyring.certificate import key_thumbprint
 from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.signature import (
     SIGNATURE_BYTES,
@@ -346,6 +347,7 @@ class _Known(NamedTuple):
     conditional_key: Key | None
     """The key if each record decides whether it counts; else None."""
     statement: Statement
+    thumbprint: str
 
 
 _Position = tuple[str, int | None, int | None]
@@ -488,7 +490,7 @@ class _Verification:
             except KeyError:
                 known = known_in[topic].get(value[:-_ED25519_BYTES])
             found = known or examine(record, value, own, now)
-            verify, end, conditional_key, statement = found
+            verify, end, conditional_key, statement, thumbprint = found
             stamp = value[end : end + STAMP_BYTES]
             if not verify(rest(stamp, record.key, record.value, covered), value[end + STAMP_BYTES :]):
                 raise SignatureError(_mismatch(statement))
@@ -505,6 +507,7 @@ class _Verification:
                 statement.topic,
                 producer,
                 sequence,
+                thumbprint=thumbprint,
             )
             if later:
                 verified = msgspec.structs.replace(
@@ -546,7 +549,7 @@ class _Verification:
         if not is_bound:
             _require_permitted(key, statement, decode_stamp(value[end : end + STAMP_BYTES])[0], now_ms)
         conditional_key = key if is_bound or key.status == "revoked" else None
-        return _Known(ready, end, conditional_key, statement)
+        return _Known(ready, end, conditional_key, statement, key_thumbprint(key))
 
     def _judge(
         self, key: Key | None, statement: Statement, record: Record, signed_at_ms: int, now_ms: int
