@@ -21,6 +21,10 @@ def _no_cluster() -> str | None:
     return None
 
 
+def _no_signer(topic: str) -> str | None:  # noqa: ARG001 - a port's signature
+    return None
+
+
 def _no_wait() -> None:
     """Return at once: what is not known now is not known later."""
 
@@ -66,6 +70,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             header says of them must then be hard to forge.
         cannot_wait: why the client cannot hold a record back until a moment and go on with other partitions,
             as a sentence without its end; None if it can.
+        signer: returns the id of the key that records of a topic are signed with, set by the chain; empty if
+            the step that signs states no ``key_id``, None if no step signs them.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
             outlives the session, such as a file.
     """
@@ -88,6 +94,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
     cannot_wait: str | None = None
+    signer: Callable[[str], str | None] = _no_signer
     dry_run: bool = False
 
     def awaited_cluster_id(self) -> str | None:

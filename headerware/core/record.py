@@ -41,7 +41,7 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
         sequence: the number of the record in that session.
         uncovered: the names of the headers that the signature does not cover, in order.
         set_aside: these headers themselves, if the application is to get them; no step sees them.
-        thumbprint: the JWK thumbprint (RFC 7638) of an Ed25519 key that signed; empty for HMAC.
+        thumbprint: the JWK thumbprint (RFC 7638) of the key that signed; empty for HMAC.
     """
 
     key_id: str
@@ -174,9 +174,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a client to its cluster that concerns several records.
 
     Args:
-        name: of a consumer: ``receive``, for a poll or a consume that returned records, or ``commit``. Of a
-            producer: ``begin_transaction``, ``commit_transaction`` or ``abort_transaction``; what was sent in
-            a transaction is acknowledged before its end is told.
+        name: of a consumer: ``receive``, for a poll or a consume that returned records (of ``run``, for each
+            record that a handler gets), or ``commit``. Of a producer: ``begin_transaction``,
+            ``commit_transaction`` or ``abort_transaction``; what was sent in a transaction is acknowledged
+            before its end is told.
         began_ns: when it began, in nanoseconds since the epoch.
         ended_ns: when it ended; equal to ``began_ns`` for a commit that librdkafka made by itself.
         records: the records that the application receives, as it sees them.

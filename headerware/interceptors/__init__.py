@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
+    from headerware.interceptors.encrypt import (
+        Encrypt,
+        EncryptFields,
+        new_key_secret,
+        rewrapped_key_secret,
+    )
     from headerware.interceptors.lineage import Lineage
     from headerware.interceptors.metrics import Metrics
     from headerware.interceptors.schema import Schema
@@ -33,6 +39,8 @@ __all__ = [
     "Compress",
     "Dedup",
     "Delay",
+    "Encrypt",
+    "EncryptFields",
     "Expire",
     "Identity",
     "Lineage",
@@ -51,9 +59,11 @@ __all__ = [
     "decode_report",
     "expires_header",
     "extract_context",
+    "new_key_secret",
     "not_before_header",
     "read_policy",
     "read_trail",
+    "rewrapped_key_secret",
     "timeline",
 ]
 
@@ -70,6 +80,8 @@ _HOMES: Final = {
     "Dedup": "dedup",
     "Delay": "times",
     "Expire": "times",
+    "Encrypt": "encrypt",
+    "EncryptFields": "encrypt",
     "Identity": "dedup",
     "Metrics": "metrics",
     "Lineage": "lineage",
@@ -86,7 +98,9 @@ _HOMES: Final = {
     "expires_header": "times",
     "extract_context": "trace",
     "not_before_header": "times",
+    "new_key_secret": "encrypt",
     "read_trail": "trail",
+    "rewrapped_key_secret": "encrypt",
     "timeline": "trail_timeline",
 }
 

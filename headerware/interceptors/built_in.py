@@ -17,6 +17,8 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "dedup": "headerware.interceptors.dedup:Dedup",
     "delay": "headerware.interceptors.times.delay:Delay",
     "expire": "headerware.interceptors.times.expire:Expire",
+    "encrypt": "headerware.interceptors.encrypt:Encrypt",
+    "encrypt_fields": "headerware.interceptors.encrypt:EncryptFields",
     "metrics": "headerware.interceptors.metrics:Metrics",
     "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
@@ -36,7 +38,7 @@ HEADERS: Final = OwnHeaders(
     lineage=frozenset({"hw.trail", "hw.owner", "hw.schema", "hw.expires", "hw.not-before"}),
     encodings={
         "hw.compress": "compress",
-        "hw.encrypt": None,
+        "hw.encrypt": "encrypt",
         "hw.slice": "slice",
         "hw.claim": None,
         "hw.ids": "compact",

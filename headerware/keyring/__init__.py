@@ -1,7 +1,8 @@
-"""Keyrings: keys that sign and verify, their files, their rotation and their revocation."""
+"""Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
 from headerware.keyring.certificate import Certificate, certify, issuer_jwks, key_thumbprint, read_certificate
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
+from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
     Algorithm,
     Key,
@@ -11,7 +12,14 @@ from headerware.keyring.keyring import (
     encode_keyring,
     key_id_problem,
 )
-from headerware.keyring.lifecycle import public_part, with_new_key, with_revocation, with_rotation
+from headerware.keyring.lifecycle import (
+    public_part,
+    with_deletion,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
+from headerware.keyring.snapshot import Snapshot, encode_snapshot, sign_snapshot, verify_snapshot
 
 __all__ = [
     "Algorithm",
@@ -20,16 +28,22 @@ __all__ = [
     "Keyring",
     "KeyringFile",
     "Permissions",
+    "Snapshot",
     "Status",
     "certify",
     "decode_keyring",
+    "encode_jwks",
     "encode_keyring",
+    "encode_snapshot",
     "issuer_jwks",
     "key_id_problem",
     "key_thumbprint",
     "public_part",
     "read_certificate",
     "read_keyring",
+    "sign_snapshot",
+    "verify_snapshot",
+    "with_deletion",
     "with_new_key",
     "with_revocation",
     "with_rotation",

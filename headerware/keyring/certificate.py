@@ -21,7 +21,7 @@ import msgspec
 from headerware.core.errors import AdmissionError, ConfigError, KeyringError, MissingPartError
 from headerware.core.extras import install_command
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.keyring.signature import public_half
+from headerware.keyring.asymmetric import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,11 +123,11 @@ def read_certificate(text: str) -> Certificate:
 
 
 def key_thumbprint(key: Key) -> str:
-    """Return the JWK thumbprint (RFC 7638) of an Ed25519 key; empty for HMAC, which has no public half."""
-    if key.algorithm != "ed25519":
+    """Return the JWK thumbprint (RFC 7638) of a key with two halves; empty for any other, such as HMAC's."""
+    if key.algorithm not in SCHEMES:
         return ""
-    fields = {"crv": "Ed25519", "kty": "OKP", "x": _base64url(_public(key))}
-    return _base64url(sha256(json.dumps(fields, separators=(",", ":")).encode()).digest())
+    fields = json.dumps(_members(key), separators=(",", ":"), sort_keys=True)
+    return _base64url(sha256(fields.encode()).digest())
 
 
 class IssuerKeys:
@@ -199,7 +199,7 @@ def certify(
     valid_for_s: int = DAY_S,
     now: datetime | None = None,
 ) -> str:
-    """Return a certificate for an Ed25519 key.
+    """Return a certificate for a key that signs records.
 
     Args:
         issuer_key: the issuer's Ed25519 key with its private half; its use has ``certify``.
@@ -223,10 +223,10 @@ def certify(
         )
     if issuer_key.status != "active":
         raise KeyringError(f"key {issuer_key.id!r} version {issuer_key.version} is {issuer_key.status}")
-    if key.algorithm != "ed25519" or "sign" not in key.use:
+    if key.algorithm not in SCHEMES or "sign" not in key.use:
         raise KeyringError(
-            f"key {key.id!r} cannot have a certificate: expected an ed25519 key that signs records. Whoever "
-            "verifies HMAC can also sign, so it proves nobody's identity"
+            f"key {key.id!r} cannot have a certificate: expected a key with two halves that signs records. "
+            "Whoever verifies HMAC can also sign, so it proves nobody's identity"
         )
     issued = int((now or datetime.now(UTC)).timestamp())
     claims = {
@@ -311,11 +311,25 @@ def _decoded(part: str, kind: Any, name: str) -> Any:
 
 
 def _jwk(key: Key) -> dict[str, Any]:
-    return {"kty": "OKP", "crv": "Ed25519", "kid": _kid(key), "x": _base64url(_public(key))}
+    return {**_members(key), "kid": _kid(key)}
 
 
-def _public(key: Key) -> bytes:
-    return key.public if key.private is None else public_half(key.private)  # type: ignore[return-value]
+def _members(key: Key) -> dict[str, str]:
+    """Return the members of a public JWK that RFC 7638 takes."""
+    scheme = SCHEMES[key.algorithm]
+    public = key.public if key.private is None else scheme.public_half(key.private)
+    assert public is not None  # noqa: S101 - a key has one half at least
+    if key.algorithm == "ed25519":
+        return {"crv": "Ed25519", "kty": "OKP", "x": _base64url(public)}
+    numbers = scheme.load_public(public).public_numbers()
+    if key.algorithm == "ecdsa-p256":
+        x, y = (_base64url(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
+        return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
+    e, n = (
+        _base64url(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+        for number in (numbers.e, numbers.n)
+    )
+    return {"e": e, "kty": "RSA", "n": n}
 
 
 def _kid(key: Key) -> str:

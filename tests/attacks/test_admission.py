@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from joserfc import jws
-from joserfc.jwk import OctKey, OKPKey, RSAKey
+from joserfc.jwk import OctKey, OKPKey, RSAKey, import_key
 
 from headerware import (
     AdmissionError,
@@ -30,6 +30,7 @@ from headerware.interceptors import Admission, PolicyFile, Sign, Slice, read_pol
 from headerware.keyring import (
     Key,
     certify,
+    encode_jwks,
     issuer_jwks,
     key_thumbprint,
     public_part,
@@ -38,7 +39,6 @@ from headerware.keyring import (
     with_new_key,
 )
 from headerware.keyring.certificate import TYPE
-from headerware.keyring.signature import public_half
 from headerware.keyring.writing import edit_keyring, write_public_keyring
 
 NOW = 1_795_392_000_000
@@ -588,7 +588,14 @@ class TestIssuing:
     def test_a_certificate_says_what_was_asked_for(self, world: World) -> None:
         found = read_certificate(world.certificate())
         assert (found.issuer, found.subject, found.topics) == (ISSUER, "shop-1", ("*",))
-        public = OKPKey.import_key(
-            {"kty": "OKP", "crv": "Ed25519", "x": _encoded(public_half(world.shop.private or b""))}
+        assert found.thumbprint == key_thumbprint(world.shop)
+
+    @pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256", "rsa-pss-sha256"])
+    def test_thumbprints_are_those_of_the_library(self, world: World, algorithm: Any) -> None:
+        path = world.folder / "other.json"
+        ring = edit_keyring(path, lambda ring: with_new_key(ring, "o", algorithm), create=True)
+        jwk = json.loads(encode_jwks(public_part(ring)[0]))["keys"][0]
+        assert key_thumbprint(ring.keys[0]) == import_key(jwk).thumbprint()
+        assert (
+            read_certificate(world.certificate(key=ring.keys[0])).thumbprint == import_key(jwk).thumbprint()
         )
-        assert found.thumbprint == public.thumbprint()

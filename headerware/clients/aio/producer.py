@@ -35,7 +35,7 @@ from headerware.clients.aio.lane import Lane, LoopResults, settle
 from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
-from headerware.clients.live_chain import ShownChain
+from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer, of_our_types
 from headerware.clients.settings import boolean, flattened
@@ -386,6 +386,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             if callable(conf.get(name)):
                 conf[name] = self._hw_results.on_loop(conf[name])
         self._hw_core: Final = self._hw_core_type(conf, chain, self._hw_results)
+        self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
         self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
         self._hw_reports: Final = _Reports(self._hw_core)
         self._hw_finish = weakref.finalize(self, self._hw_reports.stop)
@@ -400,6 +401,27 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     @property
     def _hw_chain(self) -> Chain:
         return self._hw_core._hw_chain  # noqa: SLF001 - our own
+
+    async def reload(self) -> bool:
+        """Read the file of the chain again, and let the records behind this call go through the new chain.
+
+        As :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+            RuntimeError: the producer is closed, or belongs to another event loop.
+        """
+        self._hw_running_loop()
+        changed: bool = await self._hw_lane.run(self._hw_core.reload)
+        return changed
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return self._hw_core.chain_in_force()
 
     # Sending
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware import Record, RecordMetadata
+    from headerware.core.record import Operation
 
 DEADLINE_S = 30.0
 Result = TypeVar("Result")
@@ -504,9 +505,18 @@ class TestConsume:
         assert [message.value() for message in found] == [noise("large"), b"small"]
         assert ("a", b"b") in found[0].headers()
 
-    def test_cancelled_fetches_lose_nothing(
+    def test_cancelled_fetches_lose_nothing_and_are_not_told(
         self, fill: Callable[..., None], reading: dict[str, Any], topic: str
     ) -> None:
+        class Hears:
+            def on_consume(self, record: Record) -> Record:
+                return record
+
+            def on_operation(self, operation: Operation) -> None:
+                assert threading.current_thread() is threading.main_thread()
+                told.extend(record.value for record in operation.records)
+
+        told: list[Any] = []
         values = [b"%d" % at for at in range(300)]
         fill(*values)
         chance = random.Random(3)
@@ -514,7 +524,7 @@ class TestConsume:
         async def main() -> tuple[list[Any], int]:
             found: list[Any] = []
             cancelled = 0
-            async with AsyncConsumer(reading, chain=Chain([Trail()])) as consumer:
+            async with AsyncConsumer(reading, chain=Chain([Trail(), Hears()])) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 while len(found) < len(values):
                     fetch = consumer.poll(5) if chance.random() < 0.5 else consumer.consume(3, 0.2)
@@ -532,7 +542,7 @@ class TestConsume:
             return [message.value() for message in found], cancelled
 
         found, cancelled = run(main())
-        assert found == values
+        assert found == told == values
         assert cancelled > 10
 
     def test_what_a_cancelled_poll_fetched_is_not_committed(
