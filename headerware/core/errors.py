@@ -14,6 +14,7 @@
     │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped stays unreadable
     │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
+    ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
@@ -186,6 +187,10 @@ def cause_of(error: BaseException) -> str:
 
 class RegistryError(HeaderwareError):
     """A change that the registry of header ids refuses, or a registry that cannot be read."""
+
+
+class DictionaryError(HeaderwareError):
+    """A dictionary that is none or cannot be trained, or a store of dictionaries that cannot be reached."""
 
 
 class SerdeError(InterceptorError):

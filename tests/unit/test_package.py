@@ -34,6 +34,7 @@ PUBLIC = [
     "DecryptionError",
     "DelayedError",
     "DeserializingConsumer",
+    "DictionaryError",
     "ExpiredError",
     "FanOut",
     "HeaderError",
