@@ -26,7 +26,10 @@
         ├── CompressionError
         ├── ReassemblyError
         ├── TransportHeaderError
+        ├── ExpiredError
+        ├── AdmissionError
         └── HeldBackError
+            ├── DelayedError
             └── DeadLetterError
 
 A message never holds a payload, a header's value or key material.
@@ -246,12 +249,35 @@ class TransportHeaderError(InterceptorError):
     """A record that carries an encoding which no interceptor of this chain decodes."""
 
 
+class ExpiredError(InterceptorError):
+    """A record that has expired, where the chain refuses such records."""
+
+
+class AdmissionError(InterceptorError):
+    """A record that is not admitted: its certificate is missing, wrong or stolen, or no rule allows it."""
+
+
 class HeldBackError(InterceptorError):
     """A record that cannot be judged yet, and that nothing may move past.
 
     A part that a step needs does not work, such as a keyring that has been unreadable for too long.
     ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
     """
+
+
+class DelayedError(HeldBackError):
+    """A record whose moment has not come; its partition alone waits, and the application is not told.
+
+    Args:
+        message: why it waits.
+        until_ms: when it is tried again, in milliseconds since the epoch by the session's clock.
+    """
+
+    until_ms: int = 0
+
+    def __init__(self, message: str, *, until_ms: int) -> None:
+        super().__init__(message)
+        self.until_ms = until_ms
 
 
 class DeadLetterError(HeldBackError):
