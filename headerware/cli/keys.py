@@ -666,7 +666,7 @@ def certify_key(
     help="The key set to write; an older one there is replaced.",
 )
 def export_jwks(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
-    """Write the public halves of an issuer's keys as a JSON Web Key Set, for readers' policies."""
+    """Write an issuer's public keys as a JWKS file."""
     found = issuer_jwks(read_keyring(path, permissions=permissions))
     _write_public(out, msgspec.json.encode(found) + b"\n", not_over=(path,))
     if as_json:
