@@ -118,7 +118,7 @@ class TopicReader:
             {
                 "log_level": 0,  # errors are raised
                 "auto.offset.reset": "earliest",
-                "error_cb": self._troubles.append,
+                "error_cb": self._note_trouble,
                 "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
                 **conf,
                 "group.id": group_id,
@@ -139,6 +139,12 @@ class TopicReader:
         self._ends: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._open: set[int] = set()
+
+    def _note_trouble(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - as above
+
+        if error.code() != Error._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
+            self._troubles.append(error)  # it says which broker, and why
 
     def _metadata(self, servers: str) -> Any:
         """Return what the cluster says of the topic; give up early if it cannot be reached."""
