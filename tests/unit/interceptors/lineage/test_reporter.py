@@ -173,7 +173,9 @@ class TestReporter:
         receiver.may_go_on.set()
         until(lambda: reporter.is_idle)
         ends = [event for event in receiver.events if told(event).kind == "COMPLETE"]
-        assert (len(ends), reporter.stats()["events_dropped"]) == (1 + _MAX_ENDED, 10)
+        # The first end is under way, unless its start still was when the others came.
+        assert len(ends) in {_MAX_ENDED, 1 + _MAX_ENDED}
+        assert len(ends) + reporter.stats()["events_dropped"] == 1 + _MAX_ENDED + 10
 
     def test_ends_runs_that_are_left_when_it_is_closed(self, reporter: Reporter, receiver: Receiver) -> None:
         reporter.join(JOB, "kafka://b:1", interval_s=FOREVER_S).read("orders")
