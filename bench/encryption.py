@@ -111,7 +111,7 @@ def _sent(encrypt: Encrypt, records: list[Record], pairs: int) -> Row:
         return CHUNK
 
     found = compare(ours, _bare(records)[1], pairs=pairs)
-    name = "encrypt on send against bare AES-GCM and HKDF"
+    name = f"encrypt on send against bare AES-GCM and HKDF, {len(records[0].value):,}-byte values"
     return _row(name, found.ours, found.reference, found.ratio, "at least 0.7", _note(records, pairs))
 
 
@@ -125,7 +125,7 @@ def _consumed(encrypt: Encrypt, records: list[Record], pairs: int) -> Row:
         return CHUNK
 
     found = compare(ours, _bare(records)[2], pairs=pairs)
-    name = "decrypt on consume against bare AES-GCM and HKDF"
+    name = f"decrypt on consume against bare AES-GCM and HKDF, {len(records[0].value):,}-byte values"
     return _row(name, found.ours, found.reference, found.ratio, "at least 0.7", _note(records, pairs))
 
 
