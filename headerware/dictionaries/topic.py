@@ -38,6 +38,7 @@ from headerware.dictionaries.dictionary import (
 from headerware.dictionaries.store import Dictionaries
 from headerware.topic_table.rows import Rows, TableRecord
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.topic_table.topic import dotted
 
 if TYPE_CHECKING:
     import os as _os
@@ -82,7 +83,7 @@ class TopicDictionaries(Dictionaries, frozen=True, kw_only=True):
             DictionaryError: librdkafka refuses the properties.
         """
         return TopicDictionaryStore(
-            {**flat(self.config), "bootstrap.servers": self.servers},
+            {**dotted(self.config), "bootstrap.servers": self.servers},
             self.topic,
             snapshot=self.snapshot,
             create=self.create,
@@ -303,17 +304,6 @@ def _dictionary_errors() -> Iterator[None]:
         yield
     except RegistryError as error:
         raise DictionaryError(str(error)) from error
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return settings under their dotted names: configuration has tables instead of dots."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
 
 
 _open_stores: Final[WeakSet[TopicDictionaryStore]] = WeakSet()

@@ -17,10 +17,10 @@ from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
-from headerware.serdes.confluent.settings import flat
 from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
+from headerware.topic_table.topic import dotted
 
 if TYPE_CHECKING:
     import os
@@ -56,7 +56,7 @@ class TopicSchemas(Store, frozen=True, kw_only=True):
             SerdeError: librdkafka refuses the properties.
         """
         return TopicSchemaStore(
-            {**flat(self.config, path="config"), "bootstrap.servers": self.servers},
+            {**dotted(self.config), "bootstrap.servers": self.servers},
             self.topic,
             snapshot=self.snapshot,
             create=self.create,
