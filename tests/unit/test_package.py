@@ -88,6 +88,7 @@ PACKAGES = [
     "headerware.registry.stores",
     "headerware.serdes",
     "headerware.serdes.stores",
+    "headerware.sources",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",

@@ -1,0 +1,66 @@
+"""The record of a source as it evolves, from extraction to what a producer takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headerware.connect.data.schema import Schema, SchemaAndValue
+from headerware.connect.data.struct import Struct
+from headerware.core.headers import EMPTY, Headers
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SOURCE_HEADER: Final = "hw.source"
+"""The name of the source that a record was read from, and under which its offsets are kept."""
+KEY_HEADER: Final = "hw.source.key"
+"""The native key as text, if the source has a key serde."""
+NUMBER_HEADER: Final = "hw.source.record"
+"""The number of the record in its object, in decimal digits; the first is 1."""
+
+
+class EvolvingRecord(msgspec.Struct, frozen=True):
+    """One record of an object, before it is Kafka's.
+
+    Args:
+        native_key: the key of the object; it stays as it is.
+        record_number: the number in the object; it stays as it is.
+        topic: the topic.
+        partition: the partition, or None to let the partitioner choose.
+        key: the record's key.
+        key_schema: its schema, or None.
+        value: the value.
+        value_schema: its schema, or None.
+        headers: the headers.
+        timestamp_ms: milliseconds since the epoch, or None for the time of sending.
+        properties: the offset's own, which are kept when the record is stored.
+    """
+
+    native_key: Any
+    record_number: int
+    topic: str
+    partition: int | None = None
+    key: Any = None
+    key_schema: Schema | None = None
+    value: Any = None
+    value_schema: Schema | None = None
+    headers: Headers = EMPTY
+    timestamp_ms: int | None = None
+    properties: Mapping[str, Any] | None = None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def to_record(self) -> Record:
+        """Return the record that a chain takes: values with a schema are beside it, or are a Struct."""
+        value, key = self.value, self.key
+        if self.value_schema is not None and value is not None and not isinstance(value, Struct):
+            value = SchemaAndValue(self.value_schema, value)
+        if self.key_schema is not None and key is not None and not isinstance(key, Struct):
+            key = SchemaAndValue(self.key_schema, key)
+        return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)
