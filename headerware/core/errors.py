@@ -342,6 +342,11 @@ def raised_at(error: BaseException) -> str:
     return f" at {PurePath(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
 
 
+def described(error: BaseException) -> str:
+    """Return the text of an error of ours; of another one, which may quote a payload, its class and place."""
+    return str(error) if isinstance(error, HeaderwareError) else type(error).__name__ + raised_at(error)
+
+
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:
     """Make an error again without its constructor, which may have other arguments in a plug-in."""
     error = kind.__new__(kind, *args)
