@@ -626,6 +626,17 @@ class TestAcknowledgement:
             assert entry(offsets, "a").complete
             assert task._known.oldest == "a"
 
+    def test_nothing_that_is_stored_in_part_is_read_again(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"1\n2\n"}
+        with SourceTask(config(poll_records=1), MemoryOffsets()) as task:
+            sink = Sink(task)
+            until(lambda: sink.batches, meanwhile=sink.poll)
+            before = len(shelf.starts)
+            until(lambda: len(shelf.starts) > before + 4)
+            until(lambda: sink.batches[-1].is_last, meanwhile=sink.poll)
+            sink.poll()
+            assert sink.values == [b"1", b"2"]
+
     def test_nothing_on_its_way_is_read_again(self, shelf: Shelf) -> None:
         with SourceTask(config(), MemoryOffsets()) as task:
             sink = Sink(task, acknowledges=False)
