@@ -21,6 +21,7 @@ from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.registry import registry
 from headerware.cli.run import run
+from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
@@ -71,6 +72,7 @@ main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
 main.add_command(lineage)
+main.add_command(source)
 main.add_command(audit)
 main.add_command(dictionaries)
 main.add_command(keys)

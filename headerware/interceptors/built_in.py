@@ -35,7 +35,18 @@ GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""
 
 HEADERS: Final = OwnHeaders(
-    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema", "hw.expires", "hw.not-before"}),
+    lineage=frozenset(
+        {
+            "hw.trail",
+            "hw.owner",
+            "hw.schema",
+            "hw.expires",
+            "hw.not-before",
+            "hw.source",
+            "hw.source.key",
+            "hw.source.record",
+        }
+    ),
     encodings={
         "hw.compress": "compress",
         "hw.encrypt": "encrypt",

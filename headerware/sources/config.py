@@ -139,6 +139,14 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self._check_templates()
         self.opened_transformers()
 
+    def __repr__(self) -> str:
+        """Show the name only, because some options may be secret."""
+        return f"{type(self).__name__}(name={self.name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show as little in rich's tracebacks."""
+        return [("name", self.name)]
+
     def first_key(self) -> Any:
         """Return the configured start key, or None.
 

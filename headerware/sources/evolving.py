@@ -9,11 +9,15 @@ import msgspec
 
 from headerware.connect.data.schema import Schema, SchemaAndValue
 from headerware.connect.data.struct import Struct
+from headerware.core.dead_letter import dead_letter
+from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from headerware.sources.config import SourceConfig
 
 SOURCE_HEADER: Final = "hw.source"
 """The name of the source that a record was read from, and under which its offsets are kept."""
@@ -64,3 +68,29 @@ class EvolvingRecord(msgspec.Struct, frozen=True):
         if self.key_schema is not None and key is not None and not isinstance(key, Struct):
             key = SchemaAndValue(self.key_schema, key)
         return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)
+
+
+def text_bytes(text: str) -> bytes:
+    """Return the bytes of a key's text; names of files may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def source_dead_letter(
+    config: SourceConfig, key_text: str, number: int | None, *, topic: str, reason: str, raw: bytes | None
+) -> Record:
+    """Return the dead letter of a record that could not be read or sent.
+
+    Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
+    known.
+    """
+    headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(key_text))]
+    if number is not None:
+        headers.append((NUMBER_HEADER, b"%d" % number))
+    return dead_letter(
+        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number or '?'}"), Headers(headers)),
+        InterceptorError(reason, step=config.extractor.type),
+        topic=config.dead_letter_topic,
+        names="connect",
+        stage="SOURCE",
+        group_id=None,
+    )

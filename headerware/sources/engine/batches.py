@@ -122,9 +122,9 @@ class BatchQueue:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is there and nothing more will come."""
+        """Whether nothing is there and nothing more will come, not even an error."""
         with self._changed:
-            return self._ended and not self._batches
+            return self._ended and not self._batches and self._failure is None
 
     def __len__(self) -> int:
         """Count the records that wait."""

@@ -15,10 +15,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.dead_letter import dead_letter
 from headerware.core.errors import (
     BadRecordError,
-    InterceptorError,
     ObjectError,
     SourceError,
     described,
@@ -28,7 +26,14 @@ from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, offset_key, task_of
 from headerware.sources.engine.retries import Retries, StoppedError
-from headerware.sources.evolving import KEY_HEADER, NUMBER_HEADER, SOURCE_HEADER, EvolvingRecord
+from headerware.sources.evolving import (
+    KEY_HEADER,
+    NUMBER_HEADER,
+    SOURCE_HEADER,
+    EvolvingRecord,
+    source_dead_letter,
+    text_bytes,
+)
 from headerware.sources.extractor import Extracted, Input, extracted
 from headerware.sources.offsets import OffsetEntry
 from headerware.sources.source import Source, open_source
@@ -352,7 +357,7 @@ class _Reading:
         if config.headers:
             self._headers = [
                 (SOURCE_HEADER, config.name.encode()),
-                (KEY_HEADER, self._text.encode("utf-8", "surrogateescape")),
+                (KEY_HEADER, text_bytes(self._text)),
             ]
         self._content_type: Final = item.context.content_type or config.extractor.content_type
         self._max_records: Final = config.poll_records
@@ -405,23 +410,7 @@ class _Reading:
 
     def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
         """Return the dead letter of a record, with its object's key and its number."""
-        headers = Headers.trusted(
-            [
-                (SOURCE_HEADER, self._config.name.encode()),
-                (KEY_HEADER, self._text.encode("utf-8", "surrogateescape")),
-                (NUMBER_HEADER, b"%d" % number),
-            ]
-        )
-        topic = self._topic or self._config.name
-        error = InterceptorError(reason, step=self._config.extractor.type)
-        return dead_letter(
-            Record(topic, raw, f"{self._text}#{number}".encode("utf-8", "surrogateescape"), headers),
-            error,
-            topic=self._config.dead_letter_topic,
-            names="connect",
-            stage="EXTRACT",
-            group_id=None,
-        )
+        return source_dead_letter(self._config, self._text, number, topic=self._topic, reason=reason, raw=raw)
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
         """Append a record, and send the batch on if it is full or somebody waits for it."""

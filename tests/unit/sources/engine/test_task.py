@@ -560,6 +560,15 @@ class TestStopping:
         assert SourceTask(config(), MemoryOffsets()).stop()
 
 
+def test_a_task_that_failed_is_not_done(shelf: Shelf) -> None:
+    shelf.objects = {"a": b"!\n"}
+    with SourceTask(config(), MemoryOffsets(), once=True) as task:
+        until(lambda: not task._thread.is_alive())
+        assert not task.is_done
+        with pytest.raises(SourceError):
+            task.poll()
+
+
 class TestTasks:
     @pytest.mark.parametrize("tasks", [1, 2, 3])
     def test_read_each_object_once(self, shelf: Shelf, tasks: int) -> None:

@@ -1,0 +1,58 @@
+"""Stores of offsets: what they have in common, and how configuration names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+
+import msgspec
+
+from headerware.core.plugins import Catalogue
+
+if TYPE_CHECKING:
+    from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
+
+
+class InTransactions(Protocol):
+    """A store whose entries go into the transaction of the records themselves."""
+
+    def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
+        """Return the topic, the key and the value of each record that keeps an entry."""
+        ...
+
+    def committed(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+        """Note that a transaction with these entries is committed."""
+        ...
+
+
+class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hold the options of a store of offsets, and open it."""
+
+    type: ClassVar[str] = ""
+    """The word for it in configuration."""
+    transactional: ClassVar[bool] = False
+    """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
+
+    def open(self, kafka: Mapping[str, Any], *, source: str, writer: str | None) -> Offsets:
+        """Open the store.
+
+        Args:
+            kafka: the client's settings.
+            source: the name of the source; only its offsets are there.
+            writer: the name of the task that will write, so that no other process does; None only reads.
+
+        Raises:
+            SourceError: it cannot be opened, or another process writes to it under this name.
+        """
+        raise NotImplementedError
+
+
+offsets_type: Final[Catalogue[OffsetStore]] = Catalogue(
+    "store of offsets",
+    OffsetStore,
+    {
+        "sqlite": "headerware.sources.runtime.sqlite_offsets:SqliteOffsets",
+        "topic": "headerware.sources.runtime.topic_offsets:TopicOffsets",
+    },
+)
+"""The stores of offsets by word."""

@@ -1,0 +1,152 @@
+"""Offsets in a compacted topic, in the transaction of the records themselves or in one of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from confluent_kafka import KafkaException, cimpl
+
+from headerware.core.config import is_ours
+from headerware.core.errors import RegistryError, SourceError
+from headerware.sources.offsets import OffsetEntry, OffsetKey
+from headerware.sources.runtime.stores import OffsetStore
+from headerware.topic_table import Rows, TopicTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TIMEOUT_S: Final = 60.0
+_FETCH_WAIT_MS: Final = 50
+"""How long the brokers hold back the answer that there is nothing more; half a second by default."""
+_OURS: Final = "headerware."
+
+
+class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
+    """Keep offsets in a compacted topic with one partition, which several sources may share.
+
+    Args:
+        topic: the topic.
+        create: whether to create the topic if it is not there.
+        replication_factor: of a created topic; -1 leaves it to the brokers.
+    """
+
+    type: ClassVar[str] = "topic"
+    transactional: ClassVar[bool] = True
+
+    topic: str = "headerware-offsets"
+    create: bool = True
+    replication_factor: int = -1
+
+    def open(self, kafka: Mapping[str, Any], *, source: str, writer: str | None) -> _Topic:
+        """Read the topic to its end, and keep what is of this source."""
+        return _Topic(self, client_settings(kafka), source, writer)
+
+
+class _Topic:
+    """The offsets of one source, as the topic had them when it was opened, and as they were kept since."""
+
+    def __init__(
+        self, options: TopicOffsets, kafka: Mapping[str, Any], source: str, writer: str | None
+    ) -> None:
+        self._topic: Final = options.topic
+        self._kafka: Final = kafka
+        self._writer: Final = writer
+        self._lock = Lock()
+        self._producer: Any = None
+        if writer is not None:
+            self._producer = _fencing(kafka, writer)
+        try:
+            self._entries = _read(options, kafka, source)
+        except RegistryError as error:
+            self.close()
+            raise SourceError(f"the offsets cannot be read: {error}") from error
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        """Return the entry of an object, or None."""
+        found = self._entries.get(key.encoded)
+        return None if found is None else OffsetEntry.from_bytes(found)
+
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+        """Keep entries in one transaction; None removes one."""
+        if self._producer is None:
+            raise SourceError("these offsets were opened to be read only")
+        kept = {key.encoded: None if entry is None else entry.to_bytes() for key, entry in entries.items()}
+        with self._lock:
+            try:
+                self._producer.begin_transaction()
+                for key, value in kept.items():
+                    self._producer.produce(self._topic, value, key, partition=0)
+                self._producer.commit_transaction(_TIMEOUT_S)
+            except KafkaException as error:
+                failure = error.args[0]
+                if failure.txn_requires_abort():
+                    self._producer.abort_transaction(_TIMEOUT_S)
+                raise SourceError(
+                    f"the offsets were not written to topic {self._topic!r}: {failure.str()}"
+                ) from error
+        self._note(kept.items())
+
+    def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
+        """Return the topic, the key and the value of each record that keeps an entry."""
+        return [(self._topic, key.encoded, entry.to_bytes()) for key, entry in entries.items()]
+
+    def committed(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+        """Note that a transaction with these entries is committed."""
+        self._note((key.encoded, entry.to_bytes()) for key, entry in entries.items())
+
+    def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
+        """Return all entries of the source."""
+        found = sorted(self._entries.items())
+        return [(OffsetKey.from_bytes(key), OffsetEntry.from_bytes(entry)) for key, entry in found]
+
+    def close(self) -> None:
+        """Disconnect; a second call does nothing."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
+
+    def _note(self, kept: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in kept:
+            if value is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = value
+
+
+def transactional_id(writer: str) -> str:
+    """Return the transactional id under which a task writes offsets; a later process ends an earlier one."""
+    return f"headerware-source-{writer}"
+
+
+def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a client's settings without the lines of a chain and of a connector."""
+    return {name: value for name, value in kafka.items() if not (is_ours(name) or name.startswith(_OURS))}
+
+
+def _read(options: TopicOffsets, kafka: Mapping[str, Any], source: str) -> dict[bytes, bytes]:
+    with TopicTable(
+        {"fetch.wait.max.ms": _FETCH_WAIT_MS, **kafka},
+        options.topic,
+        rows=Rows,
+        create=options.create,
+        replication_factor=options.replication_factor,
+    ) as table:
+        table.refresh(_TIMEOUT_S)
+        return {
+            key: value
+            for key, value in table.items()
+            if OffsetKey.from_bytes(key).partition.get("source") == source
+        }
+
+
+def _fencing(kafka: Mapping[str, Any], writer: str) -> Any:
+    """Return a producer that has ended what an earlier process of this name was about to write."""
+    settings = {**kafka, "transactional.id": transactional_id(writer), "log_level": 0}
+    try:
+        producer = cimpl.Producer(settings)
+        producer.init_transactions(_TIMEOUT_S)
+    except KafkaException as error:
+        raise SourceError(f"no transactions for the offsets: {error.args[0].str()}") from error
+    return producer
