@@ -89,6 +89,7 @@ PACKAGES = [
     "headerware.serdes",
     "headerware.serdes.stores",
     "headerware.sources",
+    "headerware.sources.extractors",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",
