@@ -90,6 +90,7 @@ PACKAGES = [
     "headerware.serdes.stores",
     "headerware.sources",
     "headerware.sources.extractors",
+    "headerware.sources.ready",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",

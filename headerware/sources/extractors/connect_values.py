@@ -75,6 +75,19 @@ def nullable(convert: Convert | None) -> Convert:
     return lambda value: None if value is None else convert(value)
 
 
+def size_of(value: Any) -> int:
+    """Return about how many bytes a value takes as it is sent."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(size_of(item) for pair in value.items() for item in pair)
+    if isinstance(value, Struct):
+        return sum(map(size_of, value.values))
+    if isinstance(value, list | tuple):
+        return sum(map(size_of, value))
+    return 8
+
+
 def _time(value: Any) -> Any:
     return from_epoch_ms(to_epoch_ms(value))
 

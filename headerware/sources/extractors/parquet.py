@@ -39,6 +39,7 @@ from headerware.sources.extractors.connect_values import (
     finer_time,
     nullable,
     optional,
+    size_of,
 )
 from headerware.sources.extractors.streams import ReadingStream, StreamExtractor
 
@@ -229,7 +230,7 @@ class _Rows:
         schema, names, size = self._schema, self._names, batch.nbytes // max(1, batch.num_rows)
         measured = batch.nbytes > self._limit
         for row in zip(*lists, strict=True):
-            if measured and (size := _size_of(row)) > self._limit:
+            if measured and (size := size_of(row)) > self._limit:
                 yield BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
             elif schema is not None:
                 yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
@@ -244,18 +245,6 @@ def _cast(column: Any, stored: DataType, name: str) -> Any:
         raise ObjectError(
             f"the column {name!r} has times finer than a microsecond; with schemas = true they are integers"
         ) from error
-
-
-def _size_of(value: Any) -> int:
-    if isinstance(value, str | bytes):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(_size_of(item) for pair in value.items() for item in pair)
-    if isinstance(value, Struct):
-        return sum(map(_size_of, value.values))
-    if isinstance(value, list | tuple):
-        return sum(map(_size_of, value))
-    return 8
 
 
 def _stored(kind: DataType, integers: bool) -> DataType | None:  # noqa: FBT001 - internal
