@@ -60,6 +60,7 @@ PUBLIC = [
     "ShreddedError",
     "SignatureError",
     "Stage",
+    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",
