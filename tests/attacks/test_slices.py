@@ -284,7 +284,7 @@ class TestDeadLetters:
         assert reader.session.stats()["slice"]["dead_lettered"] == len(pieces) - 1
         assert reader.count("pending_bytes") == 0
 
-        reader.read(pieces[-1])
+        reader.read(pieces[-1]).poll(SLICES.expire_ms)
         assert len(reader.letters) == len(pieces), "also the slice that came too late"
         for letter, piece in zip(reader.letters, pieces, strict=True):
             assert letter.topic == "orders.dead-letter"
@@ -296,7 +296,7 @@ class TestDeadLetters:
             letter.replace(topic="orders", headers=piece.headers)
             for letter, piece in zip(reader.letters, pieces, strict=True)
         ]
-        again = Reader(Trail(service="r"), *reading).read(*placed(back, 100))
+        again = reader.read(*placed(back, 100))
         assert (again.values, again.errors) == ([VALUE], [])
 
     @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
@@ -314,7 +314,7 @@ class TestDeadLetters:
         reader.poll()
         assert sorted(letter.value for letter in reader.letters) == sorted(each.value for each in pieces[:3])
         assert reader.session.safe_offset("orders", 0, 3) == 3
-        reader.read(pieces[3])
+        reader.read(pieces[3]).poll(SLICES.expire_ms)
         assert len(reader.letters) == 4
         assert reader.errors == []
 

@@ -12,7 +12,8 @@ only counted: messages whose first slice was never seen (``orphans``, after a st
 repeats of a message that was delivered (``duplicates``, from a producer that sends again).
 
 If the step publishes dead letters, what had come of such a message goes there, slice by slice, each as it was
-on the wire; so do slices of it that still come. Redriven together, they make the message again.
+on the wire; so do slices of it that still come, once they have waited. Redriven together, they make the
+message again.
 
 Memory and disk grow with the bytes that came, never with the numbers that a header states.
 """
@@ -224,10 +225,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         verified = record.verified
         signer = None if verified is None else verified.signer
         key = (record.topic, record.partition, header.message_id, signer)
-        end = self._closed.get(key)
-        if end is _End.DEAD_LETTERED:
-            raise ReassemblyError("the slice came after its message had been given up")
-        if end is _End.DISCARDED:
+        if self._closed.get(key) is _End.DISCARDED:
             self._counts["late"] += 1
             return []
         message = self._pending.get(key)
@@ -346,10 +344,10 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
     def _give_up(self, message: _PendingMessage, count: str, reason: str) -> None:
         """Drop a pending message, and queue its error for ``poll``, unless it is a repeat or an orphan."""
         self._forget(message)
-        end = _End.DISCARDED
-        if self._closed.get(message.key) is _End.DELIVERED:
+        before, end = self._closed.get(message.key), _End.DISCARDED
+        if before is _End.DELIVERED:
             self._counts["duplicates"] += message.received
-        elif message.first is None:
+        elif message.first is None and before is not _End.DEAD_LETTERED:
             self._discard_orphan(message)
         else:
             self._counts[count] += 1
