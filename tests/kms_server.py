@@ -1,10 +1,14 @@
-"""AWS's Key Management Service as moto has it, for tests; on 127.0.0.1. It is installed for development only."""
+"""AWS's Key Management Service as moto has it, for tests; on 127.0.0.1. Only development has moto."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import boto3
-import pytest
 from moto.server import ThreadedMotoServer
+
+if TYPE_CHECKING:
+    import pytest
 
 REGION = "eu-central-1"
 

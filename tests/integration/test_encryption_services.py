@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import confluent_kafka
@@ -17,7 +17,7 @@ from headerware.keyring.services import AwsKms, KeyServiceOptions, Vault
 from headerware.testing import EmbeddedCluster
 from tests.kms_server import REGION, KmsServer, set_credentials
 from tests.vault_server import TOKEN, VaultServer
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, until
 
 TOPIC = "cards"
 VALUE = b'{"card": "4111 1111 1111 1111", "number": %d}'
@@ -143,15 +143,17 @@ def take(consumer: Any, count: int, *, waits: bool = False) -> list[bytes]:
     return [message.value() for message in messages(consumer, count, waits=waits)]
 
 
-def retried(send: Any) -> None:
+def retried(send: Callable[[], None]) -> None:
     """Send as an application does that was told to try again."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+
+    def again() -> bool:
         try:
-            return send()
+            send()
         except HeldBackError:
-            assert time.monotonic() < deadline, "the service did not come back"
-            time.sleep(0.05)
+            return False
+        return True
+
+    until(again, "the service is back")
 
 
 def stated(message: Any) -> Statement:
