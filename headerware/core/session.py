@@ -533,6 +533,8 @@ class Session:
             names=str(getattr(interceptor, "dead_letter_headers", "connect")),
             stage=stage,
             group_id=self.context.group_id,
+            cluster=self.context.cluster_id(),
+            now_ms=self.context.now_ms(),
         ):
             try:
                 for part in self._split(dead_letter):
