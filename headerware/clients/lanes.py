@@ -39,7 +39,7 @@ from headerware.clients.offsets import topic_partition_of
 from headerware.clients.progress import Job, Processing, Progress
 from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
-from headerware.core.dead_letter import PROCESSING_STAGE
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
     DeadLetterError,
     HeaderwareError,
@@ -51,7 +51,6 @@ from headerware.core.errors import (
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import PROCESSING
 from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:

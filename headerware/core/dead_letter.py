@@ -32,13 +32,15 @@ from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from headerware.core.errors import InterceptorError
 
 _Lengths = tuple[int, int]
 """The longest message and the longest stack trace of a reason, in characters."""
 
+PROCESSING: Final = "processing"
+"""The name under which the application's own processing stands among the steps."""
 PROCESSING_STAGE: Final = "PROCESSING"
 """The stage of a record on which the application's own processing failed."""
 CONNECT: Final = "__connect.errors."
@@ -56,6 +58,7 @@ _FULL: Final[_Lengths] = (4096, 4096)
 _SHORTER: Final[tuple[_Lengths, ...]] = ((4096, 0), (128, 0))
 _LONGEST_NAME_BYTES: Final = 255
 _LONGEST_REASON_BYTES: Final = 1_024
+_MAX_GIVEN_UP: Final = 10_000
 _MAX_COUNT: Final = 2**31 - 1
 _DIALECTS: Final[dict[str, Dialect]] = {
     CONNECT: "connect",
@@ -300,6 +303,43 @@ _MAX_TEXT: Final = 4_096
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LAST_PARTITION: Final = 2**31 - 1
 _LAST_OFFSET: Final = 2**63 - 1
+
+
+class GivenUp:
+    """The positions of records that ``run`` gave up and kept as dead letters; safe for several threads.
+
+    An interceptor that remembers records against copies has one as its ``on_stopped``. A dead letter that is
+    sent back stands at another position, and is no copy for the consumer that gave the record up. For all
+    others, which have processed it, it is. Each position counts once. ``key`` makes of a record what its
+    position is remembered as.
+    """
+
+    __slots__ = ("_key", "_positions")
+
+    def __init__(self, key: Callable[[Record], Hashable]) -> None:
+        self._key = key
+        self._positions: dict[Hashable, None] = {}
+
+    def __call__(
+        self,
+        direction: str,
+        record: Record,
+        step: str,
+        outcome: str,
+        error: BaseException | None,  # noqa: ARG002
+    ) -> None:
+        """Note a record, as :class:`~headerware.core.services.HearsStopped` says."""
+        if direction == "consume" and step == PROCESSING and outcome == "dead_lettered":
+            self._positions[self._key(record)] = None
+            if len(self._positions) > _MAX_GIVEN_UP:
+                self._positions.pop(next(iter(self._positions)), None)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._positions
+
+    def discard(self, key: Hashable) -> None:
+        """Forget a position, whose record has come back."""
+        self._positions.pop(key, None)
 
 
 def read_reason(headers: Iterable[Pair]) -> Reason | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
-from headerware.core.dead_letter import PROCESSING_STAGE, dead_letters, is_dead_letter_topic
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
     admit,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
-PROCESSING: Final = "processing"
-"""The name under which the application's own processing stands among the steps."""
 _log: Final = logging.getLogger("headerware")
 
 

@@ -20,6 +20,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
@@ -208,6 +209,7 @@ class SignStep:
         "_verification",
         "on_consume",
         "on_send",
+        "on_stopped",
         "settle",
     )
 
@@ -232,6 +234,7 @@ class SignStep:
         self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
         self.on_send: Callable[[Record], Record] = self._sending_hook(awaited)
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
+        self.on_stopped: GivenUp | None = self._verification.given_up
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
         )
@@ -372,6 +375,7 @@ class _Verification:
         "_own_cluster",
         "_warned",
         "_window",
+        "given_up",
         "on_consume",
         "settles",
         "uncovered",
@@ -392,6 +396,7 @@ class _Verification:
         self._covered = frozenset(options.covered)
         self._origins = tuple(map(_origin_patterns, options.accept_origins))
         self._window = ReplayWindow(options.replay_window) if options.replay_window else None
+        self.given_up: Final = None if self._window is None else self._window.given_up
         self.settles: Final = self._window is not None or bool(options.covered) or options.uncovered == "pass"
         """Whether anything is left to do once all steps have accepted a record."""
         self._known: BoundedCache[str, BoundedCache[bytes, _Known]] = BoundedCache(
@@ -621,10 +626,12 @@ class ReplayWindow:
     for longest go first; a copy of what has left the window passes. For one caller at a time.
     """
 
-    __slots__ = ("_producers", "_size")
+    __slots__ = ("_producers", "_size", "given_up")
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.given_up: Final = GivenUp(lambda record: (record.topic, record.partition, record.offset))
+        """The records that the application gave up; each may come back once, from a dead-letter topic."""
         self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Position]] = OrderedDict()
 
     def check(self, verified: Verified, position: _Position) -> None:
@@ -634,7 +641,9 @@ class ReplayWindow:
         """
         positions = self._producers.get(verified.signer)
         before = None if positions is None else positions.get(verified.sequence)
-        if before is not None and (before != position or position[2] is None):
+        if before is None or (before == position and position[2] is not None):
+            return
+        if before not in self.given_up:
             raise SignatureError(
                 f"replayed: sequence {verified.sequence} of producer {verified.producer.hex()} was seen at "
                 f"{position_text(*before)}"
@@ -644,6 +653,9 @@ class ReplayWindow:
         """Check a record that all steps have accepted once more, and remember it."""
         self.check(verified, position)
         positions = self._positions_of(verified.signer)
+        before = positions.get(verified.sequence)
+        if before is not None and before != position:
+            self.given_up.discard(before)
         positions[verified.sequence] = position
         if len(positions) > self._size:
             positions.popitem(last=False)

@@ -17,6 +17,7 @@ import base64
 import hashlib
 import re
 import time
+import warnings
 import zlib
 from collections import defaultdict
 from contextlib import suppress
@@ -28,6 +29,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
 from headerware.clients.messages import record_of, wire_headers
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
     STUB,
     Reason,
@@ -38,8 +40,9 @@ from headerware.core.dead_letter import (
     without_reason,
 )
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
-from headerware.core.headers import Headers
+from headerware.core.headers import EMPTY, Headers
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.topic_reader import Progress, TopicReader
 
 if TYPE_CHECKING:
@@ -80,8 +83,14 @@ _INTERNAL: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
 _BATCH: Final = 500
+_LOOK_BACK: Final = 1_000
+"""How many letters before the first that is left are read again, for the first slices of messages."""
+_MAX_MESSAGES: Final = 1_000
 _TIMEOUT_S: Final = 30.0
 _ATTEMPTS: Final = 5
+_TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""For so long readers of the topics wait behind a process that was killed, unless it is started again."""
+_TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
 _METADATA: Final = "hwr1:"
 _MAX_METADATA_BYTES: Final = 4_000
 _MAX_STAYS_BYTES: Final = 4_000_000
@@ -255,6 +264,7 @@ class Redrive:
             timeout_s=timeout_s,
         )
         self._partitions: dict[str, int] = {}
+        self._messages: BoundedCache[tuple[int | None, bytes], Letter] = BoundedCache(_MAX_MESSAGES)
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
@@ -304,7 +314,8 @@ class Redrive:
         limit = self._selection.limit
         size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
         is_cut = False
-        self._reader.start(offsets=places.begins)
+        begins = {number: max(0, offset - _LOOK_BACK) for number, offset in places.begins.items()}
+        self._reader.start(offsets=begins)
         places.begin(self._reader, self._topic, self._group)
         for batch in self._reader.to_end(max_records=size, each_batch=True):
             room = None if limit is None else limit - result.done
@@ -314,9 +325,12 @@ class Redrive:
                 if self._stop.is_set() or room == 0:
                     is_cut = True
                     break
+                letter = record_of(message)
                 if places.is_done(message.partition() or 0, message.offset() or 0):
+                    if _slice_of(letter) is not None:
+                        self._judge(letter)  # an earlier run may have left the slices behind it
                     continue
-                letters.append(self._judge(record_of(message)))
+                letters.append(self._judge(letter))
                 if room is not None and letters[-1].sent is not None:
                     room -= 1
             yield letters
@@ -328,11 +342,35 @@ class Redrive:
         """Decide what becomes of one letter."""
         if not _is_readable(letter):
             return Letter(letter, None, "stays", why="unreadable")
+        message = _slice_of(letter)
+        if message is None:
+            return self._judge_whole(letter)
+        # Only the first slice has the reason, and the others go where it goes.
+        known = self._messages.get((letter.partition, message.message_id))
+        if message.index == 0 or known is None:
+            found = self._judge_whole(letter)
+            bare = None if found.sent is None else found.sent.replace(value=None, headers=EMPTY)
+            known = found._replace(record=letter.replace(value=None), sent=bare)
+            self._messages[letter.partition, message.message_id] = known
+            return found
+        if known.sent is None:
+            return known._replace(record=letter)
+        sent = known.sent
+        headers = letter.headers if known.outcome == "parked" else without_reason(letter.headers)
+        return known._replace(
+            record=letter,
+            sent=letter.replace(topic=sent.topic, partition=sent.partition, headers=headers),
+        )
+
+    def _judge_whole(self, letter: Record) -> Letter:
         reason = read_reason(letter.headers)
         if not self._is_selected(letter, reason):
             return Letter(letter, reason, "passed_over")
         if reason is None:
             return Letter(letter, None, "stays", why="no_reason")
+        return self._judge_selected(letter, reason)
+
+    def _judge_selected(self, letter: Record, reason: Reason) -> Letter:
         count, first_ms = redrives(letter.headers)
         selection = self._selection
         if 0 < selection.max_attempts <= count:
@@ -429,6 +467,15 @@ class Redrive:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _slice_of(letter: Record) -> SliceHeader | None:
+    """Return which slice of a message a letter is, or None; one that lies about itself is a letter, too."""
+    value = letter.headers.last(SLICE_HEADER) if _is_readable(letter) else None
+    try:
+        return None if value is None else SliceHeader.decode(value)
+    except WireFormatError:
+        return None
 
 
 def _is_readable(record: Record) -> bool:
@@ -633,6 +680,8 @@ class _Sender:
                 "message.max.bytes": 1_000_000_000,  # the topics decide
                 "partitioner": "murmur2_random",
                 "linger.ms": 5,
+                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": _TRANSACTION_TIMEOUT_MS,
                 **conf,
                 "transactional.id": group_id,
             }
@@ -650,12 +699,14 @@ class _Sender:
 
         A record that its topic refuses stays, and the others go.
         """
-        for attempt in range(_ATTEMPTS + len(letters)):
+        suspects: frozenset[int] = frozenset()
+        attempt = 0
+        while True:
             try:
-                unfit = self._transaction(letters, places, topic, group_metadata)
+                unfit = self._transaction(letters, places, topic, group_metadata, suspects)
             except KafkaException as error:
                 cause = error.args[0]
-                if cause.fatal():
+                if cause.fatal() or cause.code() in _TAKEN_OVER:
                     raise HeaderwareError(
                         f"{cause.str()}; another redrive of {topic} has taken over, or the broker has "
                         f"forgotten this one: what it had not finished is undone; start it again to go on"
@@ -666,21 +717,33 @@ class _Sender:
                 if not cause.txn_requires_abort() or attempt >= _ATTEMPTS:
                     raise
                 time.sleep(0.1 * 2**attempt)
+                attempt += 1
                 continue
             if not unfit:
                 return letters
+            if not unfit <= suspects:
+                # The broker refuses a request as a whole; the next time these go alone.
+                suspects |= unfit
+                continue
             letters = [
                 Letter(each.record, each.reason, "stays", why="unfit", attempts=each.attempts)
                 if index in unfit
                 else each
                 for index, each in enumerate(letters)
             ]
-        return letters  # pragma: no cover - each round takes a record away
 
     def _transaction(
-        self, letters: Sequence[Letter], places: _Places, topic: str, group_metadata: Any
+        self,
+        letters: Sequence[Letter],
+        places: _Places,
+        topic: str,
+        group_metadata: Any,
+        suspects: frozenset[int],
     ) -> set[int]:
-        """Send a batch; if a topic refuses some of the records, return their indexes, and nothing is sent."""
+        """Send a batch; if a topic refuses some of the records, return their indexes, and nothing is sent.
+
+        ``suspects`` are the indexes of records that go in requests of their own.
+        """
         changed = places.after(letters)
         if not changed:
             return set()
@@ -712,13 +775,17 @@ class _Sender:
         for index, letter in enumerate(letters):
             if letter.sent is None:
                 continue
-            sent = letter.sent
+            if index in suspects:
+                producer.flush(self._timeout_s)
             try:
-                self._produce(sent, report(index))
+                self._produce(letter.sent, report(index))
             except KafkaException as error:
                 if error.args[0].code() not in UNFIT:
                     raise
                 failed[index] = error.args[0]
+            if index in suspects:
+                producer.flush(self._timeout_s)
+            if failed:
                 break
         producer.flush(self._timeout_s)
         unfit = {index for index, error in failed.items() if error.code() in UNFIT}
@@ -763,4 +830,7 @@ class _Sender:
 
     def close(self) -> None:
         self._producer.purge()
-        self._producer.close()
+        with warnings.catch_warnings():
+            # One that was fenced cannot abort any more, and has nothing to abort.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._producer.close()
