@@ -122,6 +122,8 @@ class Lanes:
         consumer = self._consumer
         if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
             consumer._hw_keep_originals()
+        if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
+            consumer._hw_session.learn_cluster()
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.

@@ -80,6 +80,8 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
+        self._cluster: str | None = None
+        self._runs = False
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
@@ -521,6 +523,7 @@ class Session:
         if publish is None:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
         policy = getattr(interceptor, "dead_letter_too_large", "stub")
+        names = str(getattr(interceptor, "dead_letter_headers", "connect"))
         refusal: InterceptorError | None = None
         for dead_letter, is_stub in dead_letters(
             original,
@@ -528,10 +531,10 @@ class Session:
             # A record that is being sent is stored nowhere else, so its application keeps it.
             stubs=policy == "stub" and stage != "ON_SEND",
             topic=topic,
-            names=str(getattr(interceptor, "dead_letter_headers", "connect")),
+            names=names,
             stage=stage,
             group_id=self.context.group_id,
-            cluster=self.context.cluster_id(),
+            cluster=self._cluster_for(names, stage),
             now_ms=self.context.now_ms(),
         ):
             try:
@@ -547,6 +550,19 @@ class Session:
                 return True
         assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
+
+    def learn_cluster(self) -> None:
+        """Learn the cluster's id for dead letters of other threads, which must not ask while one polls."""
+        self._runs = True
+        self._cluster = self.context.awaited_cluster_id()
+
+    def _cluster_for(self, names: str, stage: str) -> str | None:
+        """Return the cluster's id for a dead letter of our own profile, as far as it is known."""
+        if names != "headerware":
+            return None
+        if stage != PROCESSING_STAGE and self._cluster is None and not self._runs:
+            self._cluster = self.context.cluster_id()
+        return self._cluster
 
     def _split(self, dead_letter: Record) -> Iterable[Record]:
         """Split the dead letter of a reassembled message, which may be too large to go whole."""
