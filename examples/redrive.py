@@ -38,13 +38,13 @@ def consume(servers: str, topic: str, prices: Prices, count: int) -> list[str]:
     conf = {"bootstrap.servers": servers, "group.id": "billing", "auto.offset.reset": "earliest"}
     found: list[str] = []
     deadline = time.monotonic() + 30
+    # It commits what it has read when it is closed.
     with Consumer(conf, chain=Chain([prices])) as consumer:
         consumer.subscribe([topic])
         while len(found) < count and time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
                 found.append((message.value() or b"").decode())
-        consumer.commit(asynchronous=False)
     return found
 
 
@@ -53,13 +53,17 @@ def consume(servers: str, topic: str, prices: Prices, count: int) -> list[str]:
 def main(bootstrap_servers: str | None) -> None:
     """Show a record that is refused, sent back, and read."""
     with contextlib.ExitStack() as stack:
-        servers = bootstrap_servers or stack.enter_context(EmbeddedCluster()).bootstrap_servers
         topic = f"prices-{uuid.uuid4().hex[:8]}"
         letters = f"{topic}.dead-letter"
-        admin = AdminClient({"bootstrap.servers": servers})
-        created = admin.create_topics([NewTopic(name, num_partitions=1) for name in (topic, letters)])
-        for future in created.values():
-            future.result()
+        if bootstrap_servers is None:
+            cluster = stack.enter_context(EmbeddedCluster(topics={topic: 1, letters: 1}))
+            servers = cluster.bootstrap_servers
+        else:
+            servers = bootstrap_servers
+            admin = AdminClient({"bootstrap.servers": servers})
+            created = admin.create_topics([NewTopic(name, num_partitions=1) for name in (topic, letters)])
+            for future in created.values():
+                future.result()
 
         with Producer({"bootstrap.servers": servers}) as producer:
             for value, currency in (("1 euro", "EUR"), ("2 crowns", "SEK"), ("3 euros", "EUR")):

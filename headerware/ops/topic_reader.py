@@ -193,10 +193,13 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
         """
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
         found = self._consumer.committed(asked, timeout=self._left_s())
+        for each in found:
+            if each.error is not None:  # it is not known, which is not the same as none
+                raise KafkaException(each.error)
         return {each.partition: (each.offset, each.metadata or "") for each in found if each.offset >= 0}
 
     def group_metadata(self) -> Any:
