@@ -20,7 +20,7 @@ WORKERS ?= 4
 CLUSTERS ?= 2
 # What a file's tests share is made once.
 PARALLEL := --dist loadfile
-QUICK_TESTS := tests/unit tests/vectors tests/property
+QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks
 SLOW_TESTS := tests/integration tests/spark
 # Compiled once, rather than by each process that a test starts.
 export PYTHONDONTWRITEBYTECODE :=

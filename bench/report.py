@@ -52,13 +52,24 @@ class Row:
         return bool(_HOLDS[f"{at} {bound}"](found, float(number)))
 
 
-def write(rows: Sequence[Row]) -> str:
-    """Write ``results.json`` and ``RESULTS.md`` beside this file, and return the table."""
-    found = [{**asdict(row), "holds": row.holds} for row in rows]
-    (FOLDER / "results.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    text = table(rows)
-    (FOLDER / "RESULTS.md").write_text(f"# Bench\n\n{_machine()}\n\n{text}", encoding="utf-8")
-    return text
+def write(rows: Sequence[Row], *, keep_others: bool = False) -> str:
+    """Write ``results.json`` and ``RESULTS.md`` beside this file, and return the table of these rows.
+
+    With ``keep_others`` the rows of other names stay as they were measured before.
+    """
+    results = FOLDER / "results.json"
+    by_name = {row.name: row for row in (_read(results) if keep_others else [])}
+    by_name.update({row.name: row for row in rows})
+    found = [{**asdict(row), "holds": row.holds} for row in by_name.values()]
+    results.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    text = f"# Bench\n\n{_machine()}\n\n{table([*by_name.values()])}"
+    (FOLDER / "RESULTS.md").write_text(text, encoding="utf-8")
+    return table(rows)
+
+
+def _read(results: Path) -> list[Row]:
+    rows = json.loads(results.read_text(encoding="utf-8"))
+    return [Row(**{name: value for name, value in row.items() if name != "holds"}) for row in rows]
 
 
 def table(rows: Sequence[Row]) -> str:

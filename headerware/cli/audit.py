@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import UTC, datetime
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +14,10 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.errors import ConfigError
 from headerware.core.printable import counted
 from headerware.interceptors.trail_timeline import time_text
+from headerware.ops.topic_reader import Start
 
 if TYPE_CHECKING:
     from headerware.ops.audit import Comparison, Reconciled
@@ -65,7 +67,7 @@ _PIPE_WIDTH = 400
 
 
 class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older ones
-    """A moment: ISO 8601, in UTC unless it says otherwise, or milliseconds since the epoch."""
+    """A moment: ISO 8601, in UTC unless it says otherwise; an age; or milliseconds since the epoch."""
 
     name = "time"
 
@@ -74,12 +76,13 @@ class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older 
             return value
         if value.isdecimal():
             return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"expected a time such as 2026-11-22T10:00, found {value!r}", param, ctx)
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return int(moment.timestamp() * 1000)
+        start = None
+        with suppress(ConfigError):
+            start = Start.parse(value)
+        if start is None or start.kind != "time":
+            expected = "expected a time such as 2026-11-22T10:00, or an age such as 15m"
+            self.fail(f"{expected}; found {value!r}", param, ctx)
+        return start.number
 
 
 @click.group()
@@ -91,7 +94,12 @@ def audit() -> None:
 @click.argument("topics", nargs=-1)
 @client_options
 @click.option("--audit-topic", default="headerware-audit", show_default=True, help="The topic of reports.")
-@click.option("--from", "from_ms", type=_Time(), help="Begin with the bucket of this time.")
+@click.option(
+    "--from",
+    "from_ms",
+    type=_Time(),
+    help="Begin with the bucket of this time, or of an age such as 15m.",
+)
 @click.option("--to", "to_ms", type=_Time(), help="End before this time.")
 @click.option(
     "--fail-on",

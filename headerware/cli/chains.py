@@ -20,8 +20,10 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import ExplainedInterceptor
 from headerware.core.explanation import explain as explanation_of
+from headerware.core.order import weaknesses
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
+_SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -55,12 +57,15 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
 
         reload_of(config, {})
     for each in sides:
-        _open(chain, each, alone=bool(side))
+        _open(config, chain, each, alone=bool(side))
     if as_json:
-        show_json({"config": config, "chain": chain.names, "opened": sides})
+        warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
+        show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
     else:
-        opened = f"; opens as {' and '.join(sides)}" if sides else ""
-        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}{opened})")
+        opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open does that, too"
+        click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
+        for name, text in weaknesses(tuple(chain)):
+            click.echo(f"warning: {name}: {text}")
 
 
 @click.command()
@@ -104,13 +109,14 @@ def _is_topic(text: str) -> bool:
     return not (Path(text).exists() or os.sep in text or text.endswith(".toml"))
 
 
-def _open(chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
+def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
     try:
-        chain.open(Context(side=side)).close()
+        # As a client opens it: without servers, what reports to others needs nothing.
+        chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
     except HeaderwareError as error:
         other = _SIDES[_SIDES.index(side) - 1]
         hint = "" if alone else f"; --side {other} checks the other side alone"
-        raise click.ClickException(f"opened as a {side}: {error}{hint}") from error
+        raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
 
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:

@@ -1,4 +1,4 @@
-"""``headerware keys``: make, list, rotate, revoke and publish the keys of a keyring file.
+"""``headerware keys``: make, list, rotate, revoke, delete and publish the keys of a keyring file.
 
 Nothing here shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
 was used wrongly.
@@ -7,37 +7,51 @@ was used wrongly.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 import msgspec
 
 from headerware.cli.json_output import show_json
-from headerware.core.errors import KeyringError
+from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.chain import load_chain
+from headerware.core.context import Context, wall_clock_ms
+from headerware.core.errors import ConfigError, KeyringError
+from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
 from headerware.keyring import (
     Algorithm,
     Key,
     Keyring,
     Permissions,
+    Snapshot,
+    encode_jwks,
+    encode_keyring,
     key_id_problem,
     public_part,
     read_keyring,
+    sign_snapshot,
+    verify_snapshot,
+    with_deletion,
     with_new_key,
     with_revocation,
     with_rotation,
 )
-from headerware.keyring.keyring import SIGN_USE, Moment
+from headerware.keyring.file import MAX_BYTES
+from headerware.keyring.jwks import jwks_problem
+from headerware.keyring.keyring import Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _COLUMNS: Final = (
-    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked"),
+    *("id", "version", "algorithm", "status", "holds", "created", "rotated", "revoked", "deleted"),
     *("topics", "use", "not_before", "not_after"),
 )
+_LOOK_S: Final = 5.0
 _REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
 
 
@@ -104,7 +118,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, list, rotate, revoke and publish keys, in a keyring file."""
+    """Make, rotate, revoke, delete and distribute keys."""
 
 
 @keys.command()
@@ -112,10 +126,11 @@ def keys() -> None:
 @_key_id
 @click.option(
     "--algorithm",
-    type=click.Choice(["hmac-sha256", "ed25519"]),
+    type=click.Choice(get_args(Algorithm)),
     default="hmac-sha256",
     show_default=True,
-    help="HMAC is fast, and who verifies can also sign; Ed25519 has a public half.",
+    help="HMAC is fast, and who verifies can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
+    "those who verify; AES-256 wraps data keys.",
 )
 @click.option(
     "--topic",
@@ -127,11 +142,10 @@ def keys() -> None:
 )
 @click.option(
     "--use",
-    default=SIGN_USE,
     metavar="WORD",
     multiple=True,
-    show_default=True,
-    help="What it is for; without sign it neither signs nor verifies records.",
+    help="What it is for; sign without it, and wrap for AES-256. Without sign it neither signs nor verifies "
+    "records, and without wrap it wraps no data keys.",
 )
 @_times
 def generate(
@@ -155,8 +169,8 @@ def generate(
 
     made = _edit(path, permissions, change, create=True).keys[-1]
     text = f"made key {made.id!r}, version {made.version}, {algorithm}, in {path}"
-    if "sign" not in use:
-        text += f"\nit neither signs nor verifies records: its use is {', '.join(use)}"
+    if not {"sign", "wrap"} & {*made.use}:
+        text += f"\nit neither signs nor verifies records: its use is {', '.join(made.use)}"
     _show([made], as_json=as_json, text=text)
 
 
@@ -181,16 +195,19 @@ def rotate(
     not_after: datetime | None,
     as_json: bool,
 ) -> None:
-    """Let a new version of a key sign; the old ones still verify.
+    """Let a new version of a key sign or wrap.
 
-    It has the topics and the use of the version before, and also its times unless they are given.
+    The old ones still verify or unwrap. Before its --not-before, the version before it goes on wrapping. It
+    has the topics and the use of the version before, and also its times unless they are given.
     """
     made = _edit(
         path,
         permissions,
         lambda ring: with_rotation(ring, key_id, not_before=not_before, not_after=not_after),
     ).versions(key_id)[-1]
-    _show([made], as_json=as_json, text=f"key {made.id!r} signs with version {made.version} from now on")
+    verb = "wraps" if made.algorithm == "aes-256" else "signs"
+    since = "now on" if made.not_before is None else str(_time(made.not_before))
+    _show([made], as_json=as_json, text=f"key {made.id!r} {verb} with version {made.version} from {since}")
 
 
 @keys.command()
@@ -229,28 +246,345 @@ def revoke(
     _show(revoked, as_json=as_json, text=f"revoked key {key_id!r}, version {numbers}")
 
 
+@keys.command()
+@_keyring_options
+@_key_id
+@click.option("--version", type=click.IntRange(min=1), help="The version to delete; all of them without it.")
+@click.option("--reason", help="Why, for people; it stands in the file.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(
+    path: Path,
+    permissions: Permissions,
+    key_id: str,
+    version: int | None,
+    reason: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete a key that wraps data keys, for good.
+
+    Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
+    left.
+    """
+    if not yes:
+        click.confirm(f"Delete key {key_id!r}? What it encrypted can then never be read again", abort=True)
+    keyring = _edit(
+        path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
+    )
+    deleted = [key for key in keyring.versions(key_id) if version in {None, key.version}]
+    numbers = ", ".join(str(key.version) for key in deleted)
+    text = f"deleted key {key_id!r}, version {numbers}; delete the copies of {path}, too"
+    _show(deleted, as_json=as_json, text=text)
+
+
 @keys.command("export-public")
 @_keyring_options
 @click.option(
     "--out",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The public keyring to write; an older one there is replaced.",
+    help="The file to write; an older one there is replaced.",
 )
-def export_public(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
-    """Write the public halves of Ed25519 keys.
+@click.option(
+    "--jwks", is_flag=True, help="Write a JWKS (RFC 7517), for those who verify without Headerware."
+)
+def export_public(path: Path, permissions: Permissions, out: Path, *, jwks: bool, as_json: bool) -> None:
+    """Write the public halves of keys.
 
     They are for those who only verify.
     """
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
-    public, left_out = public_part(read_keyring(path, permissions=permissions))
+    public, without = public_part(read_keyring(path, permissions=permissions))
+    left_out = [(key, f"{key.algorithm} keys have no public half") for key in without]
+    if jwks:
+        left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key))]
+        public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key) is None))
     if not public.keys:
-        raise KeyringError(f"{path} has no Ed25519 key, and HMAC keys have no public half to export")
-    write_public_keyring(out, public)
+        found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
+        raise KeyringError(f"{path} has no key to export: {found}")
+    write_public_keyring(out, public, encode=encode_jwks if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
-    lines += [f"left out {key.id!r} version {key.version}: HMAC keys have no public half" for key in left_out]
-    _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key in left_out])
+    lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
+    _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
+
+
+@keys.command("key-secret")
+@click.argument("config", type=click.Path(dir_okay=False))
+@click.option("--interceptor", metavar="NAME", help="Which of several encrypt interceptors of the chain.")
+def key_secret(config: str, interceptor: str | None) -> None:
+    """Print a wrapped secret for encrypted record keys.
+
+    It is for the option key_secret. It is wrapped by the key service and under the key_id of the encrypt
+    interceptor in CONFIG. If CONFIG has a key_secret already, the same secret is wrapped again, such as for
+    another key_id.
+    """
+    from headerware.interceptors.encrypt import (  # noqa: PLC0415 - it imports cryptography
+        Encrypt,
+        new_key_secret,
+        rewrapped_key_secret,
+    )
+    from headerware.keyring.services import open_key_service  # noqa: PLC0415 - only this needs services
+
+    chain = load_chain(config)
+    found = {
+        name: step
+        for name, step in zip(chain.names, chain, strict=True)
+        if isinstance(step, Encrypt) and interceptor in {None, name}
+    }
+    if len(found) != 1:
+        wanted = (
+            "an encrypt interceptor" if interceptor is None else f"an encrypt interceptor {interceptor!r}"
+        )
+        raise ConfigError(f"expected {wanted} in {config}, found {counted(len(found), 'interceptor')}")
+    [encrypt] = found.values()
+    if encrypt.key_id is None:
+        raise ConfigError("the secret is wrapped under the key_id, and there is none", path="key_id")
+    service = open_key_service(encrypt.key_service, Context(side="producer"), path="key_service")
+    try:
+        if encrypt.key_secret is None:
+            text = new_key_secret(service, encrypt.key_id)
+        else:
+            text = rewrapped_key_secret(service, encrypt.key_secret, encrypt.key_id)
+    finally:
+        service.close()
+    click.echo(text)
+
+
+@keys.command("sign-snapshot")
+@_keyring_options
+@click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's private half, which is kept offline.",
+)
+@click.option("--root-id", required=True, callback=_checked_id, help="The root key's name in it.")
+@click.option(
+    "--counter",
+    type=click.IntRange(min=1),
+    help="The snapshot's number; without it, one more than that of the snapshot which --out replaces.",
+)
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True, max=36_500),
+    default=30,
+    show_default=True,
+    help="For how many days it may be used: sign the next one before.",
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The snapshot to write; an older one there is replaced.",
+)
+def sign_snapshot_command(
+    path: Path,
+    permissions: Permissions,
+    root_path: Path,
+    root_id: str,
+    counter: int | None,
+    days: float,
+    out: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Sign a keyring with an offline root, to distribute it.
+
+    Readers with the root's public half (keyring_root) notice a snapshot that was changed, an older one that
+    was put back, and that none comes any more. Its keyring has what this one has: export public halves first
+    for those who only verify.
+    """
+    from headerware.keyring.writing import write_snapshot  # noqa: PLC0415 - needs a POSIX system
+
+    keyring = read_keyring(path, permissions=permissions)
+    roots = read_keyring(root_path, permissions=permissions)
+    now = datetime.now(UTC)
+
+    def make(before: bytes | None) -> Snapshot:
+        number = counter
+        if before is not None:
+            last = verify_snapshot(before, roots, source=f"the snapshot in {out}")[0].counter
+            number = last + 1 if number is None else number
+            if number <= last:
+                raise KeyringError(f"counter {number} goes back: the snapshot in {out} has {last}")
+        root = next((key for key in roots.versions(root_id) if key.status == "active"), None)
+        if root is None:
+            raise KeyringError(f"root key {root_id!r} has no active version")
+        end = now + timedelta(days=days)
+        return sign_snapshot(keyring, root, counter=number or 1, created=now, expires=end)
+
+    made = write_snapshot(out, make, is_secret=keyring.is_secret)
+    text = f"wrote snapshot {made.counter} to {out}; it expires at {_time(made.expires)}"
+    _show_snapshot(made, keyring, as_json=as_json, text=text)
+
+
+@keys.command("verify-snapshot")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@click.option(
+    "--snapshot",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The snapshot.",
+)
+@click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's public half.",
+)
+@click.option("--after", type=click.IntRange(min=0), default=0, help="Require a higher counter than this.")
+def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json: bool) -> None:
+    """Verify a snapshot, and show what is in it."""
+    found, keyring = verify_snapshot(
+        read_plain(path, MAX_BYTES)[0], read_keyring(root_path), source=str(path)
+    )
+    if found.counter <= after:
+        raise KeyringError(f"{path} goes back: its counter is {found.counter}, expected more than {after}")
+    if found.expires <= datetime.now(UTC):
+        raise KeyringError(f"{path} expired at {_time(found.expires)}")
+    text = (
+        f"snapshot {found.counter}, signed by {found.root!r} version {found.root_version} at "
+        f"{_time(found.created)}, expires at {_time(found.expires)}\n"
+        + _table([_row(key) for key in keyring.keys])
+    )
+    _show_snapshot(found, keyring, as_json=as_json, text=text)
+
+
+_TIMEOUT: Final = click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10,
+    show_default=True,
+    help="How long to wait for the brokers, in seconds.",
+)
+_TOPIC: Final = click.option("--topic", required=True, help="The compacted topic, of one partition.")
+_NAME: Final = click.option("--name", required=True, help="The snapshot's name in the topic.")
+_PUBLIC_ROOT: Final = click.option(
+    "--root",
+    "root_path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file with the root's public half.",
+)
+
+
+@keys.command("publish-snapshot")
+@click.option(
+    "--snapshot",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="The snapshot, without secrets.",
+)
+@_PUBLIC_ROOT
+@_TOPIC
+@_NAME
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
+@_TIMEOUT
+@client_options
+def publish_snapshot_command(
+    path: Path,
+    root_path: Path,
+    topic: str,
+    name: str,
+    timeout_s: float,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    *,
+    create: bool,
+) -> None:
+    """Write a snapshot to a compacted topic.
+
+    Machines follow it from there: see follow-snapshot.
+    """
+    from headerware.keyring.snapshot_topic import publish_snapshot  # noqa: PLC0415 - needs a Kafka client
+    from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "publish-snapshot")
+    text, roots = read_plain(path, MAX_BYTES)[0], read_keyring(root_path)
+    with TopicTable(settings, topic, rows=Rows, create=create) as table:
+        made = publish_snapshot(table, name, text, roots, timeout_s=timeout_s)
+    click.echo(f"published snapshot {made.counter} as {name!r} in topic {topic!r}")
+
+
+@keys.command("follow-snapshot")
+@_PUBLIC_ROOT
+@_TOPIC
+@_NAME
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to keep up to date, which readers have as their keyring.",
+)
+@click.option("--once", is_flag=True, help="Read the topic once, and end.")
+@_TIMEOUT
+@client_options
+def follow_snapshot_command(
+    root_path: Path,
+    topic: str,
+    name: str,
+    out: Path,
+    timeout_s: float,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    *,
+    once: bool,
+) -> None:
+    """Follow a topic's snapshot into a file.
+
+    It goes on until it is interrupted. What the root did not sign, what goes back and what has expired never
+    reaches the file.
+    """
+    from headerware.keyring.snapshot_topic import SnapshotFollower  # noqa: PLC0415 - needs a Kafka client
+    from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "follow-snapshot")
+    with TopicTable(settings, topic, rows=Rows) as table:
+        follower = SnapshotFollower(table, name, read_keyring(root_path), out)
+        changed = threading.Event()
+        table.on_change(lambda _key, _value: changed.set())
+        table.refresh(timeout_s)
+        if not once:
+            table.follow()
+        told = ""
+        while True:
+            changed.clear()
+            try:
+                if (found := follower.look(wall_clock_ms())) is not None:
+                    click.echo(f"snapshot {found.counter} is in {out}")
+            except KeyringError as error:
+                if once:
+                    raise
+                if str(error) != told:  # each look meets it again
+                    told = str(error)
+                    click.echo(f"{told}; {out} stays as it is", err=True)
+            if once and not out.exists():
+                raise KeyringError(f"topic {topic!r} has no snapshot {name!r}")
+            if once:
+                return
+            changed.wait(_LOOK_S)
+
+
+def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text: str) -> None:
+    facts = {
+        "counter": snapshot.counter,
+        "root": snapshot.root,
+        "root_version": snapshot.root_version,
+        "created": _time(snapshot.created),
+        "expires": _time(snapshot.expires),
+    }
+    _show(keyring.keys, as_json=as_json, text=text, snapshot=facts)
 
 
 def _edit(
@@ -279,6 +613,7 @@ def _row(key: Key) -> dict[str, Any]:
         "created": _time(key.created),
         "rotated": _time(key.rotated),
         "revoked": _time(key.revoked),
+        "deleted": _time(key.deleted),
         "revoked_from": key.revoked_from,
         "reason": key.reason,
         "topics": key.topics,
@@ -291,6 +626,8 @@ def _row(key: Key) -> dict[str, Any]:
 def _holds(key: Key) -> str:
     if key.secret is not None:
         return "secret"
+    if key.status == "deleted":
+        return "nothing"
     return "public half" if key.private is None else "private half"
 
 

@@ -20,6 +20,7 @@ from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.printable import counted, printable
 from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kafka_namespace
+from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
 from headerware.ops.topic_reader import Start, TopicReader
@@ -96,7 +97,7 @@ def lineage(
     ):
         named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
         reader.start(Start("last", limit))
-        runs, corrupt = _runs_of(
+        runs, without, corrupt = _runs_of(
             chain.from_iterable(reader.to_end()),
             TrailRuns(job_namespace, named),
             Dataset(named.get(reader.cluster_id or "", own), topic),
@@ -104,27 +105,41 @@ def lineage(
     if emits or as_json:
         _emit(runs, emits=emits, as_json=as_json)
     if not as_json:
-        _show(runs, corrupt, emitted=emits)
+        _show(runs, without, corrupt, emitted=emits)
 
 
-def _runs_of(messages: Iterable[Message], found: TrailRuns, found_in: Dataset) -> tuple[list[JobRun], int]:
+def _runs_of(
+    messages: Iterable[Message], found: TrailRuns, found_in: Dataset
+) -> tuple[list[JobRun], int, int]:
+    """Return the runs, and how many records have no trail, or a corrupt one."""
     from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
-    corrupt = 0
+    without = corrupt = 0
     for message in messages:
         try:
-            found.add(read_trail(decode(Headers(record_of(message).headers))), found_in)
+            headers = decode(Headers(record_of(message).headers))
+            trail = read_trail(headers)
+            # Of a message in slices, the first slice has the trail.
+            without += not trail.entries and SLICE_HEADER not in headers
+            found.add(trail, found_in)
         except (WireFormatError, HeaderError):
             corrupt += 1
-    return found.runs(), corrupt
+    return found.runs(), without, corrupt
 
 
 def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
     # It imports OpenLineage's client, which takes long and may not be there.
-    from headerware.interceptors.lineage.events import as_json_object, open_client, run_event  # noqa: PLC0415
+    from headerware.interceptors.lineage.events import (  # noqa: PLC0415
+        as_json_object,
+        open_client,
+        require_receiver,
+        run_event,
+    )
 
     client = open_client() if emits else None
+    if client is not None:
+        require_receiver(client)
     for run in runs:
         for event in (run_event(run, "START", run.began_ms), run_event(run, "COMPLETE", run.latest_ms)):
             if client is not None:
@@ -140,7 +155,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
         client.close()
 
 
-def _show(runs: list[JobRun], corrupt: int, *, emitted: bool) -> None:
+def _show(runs: list[JobRun], without: int, corrupt: int, *, emitted: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for run in runs:
         span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
@@ -151,6 +166,8 @@ def _show(runs: list[JobRun], corrupt: int, *, emitted: bool) -> None:
                 console.print(Text(f"  {verb:6} {place}").append(f"  {counted(count or 0, 'record')}", "dim"))
     if not runs:
         console.print(Text("no trail in these records", "dim"))
+    elif without:
+        console.print(Text(f"left out: {counted(without, 'record')} without a trail", "dim"))
     if corrupt:
         console.print(Text(f"left out: {counted(corrupt, 'record')} with a corrupt trail", "red"))
     if emitted:

@@ -23,6 +23,7 @@ from headerware.cli.registry import registry
 from headerware.cli.run import run
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
+from headerware.cli.verify import verify
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ main.add_command(check)
 main.add_command(explain)
 main.add_command(doctor)
 main.add_command(tail)
+main.add_command(verify)
 main.add_command(trail)
 main.add_command(redrive)
 main.add_command(lineage)

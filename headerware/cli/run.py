@@ -12,7 +12,8 @@ from typing import Final
 import click
 
 from headerware.core.chain import load_chain
-from headerware.core.client_chain import is_disabled
+from headerware.core.client_chain import followed_file, is_disabled
+from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
@@ -34,7 +35,7 @@ _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 )
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
 def run(config: str | None, command: tuple[str, ...]) -> None:
-    r"""Run COMMAND with a chain around its Kafka clients.
+    """Run COMMAND with a chain around its Kafka clients.
 
     COMMAND is a program and its arguments: python, gunicorn, pytest, any script of a Python environment that
     has Headerware. `app.py` and `-m module` alone run in this command's own Python. Child processes are
@@ -48,7 +49,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
     code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command takes this
     one's place, so signals and the exit code are its own.
-    """
+    """  # noqa: D301 - click's mark for text as it is
     environment = dict(os.environ)
     path = config or environment.get(_VARIABLE)
     if path:
@@ -74,6 +75,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
 
 
 def _check(path: str) -> None:
+    followed_file({FILE: path})  # with what says when clients read the file again (HEADERWARE_RELOAD)
     try:
         load_chain(path)
     except ConfigError as error:

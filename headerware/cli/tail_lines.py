@@ -43,6 +43,7 @@ def record_lines(record: TailedRecord, values: Values) -> list[Text]:
         ("wire", [] if record.wire is None else view_lines(record.wire, values, record.headers)),
         ("chain", chain_lines(record)),
         ("signature", signature_lines(record)),
+        ("encryption", encryption_lines(record)),
         ("trail", timeline_lines(record)),
         *(("application", view_lines(view, values)) for view in record.application),
     ):
@@ -159,10 +160,31 @@ def signature_lines(record: TailedRecord) -> list[Text]:
     return lines
 
 
+def encryption_lines(record: TailedRecord) -> list[Text]:
+    """Return under which key a record is encrypted, and whether the chain has decrypted it."""
+    found = record.encryption
+    if found is None:
+        return []
+    version = f" v{printable(found.key_version)}" if found.key_version else ""
+    done = Text("decrypted", "green") if found.decrypted else Text("not decrypted", "yellow")
+    lines = [
+        Text.assemble(f"under {printable(found.key_id)}{version}, ", done),
+        Text(f"for {_place(found.cluster, found.topic)}"),
+    ]
+    if found.signer:
+        lines.append(Text(f"to be signed with {printable(found.signer)}", "dim"))
+    if found.encrypts_key:
+        lines.append(Text("the record's key is encrypted, too", "dim"))
+    return lines
+
+
 def timeline_lines(record: TailedRecord) -> list[Text]:
     """Return where a record has been."""
     if record.trail is None:
         return [Text("a trail that cannot be read", "yellow")]
+    if record.dead_letter_of is not None:
+        found_in = record.cluster, record.topic
+        return trail_lines(record.trail, found_in=found_in, dead_letter_of=record.dead_letter_of)
     if not record.trail.entries:
         return [Text("no trail", "dim")]
     return trail_lines(record.trail, found_in=(None, record.topic))

@@ -26,6 +26,7 @@ from headerware.cli.tail_lines import (
     Values,
     as_json,
     chain_lines,
+    encryption_lines,
     note,
     part_text,
     reason_lines,
@@ -406,7 +407,7 @@ class RecordScreen(Screen[None]):
             "wire": [] if record.wire is None else view_lines(record.wire, values, record.headers),
             "application": application or [Text(f"{nothing[0]} {nothing[1]}: gets nothing", nothing[2])],
             "chain": chain_lines(record),
-            "signature": signature_lines(record),
+            "signature": [*signature_lines(record), *encryption_lines(record)],
             "trail": timeline_lines(record),
         }
         for name, lines in panes.items():

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from headerware.interceptors.trail_timeline import ClusterAndTopic
 
-_STYLES = {"gap": "yellow", "left_out": "dim"}
+_STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 
 
 @click.command()
@@ -70,12 +71,12 @@ def trail(
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
     require_servers(settings, "TOPIC")
-    show = _RecordPrinter(as_json=as_json)
     group_id = "headerware-trail"
     with (
         kafka_errors(topic),
         TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout) as reader,
     ):
+        show = _RecordPrinter(reader.cluster_id, as_json=as_json)
         reader.start(Start("last", limit) if offset is None else Start("offset", offset), limit=limit)
         for batch in reader.to_end():
             for message in batch:
@@ -101,7 +102,8 @@ def _check_usage(
 class _RecordPrinter:
     """Print the trail of each record; a message in slices has it in its first slice only."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, cluster_id: str | None, *, as_json: bool) -> None:
+        self._cluster_id = cluster_id
         self._as_json = as_json
         self._decode = HeaderIdCodec(_no_id, default_name_of).decode
         self._sliced: set[bytes] = set()
@@ -125,6 +127,9 @@ class _RecordPrinter:
                     return
                 self._sliced.add(slice_header.message_id)
                 found |= {"slice": slice_header.index, "slices": slice_header.count}
+            origin = origin_of(headers, record.topic)
+            if origin is not None:
+                found |= {"cluster": self._cluster_id, "dead_letter_of": origin}
             _show(found, read_trail(headers), as_json=self._as_json)
         except (WireFormatError, HeaderError) as error:
             if self._as_json:
@@ -149,16 +154,21 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
             text = f"the trail is in the first slice, at offset {first} or before (--offset, --limit)"
             console.print(Text(f"  {text}", "dim"))
             return
-    for line in trail_lines(trail, found_in=None if found is None else (None, found["topic"])):
+    origin = None if found is None else found.get("dead_letter_of")
+    found_in = None if found is None else (found.get("cluster"), found["topic"])
+    for line in trail_lines(trail, found_in=found_in, dead_letter_of=origin):
         console.print(Text("  ").append_text(line))
 
 
-def trail_lines(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[Text]:
+def trail_lines(
+    trail: TrailReading, *, found_in: ClusterAndTopic | None = None, dead_letter_of: str | None = None
+) -> list[Text]:
     """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
-    ``found_in`` shows a gap at the end, between the last entry and the topic of the record.
+    ``found_in`` shows a gap at the end, between the last entry and the topic of the record; of a dead letter,
+    ``dead_letter_of`` says what it was made of.
     """
-    steps = timeline(trail, found_in=found_in)
+    steps = timeline(trail, found_in=found_in, dead_letter_of=dead_letter_of)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]
     wide, widest = (
         max(map(len, afters), default=0),

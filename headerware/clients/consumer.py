@@ -22,7 +22,6 @@ import logging
 import sys
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -201,7 +200,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_starts_at_beginning = conf.get("auto.offset.reset") in {"earliest", "beginning", "smallest"}
         self._hw_repeated = self._hw_refused = 0
         self._hw_logged = LoggedReasons()
-        self._hw_run_counts: Counter[str] = Counter()
+        self._hw_run_counts = dict.fromkeys(OUTCOMES, 0)
         self._hw_refused_offsets = RefusedOffsets()
         self._hw_pauses = RetryPauses()
         # The error of a callback, to be raised by the next call.
@@ -288,7 +287,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Leave the subscription, and forget records that were not delivered."""
         self._hw_end_implicit()
         gone = _C.assignment(self)
-        self._hw_commit_watermarks()
+        self._hw_commit_before_leaving(gone)
         _C.unsubscribe(self)
         self._hw_remove_partitions(gone, commit=False)
 
@@ -296,7 +295,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions; those without an offset begin at their committed offset."""
         gone = _C.assignment(self)
-        self._hw_commit_watermarks()
+        self._hw_commit_before_leaving(gone)
         _C.assign(self, partitions)
         self._hw_remove_partitions(gone, commit=False)
         self._hw_add_partitions(partitions)
@@ -305,7 +304,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def unassign(self) -> None:
         """Give up all partitions."""
         gone = _C.assignment(self)
-        self._hw_commit_watermarks()
+        self._hw_commit_before_leaving(gone)
         _C.unassign(self)
         self._hw_remove_partitions(gone, commit=False)
 
@@ -318,13 +317,21 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     @unless_chained(_C.incremental_unassign)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Remove partitions from the assignment."""
-        self._hw_commit_watermarks()
+        self._hw_commit_before_leaving(partitions)
         _C.incremental_unassign(self, partitions)
         self._hw_remove_partitions(partitions, commit=False)
 
+    def _hw_commit_before_leaving(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit what is safe of partitions before the application gives them up."""
+        if self._hw_lanes is not None:
+            self._hw_lanes.commit_processed({topic_partition_of(partition) for partition in partitions})
+        self._hw_commit_watermarks()
+
     def _hw_add_partitions(self, partitions: list[TopicPartition]) -> None:
         """Begin to read partitions."""
-        self._hw_offsets.note_assigned(partitions)
+        chosen = self._hw_offsets.note_assigned(partitions)
+        if self._hw_lanes is not None:
+            self._hw_lanes.begin(chosen)
         self._hw_next_offsets.update({topic_partition_of(each): each.offset for each in partitions})
 
     def _hw_remove_partitions(self, partitions: Iterable[TopicPartition], *, commit: bool) -> None:
@@ -332,6 +339,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         topic_partitions = {topic_partition_of(partition) for partition in partitions}
         if commit:
             self._hw_commit_watermarks()
+        if self._hw_lanes is not None:
+            self._hw_lanes.forget(topic_partitions)
         self._hw_session.revoke(topic_partitions)
         self._hw_inbox.drop(topic_partitions)
         self._hw_offsets.forget(topic_partitions)
@@ -527,8 +536,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_enqueue(self, message: Message, record: Record, outcome: Any) -> None:
         """Put the outcome of a message into the inbox."""
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
         self._hw_inbox.add(message, record, outcome)
-        self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
+        self._hw_next_offsets[topic_partition] = position
+        self._hw_offsets.note_read(topic_partition, position)
 
     def _hw_drain_inbox(self, limit: int, messages: list[Message]) -> list[Message]:
         """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""
@@ -813,10 +824,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         return [with_own_metadata(found) for found in _C.committed(self, partitions, timeout)]
 
     def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return positions held back to where a restart loses nothing, with watermarks in their metadata."""
+        """Return positions held back to where a restart loses nothing, with watermarks in their metadata.
+
+        Raises:
+            KafkaException: :meth:`run` is under way, which alone knows what is processed.
+        """
         return self._hw_committable(positions) if self._hw_chained else positions
 
     def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        # Those of other partitions may be of another consumer of the group, for which a transaction asks.
+        if any(topic_partition_of(position) in self._hw_next_offsets for position in positions):
+            self._hw_refuse_offsets_of_the_application()
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         return [self._hw_offsets.safe_offset(*_parts_of(partition)) for partition in positions]
 
@@ -1100,15 +1118,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Return the counters of each interceptor, and those of the client under ``client``."""
         if not self._hw_chained:
             return {"client": {}}
-        lanes = self._hw_lanes
-        counts = {
-            name: self._hw_run_counts[name] + (0 if lanes is None else lanes.counts[name])
-            for name in OUTCOMES
-        }
         own = {"pending": len(self._hw_inbox), "repeated": self._hw_repeated, "refused": self._hw_refused}
         if self._hw_live is not None:
             own |= self._hw_live.stats()
-        return {**self._hw_session.stats(), "client": {**own, **counts}}
+        return {**self._hw_session.stats(), "client": {**own, **self._hw_run_counts}}
 
     # The end
 

@@ -36,6 +36,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from headerware.clients import commits
 from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
+from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
 from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
@@ -51,6 +52,7 @@ from headerware.core.errors import (
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
+from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
@@ -112,7 +114,6 @@ class Lanes:
         self._next_store = self._next_commit = 0.0
         self._logged: set[object] = set()
         self._reasons: Final = LoggedReasons()
-        self.counts: Final[dict[str, int]] = dict.fromkeys(OUTCOMES, 0)
 
     def run(self) -> None:
         """Process until ``stop``, or until a failure that ends it; then raise that.
@@ -126,23 +127,28 @@ class Lanes:
             consumer._hw_session.learn_cluster()
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
+        is_given_later = consumer._hw_is_given_later
         # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
         consumer._hw_stores_offsets = consumer._hw_raises_errors = consumer._hw_raises_events = False
+        consumer._hw_is_given_later = True
+        consumer._hw_observe(consumer._hw_session)
         try:
             self._poll_until_the_end()
         finally:
             consumer._hw_lanes, consumer._hw_stopping = None, False
             consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events = before
-            consumer._hw_run_counts.update(self.counts)
+            consumer._hw_is_given_later = is_given_later
+            consumer._hw_observe(consumer._hw_session)
 
     def _poll_until_the_end(self) -> None:
         self._start_lanes()
         try:
             while self._failure is None and not self._consumer._hw_stopping:
                 self._seek_where_asked()
+                began_ns = time.time_ns()
                 message = self._consumer.poll(_POLL_S)
                 if message is not None:
-                    self._take(message)
+                    self._take(message, began_ns)
                 self._store_now_and_then()
         finally:
             self._finish()
@@ -151,7 +157,7 @@ class Lanes:
 
     # What was read
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, began_ns: int) -> None:
         """Make a job of a message; answer for an event."""
         error = message.error()
         if error is not None and not isinstance(error, RefusedRecordError):
@@ -161,16 +167,18 @@ class Lanes:
             return  # the consumer tries it again, and gives out nothing behind it until then
         topic_partition, original = self._original(message)
         offset = message.offset()
+        taken = self._consumer._hw_in_use, began_ns, time.time_ns()
         with self._lock:
             if topic_partition in self._seeks:
                 return  # it was read before the application went elsewhere
-            self._progress.add(
+            job = self._progress.add(
                 message,
                 topic_partition,
                 -1 if offset is None else offset,
                 message.key() if original is None else original.key,
                 message.leader_epoch(),
             )
+            job.taken = taken
             self._wake_lanes()
             crowded = self._progress.crowded([topic_partition])
             if crowded:
@@ -277,10 +285,12 @@ class Lanes:
         while self._seeks:
             with self._lock:
                 topic_partition, partition = next(iter(self._seeks.items()))
-            self._seek(partition)
-            with self._lock:
-                if self._seeks.get(topic_partition) is partition:
-                    del self._seeks[topic_partition]
+            try:
+                self._seek(partition)
+            finally:
+                with self._lock:
+                    if self._seeks.get(topic_partition) is partition:
+                        del self._seeks[topic_partition]
 
     def _seek(self, partition: TopicPartition) -> None:
         self._consumer._hw_seek(partition)
@@ -313,6 +323,25 @@ class Lanes:
         if not lost:
             self._store()
             self._commit(waits=True)
+        self.forget(topic_partitions)
+
+    def commit_processed(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Commit what is processed before the application gives partitions up.
+
+        What is at work of them is not waited for: it may be what calls.
+        """
+        with self._lock:
+            is_known = not self._progress.partitions.isdisjoint(topic_partitions)
+        if is_known:
+            self._store()
+            self._commit(waits=True)
+
+    def begin(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Commit where partitions begin of which the application has said where, for it may be earlier."""
+        self._sought.update(topic_partitions)
+
+    def forget(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Start and commit nothing more of partitions that have gone."""
         self._sought.difference_update(topic_partitions)
         with self._lock:
             self._progress.forget(topic_partitions)
@@ -360,7 +389,11 @@ class Lanes:
 
     def _leave_the_rest(self) -> None:
         """Commit what is processed, and go back to what is not."""
-        self._seek_where_asked()
+        while self._seeks:
+            try:
+                self._seek_where_asked()
+            except KafkaException as raised:
+                self._failure = self._failure or raised
         self._store()
         self._commit(waits=True)
         with self._lock:
@@ -434,7 +467,9 @@ class Lanes:
     def _attempt(self, job: Job, failures: list[_Failure]) -> Iterator[None]:
         """Surround the handler with the chain's processing; what it raises becomes a failure."""
         record = record_with_local(job.message)
-        in_use = self._consumer._hw_in_use  # so that its interceptors are not closed before the end
+        in_use, began_ns, ended_ns = job.taken
+        if job.attempts == 1:
+            tell_received(in_use.session, [record], began_ns, ended_ns)
         pause_s: float | None = None
         try:
             with in_use.session.processing([record]) as told:
@@ -477,7 +512,7 @@ class Lanes:
     ) -> Callable[[], object]:
         """Store the dead letter of a record; if that fails, try it again later."""
         try:
-            stored = self._consumer._hw_session.dead_letter(
+            stored = _session_of(job).dead_letter(
                 original,
                 reason,
                 topic=self.options.dead_letter_topic,
@@ -499,7 +534,7 @@ class Lanes:
     ) -> Callable[[], object]:
         """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
         if job.message.error() is None:
-            self._consumer._hw_session.stopped(original, outcome, reason)
+            _session_of(job).stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
             _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
         return partial(self._end, job, outcome)
@@ -508,12 +543,12 @@ class Lanes:
 
     def _end(self, job: Job, count: str) -> None:
         self._progress.finish(job)
-        self.counts[count] += 1
+        self._consumer._hw_run_counts[count] += 1
 
     def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
         self._progress.postpone(job, time.monotonic() + pause_s)
         if count is not None:
-            self.counts[count] += 1
+            self._consumer._hw_run_counts[count] += 1
 
     def _fail(self, error: BaseException, job: Job) -> None:
         """End ``run``; the job is taken back, so that its offset is not passed."""
@@ -522,6 +557,12 @@ class Lanes:
             self._failure = error
             self._closing = True
             self._wake_lanes(everyone=True)
+
+
+def _session_of(job: Job) -> Session:
+    """Return the session through which a record came, which the job keeps open."""
+    session: Session = job.taken[0].session
+    return session
 
 
 def _placeholder(message: Message) -> Record:

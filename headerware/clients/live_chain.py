@@ -47,6 +47,7 @@ _STEP_MS: Final = 100
 _SETTLE_S: Final = 0.2
 """How long a file must have stayed as it is: one that is being written may be a shorter chain by accident."""
 _STOP_TIMEOUT_S: Final = 5.0
+_THREAD: Final = "headerware-reload"
 _WRITABLE_BY_OTHERS: Final = 0o022
 _DIGEST_DIGITS: Final = 12
 _REQUIRE: Final[Mapping[Any, int]] = {"off": 0, False: 0, "warn": 1, "enforce": 2, True: 2}
@@ -217,11 +218,15 @@ class LiveChain:
             self._reloads += 1
         self._digest, self._loaded_at_ms, self._failure = loaded.digest, loaded.loaded_at_ms, None
         if changed:
-            what = type(client).__name__, self._path, loaded.digest
+            what = self._name_of(client), self._path, loaded.digest
             _log.info("%s: %s (%s) is in force: %s", *what, "; ".join(_changes(before, after)))
             if weaker := _less_protection(before, after):
                 _log.warning("%s: %s (%s) takes protection away: %s", *what, "; ".join(weaker))
         return changed
+
+    def _name_of(self, client: FollowsFile) -> str:
+        name, client_id = client._hw_name or type(client).__name__, self._conf.get("client.id")  # noqa: SLF001 - as above
+        return f"{name} {client_id}" if client_id else name
 
     def _note_failure(self, error: Exception) -> str:
         self._failures += 1
@@ -278,6 +283,8 @@ class FollowsFile:
     _hw_chain: Chain = Chain()
     _hw_chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
+    _hw_name: str = ""
+    """The class that the application knows, if it is another one than the client's own."""
     _hw_live: LiveChain | None = None
     """The chain as its file declares it; None if it comes from elsewhere."""
     _hw_next_chain: LoadedChain | None = None
@@ -304,7 +311,8 @@ class FollowsFile:
         """Read the file of the chain again, and let the next record go through the new chain.
 
         What has begun with the present chain ends with it: records in flight, one that another thread sends,
-        and records that a consumer has taken from the wire.
+        and records that a consumer's ``run`` has read. Of other records that a consumer has read, the new
+        chain hears when they are processed.
 
         Returns:
             whether the chain has changed.
@@ -452,7 +460,7 @@ class _Follower:
         self._asked: SimpleQueue[None] = SimpleQueue()
         self._told: tuple[object, str] | None = None
         self._stopped = False
-        self.thread: Final = Thread(target=self._run, name="headerware-reload", daemon=True)
+        self.thread: Final = Thread(target=self._run, name=_THREAD, daemon=True)
 
     def add(self, client: FollowsFile, live: LiveChain) -> None:
         """Look after a client, too; the caller has the lock."""
@@ -573,7 +581,13 @@ def _watch_function() -> Callable[..., Any]:
         raise MissingPartError(
             f"{RELOAD} = watch needs the package watchfiles: {install_command('live')}"
         ) from error
+    # It logs each change; of ours we tell what became of them, and an application may use it for its own.
+    logging.getLogger("watchfiles.main").addFilter(_is_not_of_ours)
     return watch
+
+
+def _is_not_of_ours(record: logging.LogRecord) -> bool:
+    return record.threadName != _THREAD or record.levelno > logging.INFO
 
 
 _followers: dict[tuple[str, Reload], _Follower] = {}

@@ -92,6 +92,8 @@ class Offsets:
         self._unread_metadata: set[TopicPartitionKey] = set()
         self._watermarks: dict[TopicPartitionKey, int] = {}
         self._undelivered: dict[TopicPartitionKey, frozenset[int]] = {}
+        self._read_again: dict[TopicPartitionKey, int] = {}
+        """How far reading has come since it went back; beyond that the chain does not know what waits."""
         self._positions: dict[TopicPartitionKey, tuple[int, str | None]] = {}
         self._held: dict[TopicPartitionKey, TopicPartition] = {}
         self._uncommitted: set[TopicPartitionKey] = set()
@@ -116,7 +118,8 @@ class Offsets:
             position, leader_epoch = waiting, None
         if not self.reassembles or position < 0:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
-        safe = self.session.safe_offset(*topic_partition, position)
+        known = min(position, self._read_again.get(topic_partition, position))
+        safe = self.session.safe_offset(*topic_partition, known)
         delivered = max(position, self._watermarks.get(topic_partition, 0))
         if safe >= delivered:
             return at_offset(topic_partition, position, encode_metadata(None, own), leader_epoch)
@@ -161,13 +164,20 @@ class Offsets:
 
     # What was delivered before
 
-    def note_assigned(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note partitions that begin where an earlier consumer may have left a watermark."""
+    def note_assigned(self, partitions: Iterable[TopicPartition]) -> set[TopicPartitionKey]:
+        """Note partitions that begin where an earlier consumer may have left a watermark; return the others.
+
+        For these the application has said where to begin.
+        """
+        chosen: set[TopicPartitionKey] = set()
         for partition in partitions:
             topic_partition = topic_partition_of(partition)
             self.forget([topic_partition])
-            if self.reassembles and partition.offset in _AS_COMMITTED:
+            if partition.offset not in _AS_COMMITTED:
+                chosen.add(topic_partition)
+            elif self.reassembles:
                 self._unread_metadata.add(topic_partition)
+        return chosen
 
     def take_unread_metadata(self, topic_partition: TopicPartitionKey) -> bool:
         """Return whether a partition's committed metadata is to be read, which the caller does now."""
@@ -215,7 +225,18 @@ class Offsets:
         """
         if begin < wanted:
             self._watermarks[topic_partition] = max(wanted, self._watermarks.get(topic_partition, 0))
-            self._undelivered[topic_partition] = frozenset(undelivered)
+            earlier = self._undelivered.get(topic_partition, frozenset())
+            self._undelivered[topic_partition] = earlier.union(undelivered)
+            self._read_again[topic_partition] = begin
+
+    def note_read(self, topic_partition: TopicPartitionKey, position: int) -> None:
+        """Note that the chain has seen everything before a position."""
+        if topic_partition not in self._read_again:
+            return
+        if position < self._watermarks.get(topic_partition, 0):
+            self._read_again[topic_partition] = position
+        else:
+            del self._read_again[topic_partition]
 
     def first_incomplete(self, topic_partition: TopicPartitionKey, position: int) -> int:
         """Return the first offset of the oldest incomplete message, or the position."""
@@ -239,6 +260,7 @@ class Offsets:
             self._unread_metadata.discard(topic_partition)
             self._watermarks.pop(topic_partition, None)
             self._undelivered.pop(topic_partition, None)
+            self._read_again.pop(topic_partition, None)
             self._positions.pop(topic_partition, None)
             self._held.pop(topic_partition, None)
             self._uncommitted.discard(topic_partition)

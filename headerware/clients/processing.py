@@ -31,18 +31,20 @@ class Processes:
     _hw_chained: bool
     _hw_session: Session
     _hw_in_use: InUse
+    _hw_is_given_later: bool = False
+    """Whether the application gets what a call returns only later: on a lane, or in a task, which say so."""
     _hw_may_be_implicit: bool
     """Whether processing is implicit if any interceptor asks for it."""
     _hw_is_implicit: bool
     _hw_observes: bool
-    """Whether anybody has to know which records the application gets."""
+    """Whether anybody has to know which records a call returns."""
     _hw_in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
     """The implicit processing that the next call ends, the records that are told of it, and its session."""
 
     def _hw_observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
         self._hw_is_implicit = self._hw_may_be_implicit and session.hears_processing
-        self._hw_observes = session.hears_operations or self._hw_is_implicit
+        self._hw_observes = not self._hw_is_given_later and (session.hears_operations or self._hw_is_implicit)
 
     def _hw_is_awaited(self) -> bool:
         """Return whether anybody would do something now with the records that the application gets."""
@@ -53,9 +55,7 @@ class Processes:
         records = [record_with_local(message) for message in messages if message.error() is None]
         if not records:
             return
-        if self._hw_session.awaits_operations():
-            operation = Operation(name="receive", began_ns=began_ns, ended_ns=time.time_ns(), records=records)
-            self._hw_session.operation(operation)
+        tell_received(self._hw_session, records, began_ns, time.time_ns())
         if self._hw_is_implicit:
             self._hw_begin_implicit(records)
 
@@ -71,8 +71,8 @@ class Processes:
 
     def _hw_begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
-        self._hw_may_be_implicit = self._hw_is_implicit = False
-        self._hw_observes = self._hw_session.hears_operations
+        self._hw_may_be_implicit = False
+        self._hw_observe(self._hw_session)
         if self._hw_in_process is not None:
             self._hw_in_process[1].clear()  # the application is about to say so itself
             self._hw_end_implicit()
@@ -81,7 +81,8 @@ class Processes:
     def processing(self, message: Message) -> Iterator[Message]:
         """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
 
-        What the block raises is passed to them, and on. The first use ends implicit processing.
+        They are those of the chain that is in force when the block begins. What the block raises is passed to
+        them, and on. The first use ends implicit processing.
         """
         if not self._hw_chained or message.error() is not None:
             yield message
@@ -149,6 +150,12 @@ class MessageLoop:
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.__exit__(*exit_arguments(error))
+
+
+def tell_received(session: Session, records: Sequence[Record], began_ns: int, ended_ns: int) -> None:
+    """Tell the interceptors that the application gets records now, and when they were received."""
+    if session.awaits_operations():
+        session.operation(Operation(name="receive", began_ns=began_ns, ended_ns=ended_ns, records=records))
 
 
 def processing_mode(said: object, chain: Chain | None) -> str:

@@ -92,6 +92,7 @@ class Job:
         "partition",
         "queue",
         "state",
+        "taken",
     )
 
     def __init__(
@@ -111,6 +112,8 @@ class Job:
         self.leader_epoch: Final = leader_epoch
         self.queue: deque[Job] | None = None
         """The jobs that go one after the other, this one among them; None if it need not wait for any."""
+        self.taken: Any = None
+        """What the caller knows of how the message was taken."""
         self.carried: Any = None
         """What the caller keeps with the job from one attempt to the next."""
         self.attempts: int = 0

@@ -89,6 +89,10 @@ class BoundedCache(dict[Key, Value]):
         self._old = {}
         self._costs = 0
 
+    def entries(self) -> dict[Key, Value]:
+        """Return the entries of both generations."""
+        return {**self._old, **self}
+
     def total(self) -> int:
         """Count the entries of both generations."""
         return len(self.keys() | self._old.keys())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,9 +12,9 @@ import msgspec
 from headerware.core.config import from_file, from_flat
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
-from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label
+from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
 from headerware.core.options import refused
-from headerware.core.order import check_order, is_signed, role_of
+from headerware.core.order import check_order, require_no_plain_dead_letters, role_of, signing
 from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.services import HoldsOffset, offered
 from headerware.core.session import Session
@@ -19,8 +22,7 @@ from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 class Chain:
@@ -97,14 +99,17 @@ class Chain:
         Raises:
             HeaderwareError: an interceptor cannot start, such as for a keyring that is missing. Those
                 that have been opened are closed again.
+            ConfigError: a producer's chain that encrypts has ``on_error = "dead_letter"``.
         """
+        if context is not None and context.side == "producer":
+            require_no_plain_dead_letters(self._interceptors)
         going_on = self._going_on(previous)
         steps = [
             _opener(
                 position,
                 name,
                 interceptor,
-                signed=is_signed(interceptor, self._interceptors),
+                signing=signing(interceptor, self._interceptors),
                 earlier=going_on.get(name),
             )
             for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
@@ -122,7 +127,7 @@ class Chain:
             own = self._names.index(step.name)
             interceptor = self._interceptors[own]
             same = type(interceptor) is type(step.interceptor) and interceptor == step.interceptor
-            signed = is_signed(interceptor, self._interceptors) == is_signed(step.interceptor, before)
+            signed = _signed(interceptor, self._interceptors) == _signed(step.interceptor, before)
             alone = offered(step.opened, HoldsOffset) is None
             if same and signed and (alone or self._interceptors[own + 1 :] == before[index + 1 :]):
                 found[step.name] = step
@@ -161,7 +166,19 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    return Chain(from_file(path))
+    interceptors = from_file(path)
+    with naming_chain_file(path):
+        return Chain(interceptors)
+
+
+@contextmanager
+def naming_chain_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have an error about a chain as a whole, such as about its order, name the file that declares it."""
+    try:
+        yield
+    except ConfigError as error:
+        file = os.fspath(path)
+        raise error.with_path(f"{file}: {error.path}" if error.path else file) from error
 
 
 def resolved_on_error(interceptor: object) -> OnError:
@@ -189,7 +206,7 @@ def resolved_on_error(interceptor: object) -> OnError:
 
 
 def _opener(
-    position: int, name: str, interceptor: Any, *, signed: bool, earlier: Step | None
+    position: int, name: str, interceptor: Any, *, signing: Sequence[object], earlier: Step | None
 ) -> Callable[[Context], Step]:
     def opened(context: Context) -> Step:
         if earlier is not None:
@@ -202,7 +219,7 @@ def _opener(
                 on_error=earlier.on_error,
                 earlier=earlier,
             )
-        context = msgspec.structs.replace(context, signed=signed)
+        context = msgspec.structs.replace(context, signed=bool(signing), signer=partial(_signer, signing))
         opens = getattr(interceptor, "open", None)
         try:
             step = opens(context) if callable(opens) else interceptor
@@ -228,6 +245,20 @@ def _opener(
         )
 
     return opened
+
+
+def _signed(interceptor: object, interceptors: Iterable[object]) -> object:
+    """Return what an interceptor knows of the signatures: whether there are any, or also who signs."""
+    found = signing(interceptor, interceptors)
+    if not states(interceptor, "hides"):
+        return bool(found)
+    return [(getattr(other, "topics", None), getattr(other, "key_id", None)) for other in found]
+
+
+def _signer(signing: Sequence[object], topic: str) -> str | None:
+    """Return the id of the key that the records of a topic are signed with, as ``Context.signer`` does."""
+    matching = (other for other in signing if _topics(other).matches(topic))
+    return next((getattr(other, "key_id", None) or "" for other in matching), None)
 
 
 def _topics(interceptor: object) -> TopicPatterns:

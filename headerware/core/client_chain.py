@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
-from headerware.core.chain import Chain
+from headerware.core.chain import Chain, naming_chain_file
 from headerware.core.config import FILE, RELOAD, from_file, from_flat, is_ours
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
@@ -106,12 +106,18 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
         return chain
     ours = {key: value for key, value in ours.items() if key != RELOAD}
     if ours:
-        return Chain(from_flat(ours, read))
+        interceptors = from_flat(ours, read)
+        if FILE not in ours:
+            return Chain(interceptors)
+        with naming_chain_file(ours[FILE]):
+            return Chain(interceptors)
     path = os.environ.get("HEADERWARE_CONFIG", "")
     if not path:
         return Chain()
     try:
-        return Chain(from_file(path, read))
+        interceptors = from_file(path, read)
+        with naming_chain_file(path):
+            return Chain(interceptors)
     except ConfigError as error:
         error.add_note(f"HEADERWARE_CONFIG names {path}")
         raise

@@ -21,6 +21,10 @@ def _no_cluster() -> str | None:
     return None
 
 
+def _no_signer(topic: str) -> str | None:  # noqa: ARG001 - a port's signature
+    return None
+
+
 def _no_wait() -> None:
     """Return at once: what is not known now is not known later."""
 
@@ -64,6 +68,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             that took each other's place have one such function, and what they counted is added up.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
+        signer: returns the id of the key that records of a topic are signed with, set by the chain; empty if
+            the step that signs states no ``key_id``, None if no step signs them.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
             outlives the session, such as a file.
     """
@@ -85,6 +91,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     overhead_bytes: Callable[[Record], int] = _no_overhead
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
+    signer: Callable[[str], str | None] = _no_signer
     dry_run: bool = False
 
     def awaited_cluster_id(self) -> str | None:

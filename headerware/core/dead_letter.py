@@ -67,6 +67,7 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     HEADERWARE: "headerware",
 }
 _REDRIVEN_TEXT: Final = re.compile(rb"([1-9][0-9]{0,8})(?:;first=([0-9]{1,18}))?")
+_DIGITS: Final = 20
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
@@ -163,6 +164,26 @@ def _stub_headers(record: Record) -> Iterator[Pair]:
     size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
     yield f"{STUB}headers", str(len(record.headers)).encode()
     yield f"{STUB}headers.bytes", str(size).encode()
+
+
+def origin_of(headers: Headers, found_in: str) -> str | None:
+    """Return the position of the record that a dead letter was made of, as text; None for other records.
+
+    A record that is back in its own topic is no dead letter any more, though the reason is still there.
+    """
+    topic = headers.last(CONNECT + "topic")
+    if topic is not None:
+        texts = (headers.last(CONNECT + name) or b"" for name in ("partition", "offset"))
+        numbers = [int(text) if text.isdigit() and len(text) < _DIGITS else None for text in texts]
+    else:
+        topic = headers.last(SPRING + "original-topic")
+        values = (headers.last(SPRING + name) or b"" for name in ("original-partition", "original-offset"))
+        numbers = [
+            int.from_bytes(value, "big") if len(value) == size else None
+            for value, size in zip(values, (4, 8), strict=True)
+        ]
+    name = None if topic is None else topic.decode("utf-8", "replace")
+    return None if name is None or name == found_in else position(name, *numbers)
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:

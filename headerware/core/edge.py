@@ -201,6 +201,13 @@ def refuse_compacted(record: Record) -> Record:
     return refuse_encodings(record)
 
 
+def compact_advice(headers: Headers) -> str:
+    """Return what to do if header names are ids that nothing has read yet; empty if they are not."""
+    if any(name in _own.compact_keys or _encodings.get(name) == _own.compactor for name, _ in headers):
+        return f"; header names are ids here: add the {_own.compactor!r} interceptor to the consumer's chain"
+    return ""
+
+
 def _undecoded(name: str, word: str | None) -> TransportHeaderError:
     hint = (
         "this version of Headerware has no interceptor for it"

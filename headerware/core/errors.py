@@ -7,6 +7,12 @@
     ├── RecordError              a record whose topic, key or value is of a wrong type
     ├── WireFormatError          bytes that are not what spec/ says they are
     ├── KeyringError             a keyring that cannot be read or written, or a key that is not there
+    │   └── KeyServiceError      a data key that a key service did not wrap or unwrap
+    │       ├── KeyServiceUnavailableError   it did not answer, or asks for fewer requests: try again
+    │       ├── KeyDeniedError               a policy forbids it
+    │       ├── NoSuchKeyError               the service has no such key, or not yet
+    │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped stays unreadable
+    │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
@@ -14,6 +20,8 @@
         │   └── UnknownSchemaError
         ├── TransformError       a record that one of a connector's transforms refused
         ├── SignatureError
+        ├── DecryptionError
+        │   └── ShreddedError
         ├── CompressionError
         ├── ReassemblyError
         ├── TransportHeaderError
@@ -71,6 +79,30 @@ class WireFormatError(HeaderwareError, ValueError):
 
 class KeyringError(HeaderwareError):
     """A keyring that cannot be read or written, or a key that it does not hold."""
+
+
+class KeyServiceError(KeyringError):
+    """A data key that a key service did not wrap or unwrap; the class says what may help."""
+
+
+class KeyServiceUnavailableError(KeyServiceError):
+    """A key service that did not answer in time, failed, or asks for fewer requests; try again."""
+
+
+class KeyDeniedError(KeyServiceError):
+    """A request that a policy of the key service forbids; only its administrators can change that."""
+
+
+class NoSuchKeyError(KeyServiceError):
+    """A key-encryption key, or a version of it, that the key service does not have, or not yet."""
+
+
+class KeyDeletedError(KeyServiceError):
+    """A key-encryption key that is deleted or disabled, so that what it wrapped can no longer be read."""
+
+
+class InvalidWrappedKeyError(KeyServiceError):
+    """Bytes that are no data key wrapped under this key for this context: changed, moved or made up."""
 
 
 class MissingPartError(HeaderwareError):
@@ -182,6 +214,14 @@ class TransformError(InterceptorError):
 
 class SignatureError(InterceptorError):
     """A record whose signature is missing, wrong, replayed, or by a key that is not trusted."""
+
+
+class DecryptionError(InterceptorError):
+    """A record that cannot be decrypted, was changed or moved, or is plaintext where none is accepted."""
+
+
+class ShreddedError(DecryptionError):
+    """A record that nobody can read any more, because its key-encryption key was deleted or disabled."""
 
 
 class CompressionError(InterceptorError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headerware.core.chain import Chain, resolved_on_error
+from headerware.core.chain import Chain, naming_chain_file, resolved_on_error
 from headerware.core.config import built
 from headerware.core.files import read_sources
 from headerware.core.options import Declared
@@ -43,7 +43,8 @@ class ExplainedInterceptor(msgspec.Struct, frozen=True):
 def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
     """Return the chain of a TOML file in the order of sending; with ``topic``, only its interceptors."""
     pairs = built(read_sources(path))
-    chain = Chain([interceptor for _, interceptor in pairs])
+    with naming_chain_file(path):
+        chain = Chain([interceptor for _, interceptor in pairs])
     return tuple(
         ExplainedInterceptor(
             name=name,
@@ -67,4 +68,5 @@ def _explained(declared: Declared, interceptor: Interceptor) -> Iterator[Explain
         if given is not None:
             yield ExplainedOption(option, shown(option, given.shown), given.origin)
         elif option != "name":
-            yield ExplainedOption(option, getattr(interceptor, option), "default")
+            found = resolved_on_error(interceptor) if option == "on_error" else getattr(interceptor, option)
+            yield ExplainedOption(option, found, "default")

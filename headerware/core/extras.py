@@ -1,4 +1,7 @@
-"""The command that installs an optional part, for errors about a missing one."""
+"""The command that installs Headerware or an optional part of it, for errors about what is missing.
+
+Where Headerware is not installed, this file is run alone, by any Python (``cli/bootstrap``).
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import sys
 from pathlib import Path
 
 
-def install_command(extra: str) -> str:
-    """Return the command that adds an extra of Headerware to the running Python.
+def install_command(extra: str | None = None) -> str:
+    """Return the command that adds Headerware, with an extra if one is named, to the running Python.
 
     In a clone it is the whole command; elsewhere it must be run in a clone, for no package index has
     Headerware.
     """
     root = Path(__file__).parents[2]
     pip = f"{sys.executable or 'python'} -m pip install"
+    part = "" if extra is None else f"[{extra}]"
     if (root / "pyproject.toml").is_file():
-        return f"{pip} --editable '{root}[{extra}]'"
-    return f"in a clone of Headerware, {pip} '.[{extra}]'"
+        return f"{pip} --editable '{root}{part}'"
+    return f"in a clone of Headerware, {pip} '.{part}'"

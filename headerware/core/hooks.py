@@ -4,8 +4,8 @@ An interceptor is one concern in both directions. It has whichever of the hooks 
 
     on_send(record)                  -> Record | DROP | iterable of Records
     on_consume(record)               -> Record | DROP | iterable of Records
-    on_send_batch(records)           -> one outcome per record, in order
-    on_consume_batch(records)        -> one outcome per record, in order
+    on_send_batch(records)           -> one outcome per record, in order; they are of one topic
+    on_consume_batch(records)        -> one outcome per record, in order; they are of one topic
     on_acknowledgement(record, metadata, error)   once per record that the application sent
     on_processed(record, error)      the application has finished with this record
     on_commit(offsets)               offsets were committed
@@ -177,6 +177,9 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
     compacts: ClassVar[bool] = False
     """Whether it writes header names in a compact form and reads them back."""
+    hides: ClassVar[bool] = False
+    """Whether its ``on_send`` hides what a record holds; a record that any step of its chain fails on while
+    sending then gets no dead letter, which would show it."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
     blocks: ClassVar[bool] = False

@@ -113,9 +113,43 @@ def check_order(interceptors: Sequence[object]) -> None:
             )
 
 
+def require_no_plain_dead_letters(interceptors: Sequence[object]) -> None:
+    """Refuse ``dead_letter`` in a producer's chain that hides: it would publish records as they were."""
+    for interceptor in interceptors:
+        if getattr(interceptor, "on_error", None) != "dead_letter":
+            continue
+        for hiding in interceptors:
+            if states(hiding, "hides") and _share_topics(hiding, interceptor):
+                raise ConfigError(
+                    f"'dead_letter' would publish what {label(hiding)!r} hides: while sending, a dead letter "
+                    f"has the record as the application gave it. Use raise or drop in producers' chains, and "
+                    f"dead_letter in a chain for consumers, whose dead letters stay encrypted",
+                    path=f"interceptors.{label(interceptor)}.on_error",
+                )
+
+
+_WRITABLE: Final = (
+    "no step signs what it encrypts, so everybody who can decrypt the records can also write records that "
+    "are accepted; put sign behind it if that is not intended"
+)
+
+
+def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
+    """Return what works, but protects less than it seems: names of interceptors, and what to know."""
+    hiding = (each for each in interceptors if states(each, "hides"))
+    return [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
+
+
 def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:
     """Return whether some of the records that an interceptor works on are signed."""
-    return any(place_of(other) is Place.SIGN and _share_topics(interceptor, other) for other in interceptors)
+    return bool(signing(interceptor, interceptors))
+
+
+def signing(interceptor: object, interceptors: Iterable[object]) -> list[object]:
+    """Return the interceptors that sign some of the records that an interceptor works on."""
+    return [
+        other for other in interceptors if place_of(other) is Place.SIGN and _share_topics(interceptor, other)
+    ]
 
 
 def precedes_bytes(interceptor: object) -> bool:

@@ -172,9 +172,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a client to its cluster that concerns several records.
 
     Args:
-        name: of a consumer: ``receive``, for a poll or a consume that returned records, or ``commit``. Of a
-            producer: ``begin_transaction``, ``commit_transaction`` or ``abort_transaction``; what was sent in
-            a transaction is acknowledged before its end is told.
+        name: of a consumer: ``receive``, for a poll or a consume that returned records (of ``run``, for each
+            record that a handler gets), or ``commit``. Of a producer: ``begin_transaction``,
+            ``commit_transaction`` or ``abort_transaction``; what was sent in a transaction is acknowledged
+            before its end is told.
         began_ns: when it began, in nanoseconds since the epoch.
         ended_ns: when it ended; equal to ``began_ns`` for a commit that librdkafka made by itself.
         records: the records that the application receives, as it sees them.

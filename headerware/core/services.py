@@ -57,7 +57,10 @@ class HearsOperations(Protocol):
     """Is told of the calls by which a client receives records, commits offsets and ends transactions."""
 
     def on_operation(self, operation: Operation) -> object:
-        """Called once for each, on the thread that makes the call; before the application gets the records.
+        """Called once for each, before the application gets the records.
+
+        It is called on the thread that makes the call; with asyncio in the task that receives, and with
+        ``run`` on the lane that processes, once for each record. So several threads may call it at once.
 
         Others may be added: an interceptor passes over names that it does not know.
         """

@@ -510,10 +510,12 @@ class Session:
     def _publish_dead_letter(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
         """Publish the dead letter of a record and return once it is stored, or raise.
 
-        Return False for a record that cannot have one: a dead letter already, or objects that were never
-        serialized.
+        Return False for a record that cannot have one: a dead letter already, objects that were never
+        serialized, or one that is being sent through a chain that hides it.
         """
         if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
+            return False
+        if stage == "ON_SEND" and self.hides(original.topic):
             return False
         interceptor = step.interceptor
         topic = str(getattr(interceptor, "dead_letter_topic", "{topic}.dead-letter"))
@@ -563,6 +565,10 @@ class Session:
         if stage != PROCESSING_STAGE and self._cluster is None and not self._runs:
             self._cluster = self.context.cluster_id()
         return self._cluster
+
+    def hides(self, topic: str) -> bool:
+        """Return whether the chain hides what records of a topic hold."""
+        return any(step.states("hides") and step.topics.matches(topic) for step in self._steps)
 
     def _split(self, dead_letter: Record) -> Iterable[Record]:
         """Split the dead letter of a reassembled message, which may be too large to go whole."""

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
+    from headerware.interceptors.encrypt import (
+        Encrypt,
+        EncryptFields,
+        new_key_secret,
+        rewrapped_key_secret,
+    )
     from headerware.interceptors.lineage import Lineage
     from headerware.interceptors.metrics import Metrics
     from headerware.interceptors.schema import Schema
@@ -29,6 +35,8 @@ __all__ = [
     "Compact",
     "Compress",
     "Dedup",
+    "Encrypt",
+    "EncryptFields",
     "Identity",
     "Lineage",
     "Metrics",
@@ -43,7 +51,9 @@ __all__ = [
     "Transforms",
     "decode_report",
     "extract_context",
+    "new_key_secret",
     "read_trail",
+    "rewrapped_key_secret",
     "timeline",
 ]
 
@@ -54,6 +64,8 @@ _HOMES: Final = {
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
+    "Encrypt": "encrypt",
+    "EncryptFields": "encrypt",
     "Identity": "dedup",
     "Metrics": "metrics",
     "Lineage": "lineage",
@@ -68,7 +80,9 @@ _HOMES: Final = {
     "Transforms": "transforms",
     "decode_report": "audit",
     "extract_context": "trace",
+    "new_key_secret": "encrypt",
     "read_trail": "trail",
+    "rewrapped_key_secret": "encrypt",
     "timeline": "trail_timeline",
 }
 

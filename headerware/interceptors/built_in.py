@@ -14,6 +14,8 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
+    "encrypt": "headerware.interceptors.encrypt:Encrypt",
+    "encrypt_fields": "headerware.interceptors.encrypt:EncryptFields",
     "metrics": "headerware.interceptors.metrics:Metrics",
     "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
@@ -33,7 +35,7 @@ HEADERS: Final = OwnHeaders(
     lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),
     encodings={
         "hw.compress": "compress",
-        "hw.encrypt": None,
+        "hw.encrypt": "encrypt",
         "hw.slice": "slice",
         "hw.claim": None,
         "hw.ids": "compact",

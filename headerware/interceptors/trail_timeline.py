@@ -21,14 +21,14 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         kind: ``produced``, ``read``, ``forwarded`` (read and produced), ``gap`` (something happened that
-            left no entry) or ``left_out`` (entries that the trail's bounds dropped).
+            left no entry), ``dead_letter`` or ``left_out`` (entries that the trail's bounds dropped).
         text: what happened, with nothing in it that a terminal would act on.
         by_whom: the service, if the step is an entry that names one.
         when_ms: when, in milliseconds since the epoch, if the step is an entry.
         after_ms: how long after the entry before it, in milliseconds; negative if two clocks disagree.
     """
 
-    kind: Literal["produced", "read", "forwarded", "gap", "left_out"]
+    kind: Literal["produced", "read", "forwarded", "gap", "dead_letter", "left_out"]
     text: str
     by_whom: str | None = None
     when_ms: int | None = None
@@ -42,12 +42,16 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
         return f"{time_text(self.when_ms)}{after}  {self.by_whom or 'someone'} {self.text}"
 
 
-def timeline(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) -> list[TimelineStep]:
+def timeline(
+    trail: TrailReading, *, found_in: ClusterAndTopic | None = None, dead_letter_of: str | None = None
+) -> list[TimelineStep]:
     """Return a trail as steps, oldest first; ``str`` of a step is a line of text.
 
     Args:
         trail: the trail, as :func:`read_trail` returned it.
         found_in: the cluster and topic in which the record was found, to show a gap at the end.
+        dead_letter_of: the position of the record that this one is the dead letter of, as text; it leaves no
+            entry of its own.
     """
     steps: list[TimelineStep] = []
     before: TrailEntry | None = None
@@ -60,7 +64,11 @@ def timeline(trail: TrailReading, *, found_in: ClusterAndTopic | None = None) ->
         before = entry
     if trail.left_out and len(trail) < 2:
         steps.append(_left_out(trail.left_out))
-    if before is not None and found_in is not None:
+    if dead_letter_of is not None:
+        where = "" if found_in is None else f" in {_shown(found_in)}"
+        text = f"kept{where} as the dead letter of {printable(dead_letter_of)}"
+        steps.append(TimelineStep(kind="dead_letter", text=text))
+    elif before is not None and found_in is not None:
         steps.extend(_gap_at_end(before, found_in))
     return steps
 

@@ -1,6 +1,7 @@
-"""Keyrings: keys that sign and verify, their files, their rotation and their revocation."""
+"""Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
+from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
     Algorithm,
     Key,
@@ -10,7 +11,14 @@ from headerware.keyring.keyring import (
     encode_keyring,
     key_id_problem,
 )
-from headerware.keyring.lifecycle import public_part, with_new_key, with_revocation, with_rotation
+from headerware.keyring.lifecycle import (
+    public_part,
+    with_deletion,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
+from headerware.keyring.snapshot import Snapshot, encode_snapshot, sign_snapshot, verify_snapshot
 
 __all__ = [
     "Algorithm",
@@ -18,12 +26,18 @@ __all__ = [
     "Keyring",
     "KeyringFile",
     "Permissions",
+    "Snapshot",
     "Status",
     "decode_keyring",
+    "encode_jwks",
     "encode_keyring",
+    "encode_snapshot",
     "key_id_problem",
     "public_part",
     "read_keyring",
+    "sign_snapshot",
+    "verify_snapshot",
+    "with_deletion",
     "with_new_key",
     "with_revocation",
     "with_rotation",

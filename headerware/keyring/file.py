@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
+import shlex
 import stat
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
+from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +41,13 @@ _ADVICE_PUBLIC: Final = "644"
 _Stamp = tuple[int, int, int, int, int, int]
 
 
-def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "owner") -> Keyring:
+def read_keyring(
+    path: str | os.PathLike[str],
+    *,
+    permissions: Permissions = "owner",
+    root: str | os.PathLike[str] | None = None,
+    jwks: bool = True,
+) -> Keyring:
     """Read a keyring file once, to administer it.
 
     Args:
@@ -45,11 +55,20 @@ def read_keyring(path: str | os.PathLike[str], *, permissions: Permissions = "ow
         permissions: ``owner`` takes a file with secrets only if it is a plain file that nobody but its owner
             can read; ``kubernetes`` also takes symbolic links and files that the group can read, as mounted
             secrets are. A file with nothing but public halves may be readable by everyone.
+        root: the public half of the root that signed the file, if it is a snapshot; None if it is a keyring.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
-        KeyringError: the file is missing, open to others, another user's, or not a keyring.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring; or a snapshot
+            that is not the root's, or has expired.
     """
-    return _read(os.fspath(path), permissions, any_owner=os.geteuid() == 0)[0]
+    any_owner = os.geteuid() == 0
+    checks = None
+    if root is not None:
+        checks = SnapshotChecks(_read(os.fspath(root), "owner", any_owner=any_owner).keyring)
+    return _read(
+        os.fspath(path), permissions, checks, wall_clock_ms(), any_owner=any_owner, jwks=jwks
+    ).keyring
 
 
 class KeyringFile:
@@ -65,14 +84,21 @@ class KeyringFile:
         max_stale_ms: how long the last good keyring may be used after the file was last good, in
             milliseconds.
         now_ms: the caller's clock now, in milliseconds.
+        root: a keyring file with the public halves of the roots that sign snapshots. The file must then be
+            a snapshot: newer than those before, and used until it expires. None takes keyrings alone.
+        counter_file: with ``root``, where to remember the counter of the newest snapshot, so that a restart
+            does not forget it; None remembers it in memory.
 
     Raises:
-        KeyringError: the file is missing, open to others, another user's, or not a keyring.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring; or a snapshot
+            that the root did not sign, or that has expired, or is older than the one before.
     """
 
     __slots__ = (
         "_checked_ms",
+        "_checks",
         "_due_ms",
+        "_expires_ms",
         "_extra_ms",
         "_failure",
         "_good_ms",
@@ -95,6 +121,8 @@ class KeyringFile:
         refresh_ms: int = 1000,
         max_stale_ms: int = MAX_STALE_MS,
         now_ms: int = 0,
+        root: str | os.PathLike[str] | None = None,
+        counter_file: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path = os.fspath(path)
         self._permissions: Permissions = permissions
@@ -105,7 +133,11 @@ class KeyringFile:
         self.reloads: int = 0
         self.failures: int = 0
         self._stamp: _Stamp | None
-        self._keyring, self._stamp = _read(self._path, permissions)
+        self._checks: SnapshotChecks | None = None
+        if root is not None:
+            counter_path = None if counter_file is None else os.fspath(counter_file)
+            self._checks = SnapshotChecks(_read(os.fspath(root), "owner").keyring, counter_path)
+        self._keyring, self._stamp, self._expires_ms = _read(self._path, permissions, self._checks, now_ms)
         self._checked_ms, self._due_ms = now_ms, now_ms + refresh_ms
         self._good_ms = now_ms
         self._extra_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
@@ -117,7 +149,7 @@ class KeyringFile:
             now_ms: the caller's clock, in milliseconds. If it runs backwards, the file is looked at, too.
 
         Raises:
-            KeyringError: the file has been bad for too long.
+            KeyringError: the file has been bad for too long, or is a snapshot that has expired.
         """
         if not self._checked_ms <= now_ms < self._due_ms and not self._lock.locked():
             # If it is locked, another thread is looking at the file. It is "with" rather than acquire and
@@ -127,6 +159,8 @@ class KeyringFile:
                     self._look(now_ms)
         if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
             raise KeyringError(self._stale(self._failure))
+        if now_ms >= self._expires_ms:
+            require_unexpired(self._expires_ms, now_ms, source=f"keyring {self._path}")
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
@@ -172,7 +206,8 @@ class KeyringFile:
         try:
             stamp = _stamp(os.stat(self._path))  # noqa: PTH116 - a path as text, once a second
             if stamp != self._stamp:
-                self._keyring, stamp = _read(self._path, self._permissions)
+                found = _read(self._path, self._permissions, self._checks, now_ms)
+                self._keyring, stamp, self._expires_ms = found
                 self.reloads += 1
                 self._failure = None
         except (KeyringError, OSError) as error:
@@ -214,20 +249,44 @@ def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
         raise KeyringError(text if name in text else f"keyring {name}: {text}") from error
 
 
-def _read(path: str, permissions: Permissions, *, any_owner: bool = False) -> tuple[Keyring, _Stamp]:
+class _Found(NamedTuple):
+    keyring: Keyring
+    stamp: _Stamp
+    expires_ms: float
+    """When a snapshot ends; never, for a keyring."""
+
+
+def _read(
+    path: str,
+    permissions: Permissions,
+    checks: SnapshotChecks | None = None,
+    now_ms: int = 0,
+    *,
+    any_owner: bool = False,
+    jwks: bool = True,
+) -> _Found:
     try:
         text, status, linked = _contents(path)
     except (OSError, ValueError) as error:
-        raise KeyringError(_text(path, error)) from error
+        advice = ""
+        if isinstance(error, FileNotFoundError) and checks is None:
+            command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
+            advice = f"; name the file that has the keys, or make one: {command}"
+        raise KeyringError(f"{_text(path, error)}{advice}") from error
     user = os.geteuid()
     if status.st_uid not in {0, user} and not any_owner:
         raise KeyringError(
             f"keyring {path} belongs to user {status.st_uid}, who could change which keys are trusted here; "
             f"expected this process's user {user} or root: run chown {user} {path}"
         )
-    keyring = decode_keyring(text, source=f"keyring {path}")
+    source, expires_ms = f"keyring {path}", math.inf
+    if checks is None:
+        keyring = decode_keyring(text, source=source, jwks=jwks)
+    else:
+        snapshot, keyring = checks.accept(text, now_ms, source=source)
+        expires_ms = snapshot.expires_ms
     _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
-    return keyring, _stamp(status)
+    return _Found(keyring, _stamp(status), expires_ms)
 
 
 def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:

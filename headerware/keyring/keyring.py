@@ -1,40 +1,42 @@
 """The keyring: named keys in versions, as a value that never changes.
 
 A key's id is a name that stays the same through rotation: its newest version signs, older ones still verify,
-revoked ones do not, except for records before the offset from which they are revoked. The file's layout is in
+revoked ones do not, except for records before the offset from which they are revoked. Likewise, the newest
+version of a key-encryption key wraps data keys, and older ones still unwrap. The file's layout is in
 spec/keyring.md. The ``repr`` of a key does not show its material.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from unicodedata import is_normalized
 
 import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.keyring.asymmetric import SCHEMES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-Algorithm = Literal["hmac-sha256", "ed25519"]
-Status = Literal["active", "retired", "revoked"]
+Algorithm = Literal["hmac-sha256", "ed25519", "ecdsa-p256", "rsa-pss-sha256", "aes-256"]
+Status = Literal["active", "retired", "revoked", "deleted"]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 FORMAT: Final = "headerware-keyring"
+SNAPSHOT_FORMAT: Final = "headerware-keyring-snapshot"
 VERSION: Final = 2
 HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
 _SECRET_MIN_DISTINCT: Final = 8
 """At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
-_ED25519_BYTES: Final = 32
+AES_BYTES: Final = 32
 _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
+WRAP_USE: Final = ("wrap",)
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
 _QUOTED_FIELD: Final = re.compile(
@@ -63,22 +65,25 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     Args:
         id: the key's name, 1 to 255 bytes of printable text.
         version: 1 to 65535; rotation counts it up.
-        algorithm: the algorithm that it signs with; a record never chooses it.
-        status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither.
+        algorithm: the algorithm that it signs or wraps with; a record never chooses it.
+        status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither; likewise for
+            wrapping and unwrapping. ``deleted`` has no material any more.
         created: when this version was made.
         rotated: when the next version took over, or None.
         revoked: when it was revoked, or None.
-        secret: HMAC's key, 32 to 1024 bytes.
-        private: Ed25519's private half, 32 bytes.
-        public: Ed25519's public half, 32 bytes.
+        deleted: when its material was deleted, or None.
+        secret: HMAC's key, 32 to 1024 bytes, or AES's, 32 bytes.
+        private: the private half, for an algorithm that has two.
+        public: the public half; it is enough for those who verify.
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
             although the key is revoked.
         reason: why it was revoked, for people.
         topics: globs of the topics that it may sign for, as interceptors take them (``orders.*``,
             ``!orders.test``); empty is every topic.
-        use: its purposes; a key without ``sign`` neither signs nor verifies records.
-        not_before: the first moment at which it may sign, or None.
-        not_after: the last moment at which it may sign, or None.
+        use: its purposes; a key without ``sign`` neither signs nor verifies records, and one without ``wrap``
+            neither wraps nor unwraps data keys.
+        not_before: the first moment at which it may sign or wrap, or None.
+        not_after: the last moment at which it may sign or wrap, or None.
 
     Raises:
         ValueError: material that does not fit the algorithm, or a field that is out of range.
@@ -91,6 +96,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     created: Moment
     rotated: Moment | None = None
     revoked: Moment | None = None
+    deleted: Moment | None = None
     secret: bytes | None = None
     private: bytes | None = None
     public: bytes | None = None
@@ -107,7 +113,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(problem)
         if not 1 <= self.version <= KEY_VERSION_MAX:
             raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
-        wrong = _wrong_hmac(self) if self.algorithm == "hmac-sha256" else _wrong_ed25519(self)
+        wrong = _WRONG[self.algorithm](self)
         if wrong:
             raise ValueError(f"{_name(self)} is {self.algorithm}: {wrong}")
         wrong = _wrong_limits(self)
@@ -118,6 +124,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def is_secret(self) -> bool:
         """Whether it holds material that only its owner may read."""
         return self.secret is not None or self.private is not None
+
+    @property
+    def public_half(self) -> bytes | None:
+        """The public half, of the private one if that is here; None if the algorithm has none."""
+        if self.private is None:
+            return self.public
+        return SCHEMES[self.algorithm].public_half(self.private)
 
     def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
         """Return whether the key, even if revoked, may verify a record at a position."""
@@ -206,6 +219,37 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             raise KeyringError(_other_use(active))
         return active
 
+    def wrapping_key(self, key_id: str, now_ms: int) -> Key:
+        """Return the version that wraps data keys now.
+
+        That is the active version; before its ``not_before``, it is the version before it, so that a new
+        version can be everywhere before anyone wraps with it.
+
+        Args:
+            key_id: the key's name.
+            now_ms: the clock, in milliseconds since the epoch.
+
+        Raises:
+            KeyringError: there is no such key, it is for another purpose, or no version may wrap now.
+        """
+        versions = self.versions(key_id)
+        if "wrap" not in versions[-1].use:
+            raise KeyringError(
+                f"{_name(versions[-1])} is for {', '.join(versions[-1].use)}, not for wrapping"
+            )
+        newest_first = [key for key in reversed(versions) if key.status in {"active", "retired"}]
+        if not newest_first or newest_first[0].status != "active":
+            states = ", ".join(f"version {key.version} {key.status}" for key in versions)
+            raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to wrap again")
+        chosen = next(
+            (key for key in newest_first if key.not_before is None or _ms(key.not_before) <= now_ms), None
+        )
+        if chosen is None:
+            raise KeyringError(f"key {key_id!r} has no version that may wrap as early as {_shown(now_ms)}")
+        if chosen.not_after is not None and now_ms > _ms(chosen.not_after):
+            raise KeyringError(f"{_name(chosen)} is valid until {_shown(chosen.not_after)}: rotate it")
+        return chosen
+
     def verifying_key(self, key_id: str, version: int) -> Key:
         """Return one version of a key, whatever its status; :meth:`Key.verifies_at` says for which records.
 
@@ -242,18 +286,24 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return f"it has {', '.join(map(repr, names))}" if names else "it is empty"
 
 
-def decode_keyring(text: bytes, *, source: str = "keyring") -> Keyring:
+def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -> Keyring:
     """Read a keyring from JSON, as spec/keyring.md lays it out.
 
     Args:
         text: the JSON.
         source: its name in errors, such as its path.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
 
     Raises:
         KeyringError: it is not JSON, or not a keyring.
     """
     try:
-        _require_version(msgspec.json.decode(text, type=_Head))
+        head = msgspec.json.decode(text, type=_Head)
+        if jwks and head.is_jwks:
+            from headerware.keyring.jwks import decode_jwks  # noqa: PLC0415 - it builds on this module
+
+            return decode_jwks(text)
+        _require_version(head)
         return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
@@ -270,8 +320,14 @@ def encode_keyring(keyring: Keyring) -> bytes:
 class _Head(msgspec.Struct):
     """The fields of every version's layout, so that another version is refused for what it is."""
 
-    format: Any
-    version: Any
+    format: Any = msgspec.UNSET
+    version: Any = msgspec.UNSET
+    keys: Any = msgspec.UNSET
+
+    @property
+    def is_jwks(self) -> bool:
+        """Whether it has what a JWKS has, and nothing of ours."""
+        return self.format is self.version is msgspec.UNSET and self.keys is not msgspec.UNSET
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -281,8 +337,12 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _require_version(head: _Head) -> None:
+    if head.format == SNAPSHOT_FORMAT:
+        raise ValueError("it is a snapshot of one, which is used with the public half of its root")
     if head.format != FORMAT:
         raise ValueError(f'its format is not "{FORMAT}"')
+    if head.version is msgspec.UNSET:
+        raise ValueError(f"it has no version, expected {VERSION}")
     if type(head.version) is not int:
         raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
     if head.version < VERSION:
@@ -324,6 +384,10 @@ def _wrong_limits(key: Key) -> str | None:
         check_patterns(key.topics, path="topics")
     except ConfigError as error:
         return f"its {error}"
+    if key.algorithm != "aes-256" and "wrap" in key.use:
+        return "it cannot wrap data keys, which takes aes-256"
+    if key.algorithm != "aes-256" and key.status == "deleted":
+        return "its status is active, retired or revoked: only keys that wrap are deleted"
     if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
         return "its use is one or more lower-case words, such as sign"
     for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):
@@ -347,29 +411,36 @@ def _wrong_hmac(key: Key) -> str | None:
     return None
 
 
-def _wrong_ed25519(key: Key) -> str | None:
+def _wrong_aes(key: Key) -> str | None:
+    if key.private is not None or key.public is not None:
+        return "it has a secret, neither a private nor a public half"
+    if "sign" in key.use:
+        return 'it cannot sign: its use is ["wrap"]'
+    if key.topics or key.revoked_from:
+        return "topics and revoked_from are for keys that sign"
+    if key.status == "deleted":
+        return None if key.secret is None else "it is deleted, and has no secret"
+    if key.secret is None:
+        return "its secret is missing"
+    if len(key.secret) != AES_BYTES:
+        return f"its secret has {AES_BYTES} bytes, not {len(key.secret)}"
+    if len(set(key.secret)) < _SECRET_MIN_DISTINCT:
+        return "its secret is a few bytes over and over, which can be guessed: generate one"
+    return None
+
+
+def _wrong_halves(key: Key) -> str | None:
     if key.secret is not None:
         return "it has a private and a public half, no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
-    for name, half in (("private", key.private), ("public", key.public)):
-        if half is not None and len(half) != _ED25519_BYTES:
-            return f"its {name} half has {_ED25519_BYTES} bytes, not {len(half)}"
-    if key.private is not None and len(set(key.private)) < _SECRET_MIN_DISTINCT:
-        return "its private half is a few bytes over and over, which can be guessed: generate one"
-    if key.public is not None and _is_of_small_order(key.public):
-        return "its public half is of small order, so that anyone could sign for it"
-    return None
+    return SCHEMES[key.algorithm].problem(key.private, key.public)
 
 
-_P: Final = 2**255 - 19
-_ORDER_8: Final = int.from_bytes(
-    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
-)
-_SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
-"""The y coordinates of the eight points of edwards25519 whose order divides 8 (RFC 8032, section 5.1)."""
-
-
-def _is_of_small_order(public: bytes) -> bool:
-    # The sign of x is left out and y is taken modulo p, so that no other encoding of such a point passes.
-    return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER
+_WRONG: Final[Mapping[Algorithm, Callable[[Key], str | None]]] = {
+    "hmac-sha256": _wrong_hmac,
+    "ed25519": _wrong_halves,
+    "ecdsa-p256": _wrong_halves,
+    "rsa-pss-sha256": _wrong_halves,
+    "aes-256": _wrong_aes,
+}

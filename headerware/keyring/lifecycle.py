@@ -1,4 +1,4 @@
-"""Make, rotate, revoke and publish keys.
+"""Make, rotate, revoke, delete and publish keys.
 
 Each function takes a keyring and returns a new one; files are read and written elsewhere.
 """
@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.keyring.asymmetric import SCHEMES
 from headerware.keyring.keyring import (
+    AES_BYTES,
     HMAC_SECRET_MIN_BYTES,
     KEY_VERSION_MAX,
     SIGN_USE,
+    WRAP_USE,
     Algorithm,
     Key,
     Keyring,
 )
-from headerware.keyring.signature import public_half
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +34,7 @@ def with_new_key(
     algorithm: Algorithm,
     *,
     topics: tuple[str, ...] = (),
-    use: tuple[str, ...] = SIGN_USE,
+    use: tuple[str, ...] = (),
     not_before: datetime | None = None,
     not_after: datetime | None = None,
     now: datetime | None = None,
@@ -42,11 +44,12 @@ def with_new_key(
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        algorithm: ``hmac-sha256`` or ``ed25519``.
+        algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256`` to sign, ``aes-256`` to
+            wrap data keys.
         topics: globs of the topics that it may sign for; empty is every topic.
-        use: its purposes.
-        not_before: the first moment at which it may sign, with a time zone, or None.
-        not_after: the last moment at which it may sign, with a time zone, or None.
+        use: its purposes; without any, what the algorithm is for: ``sign`` or ``wrap``.
+        not_before: the first moment at which it may sign or wrap, with a time zone, or None.
+        not_after: the last moment at which it may sign or wrap, with a time zone, or None.
         now: when it is made, with a time zone; None is now.
 
     Raises:
@@ -60,7 +63,7 @@ def with_new_key(
         algorithm=algorithm,
         created=now or datetime.now(UTC),
         topics=topics,
-        use=use,
+        use=use or (WRAP_USE if algorithm == "aes-256" else SIGN_USE),
         not_before=not_before,
         not_after=not_after,
     )
@@ -140,11 +143,13 @@ def with_revocation(
     Raises:
         KeyringError: no such key or version.
     """
-    chosen = keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
+    chosen = _chosen(keyring, key_id, version)
     at = now or datetime.now(UTC)
     numbers = {key.version for key in chosen}
 
     def revoked(key: Key) -> Key:
+        if key.status == "deleted":  # for good
+            return key
         return _changed(
             key,
             status="revoked",
@@ -160,15 +165,64 @@ def with_revocation(
     )
 
 
+def with_deletion(
+    keyring: Keyring,
+    key_id: str,
+    *,
+    version: int | None = None,
+    reason: str | None = None,
+    now: datetime | None = None,
+) -> Keyring:
+    """Delete the material of a key that wraps data keys, or of one version, for good.
+
+    Whatever was encrypted under it can no longer be read. The key's name and versions stay in the keyring, so
+    that readers know that it is gone rather than not yet there.
+
+    Args:
+        keyring: the keyring so far.
+        key_id: the key's name.
+        version: the version; None is all of them.
+        reason: why, for people.
+        now: when it happens, with a time zone; None is now.
+
+    Raises:
+        KeyringError: no such key or version, or it is a key that signs.
+    """
+    chosen = _chosen(keyring, key_id, version)
+    if chosen[0].algorithm != "aes-256":
+        raise KeyringError(f"key {key_id!r} signs, and cannot be deleted: revoke it")
+    at = now or datetime.now(UTC)
+    numbers = {key.version for key in chosen}
+
+    def deleted(key: Key) -> Key:
+        return _changed(
+            key, status="deleted", secret=None, deleted=key.deleted or at, reason=reason or key.reason
+        )
+
+    return Keyring(
+        keys=tuple(
+            deleted(key) if key.id == key_id and key.version in numbers else key for key in keyring.keys
+        )
+    )
+
+
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     """Return a keyring of public halves that everyone may read, and the keys that it leaves out.
 
-    It has the public halves of Ed25519 keys, with their status. HMAC keys have no public half: whoever can
-    verify with one can sign with it.
+    It has the keys that have a public half, with their status. HMAC and AES keys have none: whoever can
+    verify or read with one can sign or write with it.
     """
-    public = tuple(_public_key(key) for key in keyring.keys if key.algorithm == "ed25519")
-    left_out = tuple(key for key in keyring.keys if key.algorithm != "ed25519")
+    public = tuple(
+        _changed(key, private=None, public=key.public_half)
+        for key in keyring.keys
+        if key.algorithm in SCHEMES
+    )
+    left_out = tuple(key for key in keyring.keys if key.algorithm not in SCHEMES)
     return Keyring(keys=public), left_out
+
+
+def _chosen(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:
+    return keyring.versions(key_id) if version is None else (keyring.verifying_key(key_id, version),)
 
 
 def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
@@ -181,13 +235,11 @@ def _key(*, algorithm: Algorithm, **fields: Any) -> Key:
 def _material(algorithm: Algorithm) -> dict[str, Any]:
     if algorithm == "hmac-sha256":
         return {"secret": secrets.token_bytes(HMAC_SECRET_MIN_BYTES)}
-    private = secrets.token_bytes(32)
-    return {"private": private, "public": public_half(private)}
-
-
-def _public_key(key: Key) -> Key:
-    public = key.public if key.private is None else public_half(key.private)
-    return _changed(key, private=None, public=public)
+    if algorithm == "aes-256":
+        return {"secret": secrets.token_bytes(AES_BYTES)}
+    scheme = SCHEMES[algorithm]
+    private = scheme.generate()
+    return {"private": private, "public": scheme.public_half(private)}
 
 
 def _changed(key: Key, **changes: Any) -> Key:

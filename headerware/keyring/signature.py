@@ -1,6 +1,6 @@
 """The layout of ``hw.sig``, which is base64 on the wire, and of what a signature covers (spec/signature.md).
 
-    hw.sig        u8      version, 1
+    hw.sig        u8      version, 1; 2 for a signature of a batch, see :mod:`headerware.keyring.merkle`
                   u8 + n  key id, UTF-8
                   u16     key version
                   u8 + n  cluster id, UTF-8; empty if the signer did not know it
@@ -8,10 +8,10 @@
                   i64     time of signing, milliseconds since the epoch
                   8       producer id, random for each session
                   u64     sequence of the record in its session
-                  n       signature: 32 bytes for hmac-sha256, 64 for ed25519
+                  n       signature, as the key's algorithm has it
 
-    signed        19      "headerware/hw.sig/1"
-                  u32 + n algorithm, "hmac-sha256" or "ed25519"
+    signed        19      "headerware/hw.sig/", and the version as a digit
+                  u32 + n algorithm of the key, such as "hmac-sha256"
                   u32 + n hw.sig as above, up to and without the signature
                   u32     length of the record's key, 0xFFFFFFFF for null
                   u32     length of its value, 0xFFFFFFFF for null
@@ -42,28 +42,28 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.edge import is_own
 from headerware.core.errors import KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Pair
+from headerware.core.hmac_states import hmac_states
+from headerware.keyring.asymmetric import SCHEMES
 
 if TYPE_CHECKING:
-    from hashlib import _Hash
-
     from headerware.keyring.keyring import Algorithm, Key
 
 SIGNATURE_HEADER: Final = "hw.sig"
 STAMP_BYTES: Final = 24
-SIGNATURE_BYTES: Final[dict[Algorithm, int]] = {"hmac-sha256": 32, "ed25519": 64}
+HMAC_BYTES: Final = 32
 STATEMENT_FIXED_BYTES: Final = 6
 """The statement without its key id, cluster and topic."""
 
-_VERSION: Final = 1
-_DOMAIN: Final = b"headerware/hw.sig/1"
+SINGLE: Final = 1
+"""The version of a layout with a signature of its own."""
+BATCH: Final = 2
+"""The version of a layout with a signature that is shared by a batch."""
+_DOMAIN: Final = b"headerware/hw.sig/%d"
 _MAX_TEXT_BYTES: Final = 255
 _NULL: Final = 0xFFFFFFFF
 _MAX_NAMES: Final = 4096
 _MAX_NAMES_BYTES: Final = 1 << 20
 _MAX_SIZE: Final = 4096
-_BLOCK_BYTES: Final = 64
-_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
-_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 _u16 = Struct(">H")
 _u32 = Struct(">I").pack
@@ -82,18 +82,31 @@ class Statement(msgspec.Struct, frozen=True):
     cluster: str
     topic: str
 
-    def encode(self) -> bytes:
-        """Return the statement's bytes; texts have at most 255 bytes each, and the version is a u16."""
+    def encode(self, version: int = SINGLE) -> bytes:
+        """Return the bytes of the statement; its texts have at most 255 bytes each, the key version is a u16.
+
+        ``version`` is that of the layout.
+        """
         if not 0 <= self.key_version <= 0xFFFF:
             raise WireFormatError(f"a key version is a u16, not {self.key_version}")
         belongs_to = _text("cluster id", self.cluster) + _text("topic", self.topic)
-        return bytes((_VERSION,)) + _text("key id", self.key_id) + _u16.pack(self.key_version) + belongs_to
+        return bytes((version,)) + _text("key id", self.key_id) + _u16.pack(self.key_version) + belongs_to
+
+
+def statement_end(value: bytes) -> int:
+    """Return the index behind the statement in a value of ``hw.sig``, which may be cut off before it."""
+    try:
+        at = 4 + value[1]
+        at += 1 + value[at]
+        return at + 1 + value[at]
+    except IndexError:
+        return len(value)
 
 
 def decode_statement(value: bytes) -> tuple[Statement, int]:
     """Read the statement at the beginning of a value of ``hw.sig``; return it and the index of its end."""
-    if value[:1] != bytes((_VERSION,)):
-        raise WireFormatError("its first byte is not version 1")
+    if value[:1] not in {b"\x01", b"\x02"}:
+        raise WireFormatError("its first byte is neither version 1 nor version 2")
     key_id, at = _read_text(value, 1)
     if at + _u16.size > len(value):
         raise WireFormatError("it is cut off in the key version")
@@ -105,10 +118,13 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
     return Statement(key_id, key_version, cluster, topic), at
 
 
-def beginning(algorithm: Algorithm, statement: bytes) -> bytes:
-    """Return the signed bytes up to the stamp; they are the same for all records of a key and a topic."""
-    name = algorithm.encode()
-    return b"".join((_DOMAIN, _u32(len(name)), name, _u32(len(statement) + STAMP_BYTES), statement))
+def beginning(algorithm: Algorithm, statement: bytes, *, stamped: bool = True) -> bytes:
+    """Return the signed bytes up to the stamp; they are the same for all records of a key and a topic.
+
+    ``stamped`` is False for the root of a batch, whose statement has no stamp behind it.
+    """
+    name, size = algorithm.encode(), len(statement) + (STAMP_BYTES if stamped else 0)
+    return b"".join((_DOMAIN % statement[0], _u32(len(name)), name, _u32(size), statement))
 
 
 encode_stamp: Final[Callable[[int, bytes, int], bytes]] = _stamp.pack
@@ -202,36 +218,34 @@ Sign = Callable[[bytes], bytes]
 Verify = Callable[[bytes, bytes], bool]
 """Returns whether the second argument is the signature of the fixed beginning followed by the first."""
 
-_CopyState = Callable[[], "_Hash"]
-
 
 def signer(key: Key, beginning: bytes) -> Sign:
     """Return a function that signs with a key; computations on the beginning alone are done here, once."""
     if key.secret is not None:
         return _hmac_signer(key.secret, beginning)
-    if key.private is not None:
-        return _ed25519_signer(key.private, beginning)
-    raise KeyringError(f"key {key.id!r} version {key.version} has only its public half and cannot sign")
+    if key.private is None:
+        raise KeyringError(f"key {key.id!r} version {key.version} has only its public half and cannot sign")
+    sign = SCHEMES[key.algorithm].signer(key.private)
+    return lambda rest: sign(beginning + rest)
 
 
 def verifier(key: Key, beginning: bytes) -> Verify:
     """Return a function that verifies with a key; the key's algorithm counts, whatever a record says."""
     if key.secret is not None:
         return _hmac_verifier(key.secret, beginning)
-    return _ed25519_verifier(key, beginning)
+    verify = SCHEMES[key.algorithm].verifier(key.public_half or b"")
+    return lambda rest, signature: verify(beginning + rest, signature)
 
 
-def public_half(private: bytes) -> bytes:
-    """Return the public half of an Ed25519 private key, 32 bytes each."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy, and HMAC needs none
-        Ed25519PrivateKey,
-    )
-
-    return Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+def signature_bytes(key: Key) -> int:
+    """Return the length of a key's signatures."""
+    if key.algorithm == "hmac-sha256":
+        return HMAC_BYTES
+    return SCHEMES[key.algorithm].signature_bytes(key.public_half or b"")
 
 
 def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
-    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    copy_inner, copy_outer = hmac_states(sha256, secret, beginning)
 
     def sign(rest: bytes) -> bytes:
         inner = copy_inner()
@@ -244,7 +258,7 @@ def _hmac_signer(secret: bytes, beginning: bytes) -> Sign:
 
 
 def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
-    copy_inner, copy_outer = _hmac_states(secret, beginning)
+    copy_inner, copy_outer = hmac_states(sha256, secret, beginning)
     same = hmac.compare_digest
 
     def verify(rest: bytes, signature: bytes) -> bool:
@@ -253,39 +267,5 @@ def _hmac_verifier(secret: bytes, beginning: bytes) -> Verify:
         outer = copy_outer()
         outer.update(inner.digest())
         return same(outer.digest(), signature)
-
-    return verify
-
-
-def _hmac_states(secret: bytes, beginning: bytes) -> tuple[_CopyState, _CopyState]:
-    # RFC 2104, from hash states that are copied: half the cost of hmac.digest for small records.
-    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
-    return sha256(block.translate(_INNER) + beginning).copy, sha256(block.translate(_OUTER)).copy
-
-
-def _ed25519_signer(private: bytes, beginning: bytes) -> Sign:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - heavy, and HMAC needs none
-        Ed25519PrivateKey,
-    )
-
-    sign = Ed25519PrivateKey.from_private_bytes(private).sign
-    return lambda rest: sign(beginning + rest)
-
-
-def _ed25519_verifier(key: Key, beginning: bytes) -> Verify:
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - heavy, and HMAC needs none
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
-        Ed25519PublicKey,
-    )
-
-    half = public_half(key.private) if key.private is not None else key.public
-    check = Ed25519PublicKey.from_public_bytes(half or b"").verify
-
-    def verify(rest: bytes, signature: bytes) -> bool:
-        try:
-            check(signature, beginning + rest)
-        except InvalidSignature:
-            return False
-        return True
 
     return verify

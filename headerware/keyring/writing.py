@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
-from headerware.keyring.file import FORBIDDEN, Permissions, naming_file, read_keyring
+from headerware.core.plain_files import read_plain
+from headerware.keyring.file import FORBIDDEN, MAX_BYTES, Permissions, naming_file, read_keyring
 from headerware.keyring.keyring import Keyring, encode_keyring
+from headerware.keyring.snapshot import encode_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from headerware.keyring.snapshot import Snapshot
 
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
@@ -40,17 +44,22 @@ def edit_keyring(
         target = target.resolve() if permissions == "kubernetes" else target
         with _locked(target):
             fresh = create and not target.exists() and not target.is_symlink()
-            before = Keyring() if fresh else read_keyring(target, permissions=permissions)
+            before = Keyring() if fresh else read_keyring(target, permissions=permissions, jwks=False)
             with naming_file(target):
                 after = change(before)
-            _replace(target, after, permissions)
+            _replace(target, after, permissions, encode_keyring)
     return after
 
 
-def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None:
+def write_public_keyring(
+    path: str | os.PathLike[str],
+    keyring: Keyring,
+    *,
+    encode: Callable[[Keyring], bytes] = encode_keyring,
+) -> None:
     """Write a keyring of public halves, readable by everyone; refuse one that holds secrets.
 
-    An older public keyring is replaced, but a file with secrets never.
+    An older public keyring is replaced, but a file with secrets never. ``encode`` makes the file's content.
     """
     target = Path(os.fspath(path))
     if keyring.is_secret:
@@ -58,7 +67,26 @@ def write_public_keyring(path: str | os.PathLike[str], keyring: Keyring) -> None
     with _write_errors(target), _locked(target):
         if target.exists() and read_keyring(target, permissions="owner").is_secret:
             raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
-        _replace(target, keyring, "owner")
+        _replace(target, keyring, "owner", encode)
+
+
+def write_snapshot(
+    path: str | os.PathLike[str], make: Callable[[bytes | None], Snapshot], *, is_secret: bool
+) -> Snapshot:
+    """Make a snapshot of what is there, or None, and write it under the file's lock; return it.
+
+    Everyone may read it unless it holds secrets.
+    """
+    target = Path(os.fspath(path))
+    with _write_errors(target), _locked(target):
+        made = make(read_plain(target, MAX_BYTES, follow=False)[0] if target.exists() else None)
+        replace_file(
+            target,
+            encode_snapshot(made),
+            mode=_SECRET_MODE if is_secret else _PUBLIC_MODE,
+            prepare=lambda descriptor: _keep_owner(descriptor, target),
+        )
+    return made
 
 
 @contextlib.contextmanager
@@ -82,10 +110,12 @@ def _locked(target: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _replace(target: Path, keyring: Keyring, permissions: Permissions) -> None:
+def _replace(
+    target: Path, keyring: Keyring, permissions: Permissions, encode: Callable[[Keyring], bytes]
+) -> None:
     replace_file(
         target,
-        encode_keyring(keyring),
+        encode(keyring),
         mode=_mode(target, keyring, permissions),
         prepare=lambda descriptor: _keep_owner(descriptor, target),
     )

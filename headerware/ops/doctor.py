@@ -19,12 +19,15 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, UnknownSchemaError
 from headerware.core.hooks import Interceptor
+from headerware.core.order import weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
+from headerware.interceptors.audit import Audit
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
+from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
@@ -50,6 +53,7 @@ _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
 """A fingerprint that no schema has, to see whether a store answers."""
 _SOON_MS: Final = 14 * 86_400_000
 _CLOCK_TOLERANCE_MS: Final = 1_000
+_NOT_TOLD: Final = "the cluster does not tell what this user may do"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +105,10 @@ def examine(
             found.append(_fail("chain", str(error), "correct the file; `headerware check` looks at it alone"))
         else:
             found.append(_ok("chain", " -> ".join(loaded.names) or "an empty chain"))
+            found += [
+                Finding(check=f"chain: {name}", status="warn", found=text)
+                for name, text in weaknesses(tuple(loaded))
+            ]
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _keys(loaded, topics, side)
@@ -235,7 +243,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             continue
         check = f"keys of {name}"
         try:
-            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions)
+            keyring = read_keyring(step.keyring, permissions=step.keyring_permissions, root=step.keyring_root)
         except HeaderwareError as error:
             yield _fail(check, str(error), "without its keyring no client with this chain starts")
             continue
@@ -328,8 +336,7 @@ class _Cluster:
             self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})
             metadata = self._admin.list_topics(timeout=self._timeout_s)
         except KafkaException as error:
-            advice = "look at the addresses, the network, and the security.*, sasl.* and ssl.* settings"
-            yield _fail("cluster", error.args[0].str(), advice)
+            yield _fail("cluster", error.args[0].str(), TO_REACH_A_CLUSTER)
             return
         self._known = frozenset(metadata.topics)
         yield _ok("cluster", f"{metadata.cluster_id}, {counted(len(metadata.brokers), 'broker')}")
@@ -385,6 +392,37 @@ class _Cluster:
                 f"raise it to {_METADATA_BYTES} or more; Kafka's default is 4096",
             )
         yield from self._dead_letters(may_create=may_create)
+        yield from self._audit_topics()
+
+    def _audit_topics(self) -> Iterator[Finding]:
+        for name, step in zip(self._chain.names, self._chain, strict=True):
+            if not isinstance(step, Audit) or step.audit_topic is None:
+                continue
+            check = f"reports of {name}"
+            if step.audit_topic not in self._known:
+                found = f"there is no topic {step.audit_topic}, or this user may not see it"
+                yield _fail(check, found, "create it, or give WRITE on it: reports are lost without it")
+                continue
+            description = yield from self._description(check, step.audit_topic)
+            if description is None:
+                continue
+            operations = _operations(description)
+            if not operations:
+                yield Finding(check=check, status="unknown", found=_NOT_TOLD)
+            elif "WRITE" in operations:
+                yield _ok(check, f"this user may write to {step.audit_topic}")
+            else:
+                found = f"this user may not write to {step.audit_topic}"
+                yield _fail(check, found, "give it WRITE: reports are lost without it")
+
+    def _description(self, check: str, topic: str) -> Generator[Finding, None, Any]:
+        """Return what the cluster says of a topic, with what this user may do there."""
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
+
+        (asked,) = self._admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
+        ).values()
+        return (yield from self._ask(check, f"DESCRIBE on {topic}", asked.result))
 
     def _dead_letters(self, *, may_create: bool) -> Iterator[Finding]:
         if self._broker_configs.get("auto.create.topics.enable") == "true":
@@ -448,18 +486,13 @@ class _Cluster:
             yield _ok(check, f"{state}; this user may read in it")
 
     def _of_topic(self, topic: str) -> Iterator[Finding]:
-        from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
-
         check = f"topic {topic}"
         if topic not in self._known:
             yield _fail(
                 check, "is not there, or this user may not see it", "create it, or give DESCRIBE on it"
             )
             return
-        (asked,) = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
-        ).values()
-        description = yield from self._ask(check, f"DESCRIBE on {topic}", asked.result)
+        description = yield from self._description(check, topic)
         configs = yield from self._settings_of(topic)
         if description is not None:
             yield from self._rights(check, _operations(description))
@@ -477,9 +510,7 @@ class _Cluster:
         wanted = {_MAY[side] for side in (_SIDES if self._side is None else (self._side,))}
         missing = sorted(wanted - operations)
         if not operations:
-            yield Finding(
-                check=check, status="unknown", found="the cluster does not tell what this user may do"
-            )
+            yield Finding(check=check, status="unknown", found=_NOT_TOLD)
         elif not missing:
             yield _ok(check, f"this user may {' and '.join(sorted(wanted)).lower()}")
         else:

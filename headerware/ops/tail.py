@@ -17,6 +17,7 @@ import msgspec
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
+from headerware.core.dead_letter import origin_of
 from headerware.core.errors import (
     ConfigError,
     HeaderError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused"]
 """What the chain makes of a record: one or several records for the application, none yet, or none at all."""
 
+ENCRYPT_HEADER: Final = "hw.encrypt"
 _MAX_MESSAGES: Final = 1_024
 """How many messages in slices are remembered, whose first slice met the conditions."""
 
@@ -144,6 +146,28 @@ class SignatureView(msgspec.Struct, frozen=True, kw_only=True):
     uncovered: tuple[str, ...] = ()
 
 
+class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which key a record is encrypted, or claims to be.
+
+    Args:
+        decrypted: whether the chain has decrypted it; if not, anybody may have written all this.
+        key_id: the key-encryption key.
+        key_version: its version, as the key service states it; may be empty.
+        cluster: the cluster that it was encrypted for; empty if the writer did not know it.
+        topic: the topic that it was encrypted for.
+        signer: the key that signs it; empty if the writer's chain does not sign it.
+        encrypts_key: whether the record's key is encrypted, too.
+    """
+
+    decrypted: bool
+    key_id: str
+    key_version: str
+    cluster: str
+    topic: str
+    signer: str
+    encrypts_key: bool
+
+
 class SliceView(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of which message a record is.
 
@@ -191,7 +215,10 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
         dead_letter_topic: where its dead letter would go.
         slice: which part of a message it is, if it is one.
         signature: who signed it; None if it has no signature that can be read.
+        encryption: under which key it is encrypted; None if it has no ``hw.encrypt`` that can be read.
         trail: where it has been; None if the header cannot be read.
+        dead_letter_of: the position of the record that it is the dead letter of, as text; None if it is none.
+        cluster: the id of the cluster that it was read from, if it is known.
     """
 
     topic: str
@@ -207,7 +234,10 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: str | None = None
     slice: SliceView | None = None
     signature: SignatureView | None = None
+    encryption: EncryptionView | None = None
     trail: TrailReading | None = TrailReading()
+    dead_letter_of: str | None = None
+    cluster: str | None = None
 
 
 # What the steps did
@@ -343,6 +373,7 @@ class ChainView:
         running = [interceptor for interceptor, left in zip(chain, observing, strict=True) if not left]
         self.names: Final = Chain(running).names
         """The names of the interceptors that run, in the order of sending."""
+        self._cluster_id = cluster_id
         self._where = tuple(where)
         self._key = None if key is None else key.encode("utf-8", "surrogateescape")
         self._max_part_bytes = max_part_bytes
@@ -452,7 +483,10 @@ class ChainView:
             dead_letter_topic=self._dead_letters[0] if self._dead_letters else None,
             slice=None if part is None else _slice_view(part),
             signature=_signature(headers, None if verified is None else verified.verified),
+            encryption=_encryption(headers, record, application),
             trail=_trail(application[0].headers if application else headers),
+            dead_letter_of=origin_of(headers, record.topic),
+            cluster=self._cluster_id,
         )
 
     def _raised(self) -> HeaderwareError | None:
@@ -620,6 +654,26 @@ def _signature(headers: Headers, verified: Verified | None) -> SignatureView | N
                 producer=producer.hex(),
                 sequence=sequence,
             )
+    return None
+
+
+def _encryption(headers: Headers, record: Record, application: Sequence[Record]) -> EncryptionView | None:
+    if ENCRYPT_HEADER not in headers:
+        return None
+    from headerware.interceptors.encrypt.envelope import statement_of  # noqa: PLC0415 - it imports cryptography
+
+    with suppress(WireFormatError):
+        layout = decode_text(headers.last(ENCRYPT_HEADER), ENCRYPT_HEADER)
+        statement, _ = statement_of(layout, is_null=record.value is None)
+        return EncryptionView(
+            decrypted=any(ENCRYPT_HEADER not in each.headers for each in application),
+            key_id=statement.key_id,
+            key_version=statement.key_version,
+            cluster=statement.cluster,
+            topic=statement.topic,
+            signer=statement.signer,
+            encrypts_key=statement.key_is_encrypted,
+        )
     return None
 
 

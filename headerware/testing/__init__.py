@@ -1,4 +1,4 @@
-"""Fixtures for tests, benches and demos: an embedded cluster, a real broker, Java's own console tools.
+"""Parts for tests, benches and demos: clusters, Java's own console tools, what a key service must do.
 
 Loaded lazily, so that ``python -m headerware.testing.broker`` runs its module once.
 """
@@ -15,14 +15,23 @@ if TYPE_CHECKING:
     from headerware.testing.embedded import EmbeddedCluster
     from headerware.testing.errors import BrokerError
     from headerware.testing.java_tools import JavaTools
+    from headerware.testing.key_service_conformance import KeyServiceConformance
 
-__all__ = ["BrokerError", "EmbeddedCluster", "JavaTools", "KafkaBroker", "MissingPartError"]
+__all__ = [
+    "BrokerError",
+    "EmbeddedCluster",
+    "JavaTools",
+    "KafkaBroker",
+    "KeyServiceConformance",
+    "MissingPartError",
+]
 
 _HOMES: Final = {
     "BrokerError": "errors",
     "EmbeddedCluster": "embedded",
     "JavaTools": "java_tools",
     "KafkaBroker": "broker",
+    "KeyServiceConformance": "key_service_conformance",
 }
 
 _load: Final = lazy(__name__, _HOMES)

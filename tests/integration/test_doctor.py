@@ -57,6 +57,7 @@ TOPICS: dict[str, Mapping[str, str]] = {
     "strict": {"min.insync.replicas": "2"},
     "future": {},
     "locked": {},
+    "reports": {},
     "good.dead-letter": {"max.message.bytes": "1000"},
     "orders": {"max.message.bytes": "500000"},
     "orders.dead-letter": {"max.message.bytes": "500000"},
@@ -231,6 +232,26 @@ class TestDeadLetters:
         status, text = told(problems(broker, "good", config=slicing), "dead letters of slice from good")
         assert status == "warn"
         assert text.startswith("max.message.bytes is 1000, less than the ")
+
+
+class TestAudit:
+    @pytest.mark.parametrize(
+        ("topic", "status", "text"),
+        [
+            ("reports", "ok", "this user may write to reports"),
+            ("locked", "fail", "this user may not write to locked"),
+            ("nowhere", "fail", "there is no topic nowhere, or this user may not see it"),
+        ],
+    )
+    def test_must_be_able_to_publish_its_reports(
+        self, broker: KafkaBroker, tmp_path: Path, topic: str, status: str, text: str
+    ) -> None:
+        path = tmp_path / "headerware.toml"
+        path.write_text(f'[[interceptors]]\ntype = "audit"\naudit_topic = "{topic}"\n', encoding="utf-8")
+        found = examine(path, {"bootstrap.servers": broker.bootstrap_servers})
+        assert [(one.status, one.found) for one in found if one.check == "reports of audit"] == [
+            (status, text)
+        ]
 
 
 class TestGroups:

@@ -13,7 +13,8 @@ from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.sign import Sign, SignStep
-from headerware.keyring import Key, Keyring, encode_keyring
+from headerware.keyring import Key, Keyring, encode_keyring, with_new_key
+from headerware.keyring.merkle import place_of, tree
 from headerware.keyring.signature import STAMP_BYTES, Statement, decode_statement, rest_of_signed_bytes
 
 if TYPE_CHECKING:
@@ -121,3 +122,57 @@ class TestSignatureLayout:
         except WireFormatError:
             return
         assert statement.encode() == value[:end]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Sign:
+    path: Path = tmp_path_factory.mktemp("sign") / "keys.json"
+    path.write_bytes(encode_keyring(with_new_key(Keyring(), "k", "ed25519")))
+    path.chmod(0o600)
+    return Sign(keyring=str(path), key_id="k", batch_records=40)
+
+
+class TestBatchProperties:
+    @given(batch=st.lists(records, min_size=2, max_size=60), data=st.data())
+    def test_any_records_in_any_order_verify(
+        self, shared: Sign, batch: list[Record], data: st.DataObject
+    ) -> None:
+        sender, reader = (shared.open(Context(now_ms=lambda: 1000)) for _ in range(2))
+        assert sender.on_send_batch is not None
+        signed = sender.on_send_batch(batch)
+        for at in data.draw(st.lists(st.integers(0, len(batch) - 1), max_size=80)):
+            out = signed[at]
+            assert isinstance(out, Record)
+            assert reader.on_consume(out).replace(local=None) == batch[at]
+
+    @given(
+        batch=st.lists(records, min_size=2, max_size=20, unique_by=lambda record: record.value),
+        data=st.data(),
+    )
+    def test_what_was_verified_lets_no_other_record_pass(
+        self, shared: Sign, batch: list[Record], data: st.DataObject
+    ) -> None:
+        """Each record with the proof of each other one, whatever the reader has met before."""
+        sender, reader = (shared.open(Context(now_ms=lambda: 1000)) for _ in range(2))
+        assert sender.on_send_batch is not None
+        signed = [out for out in sender.on_send_batch(batch) if isinstance(out, Record)]
+        places = st.integers(0, len(batch) - 1)
+        for mine, other in data.draw(st.lists(st.tuples(places, places), max_size=30)):
+            swapped = signed[mine].with_headers(
+                Headers([*signed[mine].headers[:-1], signed[other].headers[-1]])
+            )
+            if mine == other:
+                reader.on_consume(swapped)
+            else:
+                with pytest.raises(SignatureError):
+                    reader.on_consume(swapped)
+
+    @given(count=st.integers(2, 300))
+    def test_places_are_those_of_the_tree(self, count: int) -> None:
+        _, paths = tree([index.to_bytes(32, "big") for index in range(count)])
+        found = [place_of(index.to_bytes(2, "big") + count.to_bytes(2, "big")) for index in range(count)]
+        assert [end - 4 for _, end in found] == [len(path) for path in paths]
+        leaves = {place for place, _ in found}
+        assert len(leaves) == count
+        # each place is the root, or a child of one that is no leaf
+        assert not any(place >> up in leaves for place in leaves for up in range(1, place.bit_length()))

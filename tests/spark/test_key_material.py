@@ -18,6 +18,8 @@ from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.chain_source import chain_source
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
 PROGRAM = Path(__file__).parent / "programs" / "with_keys.py"
@@ -34,6 +36,11 @@ service = "a-service-by-whose-name-one-finds-the-configuration"
 type = "dedup"
 id_from_key = true
 producer = "${env:IDENTITY_SCOPE}"
+
+[[interceptors]]
+type = "encrypt"
+key_service = { type = "file", keyring = "keys.json" }
+key_id = "cards"
 
 [[interceptors]]
 type = "slice"
@@ -71,6 +78,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("keys")
     keyring = folder / "keys.json"
     edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+    edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"))
     (folder / "chain.toml").write_text(CHAIN)
     environment = {**os.environ, "IDENTITY_SCOPE": SCOPE, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
@@ -83,12 +91,15 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return Ran(folder, {**forms_of(secret_of(keyring)), "environment": SCOPE.encode()})
+    secrets = {f"{key_id} {form}": found for key_id, form, found in secrets_of(keyring)}
+    return Ran(folder, {**secrets, "environment": SCOPE.encode()})
 
 
-def secret_of(keyring: Path) -> bytes:
-    (key,) = json.loads(keyring.read_text())["keys"]
-    return base64.b64decode(key["secret"])
+def secrets_of(keyring: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Yield the id of each key, and its secret in each form."""
+    for key in json.loads(keyring.read_text())["keys"]:
+        for form, found in forms_of(base64.b64decode(key["secret"])).items():
+            yield key["id"], form, found
 
 
 def forms_of(secret: bytes) -> dict[str, bytes]:

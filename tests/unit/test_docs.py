@@ -25,6 +25,7 @@ from headerware.cli import main
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
 from headerware.interceptors import built_in
+from headerware.keyring.services import key_service_type
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
@@ -227,6 +228,52 @@ class TestPython:
     def test_there_is_some(self) -> None:
         assert len(blocks("python")) >= 3
 
+    def test_of_the_page_on_key_services_runs_and_shows_what_it_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        page = "docs/key-services.md"
+        monkeypatch.chdir(tmp_path)
+        lines = [
+            shlex.split(line)[1:]
+            for _, block in FENCE.findall(text_of(page))
+            for line in block.splitlines()
+            if line.startswith("headerware ")
+        ]
+        assert CliRunner().invoke(main, lines.pop(0)).exit_code == 0
+        namespace: dict[str, Any] = {"__name__": "page"}
+        for found in blocks("python", [page]):
+            exec(compile(found.values[1], found.id or "", "exec"), namespace)  # noqa: S102 - our own
+            shown = re.findall(r"print\(.*\)  # (.*)$", found.values[1], re.MULTILINE)
+            assert capsys.readouterr().out.splitlines() == shown
+        suite = namespace["TestVitrine"]()
+        suite.test_serves_several_threads_at_once()
+        suite.test_refuses_changed_bytes()
+        for line in lines:
+            result = CliRunner().invoke(main, line)
+            assert result.exit_code == 0, result.output
+
+    def test_of_the_page_on_encryption_runs_and_shows_what_it_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        page = "docs/encryption.md"
+        monkeypatch.chdir(tmp_path)
+        [chain, _] = [found.values[1] for found in blocks("toml", [page])]
+        (tmp_path / "chain.toml").write_text(str(chain))
+        lines = [
+            shlex.split(line)[1:]
+            for _, block in FENCE.findall(text_of(page))
+            for line in block.splitlines()
+            if line.startswith("headerware ")
+        ]
+        assert CliRunner().invoke(main, lines.pop(0)).exit_code == 0
+        for found in blocks("python", [page]):
+            exec(compile(found.values[1], found.id or "", "exec"), {"__name__": "page"})  # noqa: S102 - our own
+            shown = re.findall(r"print\(.*\)  # (.*)$", found.values[1], re.MULTILINE)
+            assert capsys.readouterr().out.splitlines() == shown
+        for line in sorted(lines, reverse=True):  # the secret is made before its key is deleted
+            result = CliRunner().invoke(main, line)
+            assert result.exit_code == 0, result.output
+
     def test_of_the_page_on_serdes_runs_and_shows_what_it_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -318,6 +365,12 @@ class TestOptions:
         every = self.options(Store)
         assert documented.pop("*") == every
         assert documented == {word: self.options(store_type(word), every) for word in store_type.built_in}
+
+    def test_of_each_key_service_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/key-services.md", "service")
+        assert documented == {
+            word: self.options(key_service_type(word)) for word in key_service_type.built_in
+        }
 
     def documented(self, document: str, first: str) -> dict[str, dict[str, str]]:
         """Return the options with their defaults by what has them, as a table says."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, utils
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from headerware.core.context import Context
 from headerware.core.errors import SignatureError
@@ -25,6 +27,7 @@ VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "signature.json").read_text(encoding="utf-8")
 )
 NULL = 0xFFFFFFFF
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 def unhex(text: str | None) -> bytes | None:
@@ -76,9 +79,13 @@ def signed_by_the_prose(case: dict[str, Any]) -> bytes:
 def signature_by_the_prose(case: dict[str, Any], key: dict[str, Any]) -> bytes:
     if case["algorithm"] == "hmac-sha256":
         return hmac.new(bytes.fromhex(key["secret_hex"]), signed_by_the_prose(case), hashlib.sha256).digest()
-    return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(key["private_hex"])).sign(
-        signed_by_the_prose(case)
-    )
+    private = bytes.fromhex(key["private_hex"])
+    if case["algorithm"] == "ed25519":
+        return Ed25519PrivateKey.from_private_bytes(private).sign(signed_by_the_prose(case))
+    number = ec.derive_private_key(int.from_bytes(private, "big"), ec.SECP256R1())
+    deterministic = ec.ECDSA(SHA256(), deterministic_signing=True)
+    r, s = utils.decode_dss_signature(number.sign(signed_by_the_prose(case), deterministic))
+    return r.to_bytes(32, "big") + min(s, P256_ORDER - s).to_bytes(32, "big")
 
 
 def key_of(fields: dict[str, Any]) -> Key:

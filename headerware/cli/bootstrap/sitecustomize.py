@@ -6,6 +6,7 @@ An application, or another tool such as ddtrace-run, may have a ``sitecustomize`
 
 import importlib.util
 import os
+import runpy
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -61,9 +62,11 @@ def _start() -> None:
 
 def _report_missing() -> None:
     """End the process that was to be run; only warn in others, which may be tools that use no Kafka."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    install = runpy.run_path(os.path.join(package, "core", "extras.py"))["install_command"]()
     text = (
         f"headerware run: {sys.executable} has no Headerware, so its clients would have no chain. Install "
-        f"kafka-headerware into its environment, or run the Python of an environment that has it."
+        f"it ({install}), or run the Python of an environment that has it."
     )
     if os.environ.get("HEADERWARE_RUN") == str(os.getpid()):
         sys.stderr.write(f"Error: {text}\n")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -28,9 +29,9 @@ from confluent_kafka import Message, TopicPartition
 from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
 from headerware.clients.consumer import Consumer
-from headerware.clients.live_chain import ShownChain
+from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.messages import record_with_local
-from headerware.clients.processing import MessageLoop, processing_mode
+from headerware.clients.processing import MessageLoop, processing_mode, tell_received
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
@@ -52,6 +53,8 @@ class _StoppedError(Exception):
 
 class InterruptibleConsumer(Consumer):
     """The synchronous consumer beneath: its fetches let other calls in, and can be stopped."""
+
+    _hw_is_given_later = True
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
         self.lane: Lane | None = None
@@ -84,16 +87,19 @@ class InterruptibleConsumer(Consumer):
             self._hw_fetching_thread = get_ident()
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as above
 
-    # Implicit processing: of a task, from the return of its fetch until its next one
+    # What a task has fetched; its implicit processing lasts until its next fetch
 
-    def begin_in_task(self, found: Any) -> None:
-        """Begin to process what the task has fetched, if processing is implicit."""
+    def hand_over_in_task(self, found: Any, began_ns: int) -> None:
+        """Tell of what the task has fetched, and begin to process it, if processing is implicit."""
         messages = found if isinstance(found, list) else [] if found is None else [found]
         records = [record_with_local(message) for message in messages if message.error() is None]
-        task = asyncio.current_task()
-        if not self._hw_is_implicit or not records or task is None:
+        if not records:
             return
         in_use = self._hw_in_use
+        tell_received(in_use.session, records, began_ns, time.time_ns())
+        task = asyncio.current_task()
+        if not self._hw_is_implicit or task is None:
+            return
         scope = in_use.session.processing(records)
         self._in_tasks[task] = scope, scope.__enter__(), in_use
         task.add_done_callback(self._end_with_task)
@@ -123,9 +129,6 @@ class InterruptibleConsumer(Consumer):
         if goes_on:
             told.clear()
         scope.__exit__(None if error is None else type(error), error, None)
-
-    def _hw_begin_implicit(self, records: list[Record]) -> None:
-        """Leave it to the task that fetches, because this is the consumer's thread."""
 
     def begin_explicit(self) -> None:
         """Leave it to the application, from now on, to say which record it processes, and when."""
@@ -203,6 +206,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             conf["on_commit"] = partial(self._hw_lane.wait_for, conf["on_commit"])
         self._hw_core: Final = self._hw_core_type(conf, chain)
         self._hw_core.lane = self._hw_lane
+        self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
         self._hw_closing: asyncio.Task[None] | None = None
         self._hw_running: asyncio.Task[None] | None = None
         self._hw_tasks: TaskLanes | None = None
@@ -213,6 +217,26 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
     @property
     def _hw_chain(self) -> Chain:
         return self._hw_core._hw_chain  # noqa: SLF001 - our own
+
+    async def reload(self) -> bool:
+        """Read the file of the chain again, and take the next record from the wire through the new chain.
+
+        As :meth:`headerware.Consumer.reload`. It does not wait for a fetch, or for :meth:`run`, to end.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+            RuntimeError: the consumer is closed, or belongs to another event loop.
+        """
+        changed: bool = await self._hw_in_turn("reload")
+        return changed
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return self._hw_core.chain_in_force()
 
     # Records
 
@@ -250,10 +274,11 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             raise RuntimeError("run is under way, and only it fetches; end it with stop()")
         core = self._hw_core
         core.end_in_task()
+        began_ns = time.time_ns()
         found = await self._hw_lane.run(
             partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
         )
-        core.begin_in_task(found)
+        core.hand_over_in_task(found, began_ns)
         return found
 
     def __aiter__(self) -> AsyncIterator[Message]:

@@ -28,13 +28,14 @@ from time import monotonic
 from typing import Any, ClassVar, Final, Self
 
 import confluent_kafka.aio
+import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
 from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
-from headerware.clients.live_chain import ShownChain
+from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer, of_our_types
 from headerware.clients.settings import boolean, flattened
@@ -197,44 +198,22 @@ class _Reports:
     """Delivery reports, taken on the event loop's thread; others only learn from it that there are any."""
 
     def __init__(self, core: QueueingProducer) -> None:
-        self._core: Final = core
+        self.core: Final = core
         self._results: Final = core.results
         self._rounds: int = 0
         self._round_ended: Final = Condition()
-        self._watchers: Final[set[int]] = set()
-        self._left: int = 0
+        self.watchers: Final[set[int]] = set()
+        """Threads that are to leave further reports to the loop."""
+        self.left: int = 0
+        """How many reports the loop still takes in this turn; 0 if it takes none."""
         self._stopped = False
         self._thread: Thread | None = None
         self.count: int = 0
         """How many reports the loop has had."""
-        self._next: asyncio.Future[None] | None = None
+        self.awaited: asyncio.Future[None] | None = None
+        """What is done at the next report, if anybody waits for one."""
 
-    # On the thread on which librdkafka calls
-
-    def take(
-        self,
-        future: asyncio.Future[Message],
-        callback: DeliveryCallback | None,
-        headers: list[Any] | None,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        """Give a report to the loop; the callback of each record.
-
-        ``headers`` are those of a record that did not go through the chain.
-        """
-        if headers is not None:
-            message.set_headers(headers)
-        ident = get_ident()
-        if self._left and ident == self._results.loop_thread:
-            self._settle(future, callback, error, message)
-            self._left -= 1
-            if not self._left:
-                raise _EnoughError
-            return
-        self._results.add(self._settle, future, callback, error, message)
-        if ident in self._watchers:
-            raise _EnoughError
+    # On other threads
 
     def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
         """Make a call that would take reports, and have the loop take them; return what the call returns."""
@@ -245,14 +224,14 @@ class _Reports:
             with self._round_ended:
                 if self._stopped:
                     return 0
-                self._watchers.add(ident)
+                self.watchers.add(ident)
             try:
                 return call(-1 if left == inf else max(0.0, left)) or 0
             except _EnoughError:
                 pass
             finally:
                 with self._round_ended:
-                    self._watchers.discard(ident)
+                    self.watchers.discard(ident)
                     self._round_ended.notify_all()
             with self._round_ended:
                 seen = self._rounds
@@ -267,9 +246,9 @@ class _Reports:
 
     def _serve(self) -> None:
         """Take reports; if there are many, again after the loop's other tasks."""
-        self._left = _REPORTS_AT_ONCE
+        self.left = _REPORTS_AT_ONCE
         try:
-            self._core.poll(0)
+            self.core.poll(0)
         except _EnoughError:
             self._results.add(self._serve)
             self._results.wake()
@@ -277,38 +256,17 @@ class _Reports:
         except Exception as error:  # noqa: BLE001 - of a callback in C; the loop reports it
             _report_error(self._results, error)
         finally:
-            self._left = 0
-            self._core.room.set()
+            self.left = 0
+            self.core.room.set()
         with self._round_ended:
             self._rounds += 1
             self._round_ended.notify_all()
 
-    def _settle(
-        self,
-        future: asyncio.Future[Message],
-        callback: DeliveryCallback | None,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        self.count += 1
-        if callback is not None and (error is not None or self._core.reports_successes):
-            self._results.run_callback(callback, error, message)
-        if not future.done():
-            if error is None:
-                future.set_result(message)
-            else:
-                future.set_exception(KafkaException(error))
-                if callback is not None:
-                    future.exception()  # the callback was told, so asyncio need not warn
-        if self._next is not None:
-            settle(self._next, None, None)
-            self._next = None
-
     def next(self) -> asyncio.Future[None]:
         """Return a future that is done at the next report; all who ask for it share it."""
-        if self._next is None:
-            self._next = self._results.bind().create_future()
-        return self._next
+        if self.awaited is None:
+            self.awaited = self._results.bind().create_future()
+        return self.awaited
 
     # The poller
 
@@ -320,7 +278,7 @@ class _Reports:
     def _poll(self) -> None:
         while not self._stopped and self._results.is_open:
             try:
-                self.watch(self._core.poll, _POLL_S)
+                self.watch(self.core.poll, _POLL_S)
             except Exception as error:  # noqa: BLE001 - as above
                 self._results.add(_report_error, self._results, error)
             self._results.wake()
@@ -333,9 +291,52 @@ class _Reports:
         """Stop, and wait for the poller and for every other thread that watches."""
         self.stop()
         with self._round_ended:
-            self._round_ended.wait_for(lambda: not self._watchers)
+            self._round_ended.wait_for(lambda: not self.watchers)
         if self._thread is not None:
             self._thread.join()
+
+
+class _Delivery(msgspec.Struct, gc=False):
+    """The report of one record, which librdkafka calls; nothing that holds it can be held by it."""
+
+    reports: _Reports
+    future: asyncio.Future[Message]
+    callback: DeliveryCallback | None
+    headers: list[Any] | None = None
+    """Those of a record that does not go through the chain."""
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Settle the future now if the loop takes reports, or else leave it to the loop."""
+        reports = self.reports
+        if self.headers is not None:
+            message.set_headers(self.headers)
+        ident, results = get_ident(), reports.core.results
+        if reports.left and ident == results.loop_thread:
+            self.settle(error, message)
+            reports.left -= 1
+            if not reports.left:
+                raise _EnoughError
+            return
+        results.add(self.settle, error, message)
+        if ident in reports.watchers:
+            raise _EnoughError
+
+    def settle(self, error: KafkaError | None, message: Message) -> None:
+        """Call the callback, and give the future its result; on the loop's thread."""
+        reports, callback, future = self.reports, self.callback, self.future
+        if callback is not None and (error is not None or reports.core.reports_successes):
+            reports.core.results.run_callback(callback, error, message)
+        if not future.done():
+            if error is None:
+                future.set_result(message)
+            else:
+                future.set_exception(KafkaException(error))
+                if callback is not None:
+                    future.exception()  # the callback was told, so asyncio need not warn
+        reports.count += 1
+        if reports.awaited is not None:
+            settle(reports.awaited, None, None)
+            reports.awaited = None
 
 
 class AsyncProducer(confluent_kafka.aio.AIOProducer):
@@ -385,9 +386,9 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             if callable(conf.get(name)):
                 conf[name] = self._hw_results.on_loop(conf[name])
         self._hw_core: Final = self._hw_core_type(conf, chain, self._hw_results)
+        self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
         self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
         self._hw_reports: Final = _Reports(self._hw_core)
-        self._hw_take: Final = self._hw_reports.take
         self._hw_finish = weakref.finalize(self, self._hw_reports.stop)
         self._hw_open_on: asyncio.AbstractEventLoop | None = None
         """The loop of the client while it is open."""
@@ -400,6 +401,27 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     @property
     def _hw_chain(self) -> Chain:
         return self._hw_core._hw_chain  # noqa: SLF001 - our own
+
+    async def reload(self) -> bool:
+        """Read the file of the chain again, and let the records behind this call go through the new chain.
+
+        As :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
+
+        Returns:
+            whether the chain has changed.
+
+        Raises:
+            ConfigError: the file is wrong, or the chain does not come from a file.
+            HeaderwareError: an interceptor cannot be opened. In both cases the chain in force goes on.
+            RuntimeError: the producer is closed, or belongs to another event loop.
+        """
+        self._hw_running_loop()
+        changed: bool = await self._hw_lane.run(self._hw_core.reload)
+        return changed
+
+    def chain_in_force(self) -> ChainInForce | None:
+        """Return which version of its file the chain is; None if it does not come from a file."""
+        return self._hw_core.chain_in_force()
 
     # Sending
 
@@ -449,8 +471,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         if user is None:
             user = core.default
         if core.is_plain and not self._hw_lane.busy:
-            wire = None if headers is None else _wire_headers(headers)
-            report = partial(self._hw_take, future, user, wire)
+            headers = wire = None if headers is None else _wire_headers(headers)  # they may come only once
+            report = _Delivery(self._hw_reports, future, user, wire)
             try:
                 _c_produce(core, topic, value, key, partition, report, None, timestamp, wire)
             except BufferError:
@@ -466,7 +488,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                     self._hw_in_a_row = 0
                     await asyncio.sleep(0)
                 return future
-        report = partial(self._hw_take, future, user, None)
+        report = _Delivery(self._hw_reports, future, user)
         if self._hw_lane.busy or core.is_slow(topic, value):
             produce = partial(
                 Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers

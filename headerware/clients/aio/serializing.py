@@ -162,19 +162,19 @@ class _AsyncSerdes:
         self._conf: Final = dict(conf)
         self._built: Final[list[Any]] = []
         self._made = False
+        self._making: Final = asyncio.Lock()
 
     async def make(self, make: Callable[[dict[str, Any]], None], cluster_id: Callable[..., Any]) -> None:
-        """Build the serdes, and make the client of the configuration that remains; once."""
-        if self._made:
-            return
-        self._made = True
-        loop = asyncio.get_running_loop()
-        try:
-            conf = await self._with_serdes(loop, cluster_id)
-            make(conf)
-        except BaseException:
-            await self.close()
-            raise
+        """Build the serdes, and make the client of the configuration that remains; once it has worked."""
+        async with self._making:
+            if self._made:
+                return
+            try:
+                make(await self._with_serdes(asyncio.get_running_loop(), cluster_id))
+            except BaseException:
+                await self.close()
+                raise
+            self._made = True
 
     async def _with_serdes(
         self, loop: asyncio.AbstractEventLoop, cluster_id: Callable[..., Any]

@@ -86,6 +86,17 @@ def open_client() -> OpenLineageClient:
         ) from error
 
 
+def require_receiver(client: OpenLineageClient) -> None:
+    """Raise a ConfigError if nobody would receive what a client sends, because nothing says where to."""
+    if client.transport.kind == "noop":
+        raise ConfigError("nothing would be sent: OPENLINEAGE_DISABLED switches OpenLineage's client off")
+    if client.transport.kind == "console" and not client.config.transport:
+        raise ConfigError(
+            "nothing says where OpenLineage's events go: set OPENLINEAGE_URL to the address of the receiver, "
+            "or name a transport in openlineage.yml"
+        )
+
+
 def _sorted(datasets: Mapping[Dataset, int | None]) -> list[tuple[Dataset, int | None]]:
     return sorted(datasets.items(), key=lambda item: item[0])
 

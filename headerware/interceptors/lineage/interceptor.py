@@ -65,11 +65,15 @@ class Lineage(Interceptor, frozen=True, kw_only=True):
             MissingPartError: openlineage-python is not installed.
             ConfigError: the configuration of OpenLineage's client is wrong.
         """
-        if context.bootstrap_servers is None:
+        if context.bootstrap_servers is None and not context.dry_run:
             return _LineageStep(None, None)
         # It imports OpenLineage's client, which takes long, and need not be where nothing is reported.
-        from headerware.interceptors.lineage.reporter import reporter  # noqa: PLC0415
+        from headerware.interceptors.lineage.events import open_client  # noqa: PLC0415
+        from headerware.interceptors.lineage.reporter import reporter  # noqa: PLC0415 - likewise
 
+        if context.dry_run or context.bootstrap_servers is None:
+            open_client().close()  # what is missing or wrong is to be known
+            return _LineageStep(None, None)
         namespace = self.dataset_namespace or kafka_namespace(context.bootstrap_servers)
         job = self.job(context.client_id or socket.gethostname() or "headerware")
         reporting = reporter()

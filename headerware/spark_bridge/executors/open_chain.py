@@ -121,9 +121,10 @@ class OpenChain:
             if isinstance(error, InterceptorError)
             else _at_position(error, original)
         )
-        if self.spec.failures == "fail" or isinstance(error, HeldBackError):
-            raise error
         spec = self.spec
+        hidden = spec.side == "producer" and self.session.hides(original.topic or "")
+        if spec.failures == "fail" or isinstance(error, HeldBackError) or hidden:
+            raise error
         default_route = _DeadLetterRoute(spec.dead_letter_topic, spec.dead_letter_headers)
         topic, names = self._dead_letter_routes.get(error.step or "", default_route)
         if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import confluent_kafka
@@ -54,6 +55,12 @@ class TestCompare:
         assert "2 reports of 2 sessions" in result.stdout
         assert "1 record of the audit topic cannot be read as reports" in result.stdout
 
+    def test_is_shown_as_the_document_has_it(self, run: Callable[..., Result]) -> None:
+        page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text(encoding="utf-8")
+        shown = page.partition("$ headerware audit compare")[2].partition("```")[0].splitlines()[1:]
+        found = run("orders").stdout.splitlines()
+        assert shown == [line.rstrip() for line in found[: len(shown)]]
+
     def test_fails_on_what_it_is_told_to(self, run: Callable[..., Result]) -> None:
         assert run("--fail-on", "duplicated", "--fail-on", "late").exit_code == 0
 
@@ -71,6 +78,10 @@ class TestCompare:
         assert (answer["ok"], answer["result"]["malformed"], result.exit_code) == (False, 1, 1)
         (row,) = answer["result"]["rows"]
         assert (row["topic"], row["group"], row["lost"], row["duplicated"]) == ("orders", "billing", 1, 0)
+
+    def test_takes_an_age_as_tail_does(self, run: Callable[..., Result]) -> None:
+        assert run("orders", "--from", "36500d").exit_code == 1
+        assert run("--from", "1s").exit_code == 0  # the reports' buckets are older
 
     def test_refuses_a_time_that_is_none(self, run: Callable[..., Result]) -> None:
         result = run("--from", "yesterday")

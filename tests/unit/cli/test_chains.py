@@ -6,12 +6,14 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from headerware.cli import main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SECRET = "hunter2"
@@ -50,6 +52,14 @@ def signing(tmp_path: Path) -> Path:
     return path
 
 
+def commands(group: click.Group, *names: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield each command beneath a group, with its names."""
+    for name, command in group.commands.items():
+        yield " ".join((*names, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *names, name)
+
+
 def one_line(result: Result, told: str) -> None:
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -58,24 +68,66 @@ def one_line(result: Result, told: str) -> None:
     assert told in result.stderr
 
 
+LINEAGE = '[[interceptors]]\ntype = "lineage"\n'
+
+
 class TestCheck:
     def test_says_that_all_is_well(self, config: Path) -> None:
         result = run("check", config)
         assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout == f"{config}: ok (trail -> [red]squeeze[/])\n"
+        assert (
+            result.stdout == f"{config}: ok (trail -> [red]squeeze[/]; not opened; --open does that, too)\n"
+        )
+
+    def test_opened_finds_a_part_that_is_missing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text(LINEAGE)
+        assert run("check", path, "--open").exit_code == 0
+        monkeypatch.setitem(sys.modules, "openlineage.client", None)
+        for module in ("events", "reporter"):
+            monkeypatch.delitem(sys.modules, f"headerware.interceptors.lineage.{module}", raising=False)
+        one_line(run("check", path, "--open"), "lineage needs openlineage-python")
+
+    @pytest.mark.parametrize("command", ["check", "explain"])
+    def test_names_the_file_of_a_chain_in_the_wrong_order(self, tmp_path: Path, command: str) -> None:
+        path = tmp_path / "chain.toml"
+        path.write_text(
+            '[[interceptors]]\ntype = "sign"\nkeyring = "k"\n[[interceptors]]\ntype = "compress"\n'
+        )
+        one_line(run(command, path), f"Error: {path}: interceptors.compress: 'compress' stands behind 'sign'")
 
     def test_says_it_to_programs(self, config: Path) -> None:
         result = run("check", config, "--json")
         assert json.loads(result.stdout) == {
             "ok": True,
-            "result": {"config": str(config), "chain": ["trail", "[red]squeeze[/]"], "opened": []},
+            "result": {
+                "config": str(config),
+                "chain": ["trail", "[red]squeeze[/]"],
+                "opened": [],
+                "warnings": [],
+            },
             "error": None,
         }
+
+    def test_warns_of_encryption_that_nothing_signs(self, tmp_path: Path) -> None:
+        path = tmp_path / "encrypt.toml"
+        encrypt = '[[interceptors]]\ntype = "encrypt"\nkey_id = "orders"\n'
+        encrypt += 'key_service = { type = "file", keyring = "keys.json" }\n'
+        path.write_text(encrypt)
+        result = run("check", path)
+        assert result.exit_code == 0
+        assert "warning: encrypt: no step signs what it encrypts" in result.stdout
+        [warning] = json.loads(run("check", path, "--json").stdout)["result"]["warnings"]
+        assert warning["interceptor"] == "encrypt"
+        path.write_text(encrypt + '[[interceptors]]\ntype = "sign"\nkeyring = "keys.json"\nkey_id = "a"\n')
+        assert "warning" not in run("check", path).stdout
 
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
         path.touch()
-        assert run("check", path).stdout.endswith("ok (an empty chain)\n")
+        assert run("check", path).stdout.endswith("ok (an empty chain; not opened; --open does that, too)\n")
 
     @pytest.mark.parametrize(
         ("text", "told"),
@@ -281,3 +333,9 @@ class TestRoot:
     @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"]])
     def test_says_of_each_command_in_a_line_what_it_does(self, arguments: list[str]) -> None:
         assert "..." not in run(*arguments).stdout.partition("Commands:")[2]
+
+    @pytest.mark.parametrize(("name", "command"), list(commands(main)))
+    def test_shows_text_without_marks(self, name: str, command: click.Command) -> None:
+        shown = CliRunner().invoke(command, ["--help"]).stdout
+        assert "\\b" not in shown, name
+        assert "\b" not in shown, name

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import base64
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from headerware import Record, load_chain
 from headerware.cli import main
-from headerware.keyring import read_keyring
+from headerware.keyring import encode_snapshot, read_keyring, sign_snapshot
 
 
 def run(*arguments: str | Path) -> Result:
@@ -26,11 +28,144 @@ def done_json(*arguments: str | Path) -> Any:
     return json.loads(done(*arguments, "--json"))["result"]
 
 
+def wire_key(chain: Path) -> Any:
+    (record,) = load_chain(chain).open().send([Record("orders", b"v", b"k-1")])
+    return record.key
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "keys.json"
     done("generate", "--keyring", path, "--id", "orders")
     return path
+
+
+class TestWrappingKeys:
+    """Key-encryption keys: made, rotated and deleted."""
+
+    @pytest.fixture
+    def wrapping(self, tmp_path: Path) -> Path:
+        path = tmp_path / "wrapping.json"
+        done("generate", "--keyring", path, "--id", "orders", "--algorithm", "aes-256")
+        return path
+
+    def test_are_for_wrapping_without_being_told(self, wrapping: Path) -> None:
+        (row,) = done_json("list", "--keyring", wrapping)["keys"]
+        assert (row["algorithm"], row["use"], row["holds"]) == ("aes-256", ["wrap"], "secret")
+
+    def test_cannot_be_for_signing(self, tmp_path: Path) -> None:
+        made = ("generate", "--keyring", tmp_path / "k", "--id", "x", "--algorithm", "aes-256")
+        result = run(*made, "--use", "sign")
+        assert (result.exit_code, "cannot sign" in result.stderr) == (1, True)
+        result = run("generate", "--keyring", tmp_path / "k", "--id", "x", "--use", "wrap")
+        assert (result.exit_code, "takes aes-256" in result.stderr) == (1, True)
+        result = run(*made, "--topic", "orders")
+        assert (result.exit_code, "for keys that sign" in result.stderr) == (1, True)
+
+    def test_a_secret_for_record_keys_and_its_rewrapping(self, wrapping: Path) -> None:
+        chain = wrapping.with_name("chain.toml")
+        text = '[[interceptors]]\ntype = "encrypt"\nkey_id = "orders"\n'
+        text += 'key_service = { type = "file", keyring = "wrapping.json" }\n'
+        chain.write_text(text)
+        secret = done("key-secret", chain).strip()
+        chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{secret}"\n')
+        again = done("key-secret", chain).strip()
+        assert again != secret
+        keys = [wire_key(chain)]
+        chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{again}"\n')
+        assert wire_key(chain) == keys[0]
+        result = run("key-secret", chain, "--interceptor", "other")
+        assert (result.exit_code, "an encrypt interceptor 'other'" in result.stderr) == (1, True)
+
+    def test_rotate(self, wrapping: Path) -> None:
+        assert "wraps with version 2 from now on" in done("rotate", "--keyring", wrapping, "--id", "orders")
+        later = ("--not-before", "2100-01-01T00:00:00Z")
+        text = done("rotate", "--keyring", wrapping, "--id", "orders", *later)
+        assert "version 3 from 2100-01-01T00:00:00Z" in text
+        assert read_keyring(wrapping).wrapping_key("orders", 0).version == 2
+
+    def test_are_deleted_for_good(self, wrapping: Path) -> None:
+        secret = read_keyring(wrapping).keys[0].secret
+        assert secret is not None
+        done("rotate", "--keyring", wrapping, "--id", "orders")
+        (row,) = done_json(
+            *("delete", "--keyring", wrapping, "--id", "orders", "--version", "1", "--yes", "--reason", "law")
+        )["keys"]
+        assert (row["status"], row["holds"], row["reason"]) == ("deleted", "nothing", "law")
+        assert row["deleted"] is not None
+        assert base64.b64encode(secret) not in wrapping.read_bytes()
+        assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "active"]
+        done("revoke", "--keyring", wrapping, "--id", "orders")
+        assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "revoked"]
+
+    def test_are_not_deleted_unasked(self, wrapping: Path) -> None:
+        arguments = ["keys", "delete", "--keyring", str(wrapping), "--id", "orders"]
+        result = CliRunner().invoke(main, arguments, input="n\n")
+        assert result.exit_code != 0
+        assert read_keyring(wrapping).keys[0].secret is not None
+
+    def test_a_key_that_signs_is_not_deleted(self, path: Path) -> None:
+        result = run("delete", "--keyring", path, "--id", "orders", "--yes")
+        assert (result.exit_code, "revoke it" in result.stderr) == (1, True)
+
+
+class TestSnapshots:
+    @pytest.fixture
+    def roots(self, tmp_path: Path) -> tuple[Path, Path]:
+        private, public = tmp_path / "root.json", tmp_path / "root.pub"
+        made = ("--id", "root", "--algorithm", "ed25519", "--use", "snapshots")
+        done("generate", "--keyring", private, *made)
+        done("export-public", "--keyring", private, "--out", public)
+        return private, public
+
+    def sign(self, path: Path, roots: tuple[Path, Path], out: Path, *more: str) -> Result:
+        root = ("--root", roots[0], "--root-id", "root")
+        return run("sign-snapshot", "--keyring", path, *root, "--out", out, *more)
+
+    def test_count_up_and_are_verified(self, path: Path, roots: tuple[Path, Path], tmp_path: Path) -> None:
+        out = tmp_path / "keys.snapshot"
+        for counter in (1, 2, 3):
+            result = self.sign(path, roots, out)
+            assert result.exit_code == 0, result.output
+            assert f"wrote snapshot {counter} to" in result.output
+        assert out.stat().st_mode & 0o777 == 0o600
+        verified = done_json("verify-snapshot", "--snapshot", out, "--root", roots[1], "--after", "2")
+        assert (verified["snapshot"]["counter"], verified["keys"][0]["id"]) == (3, "orders")
+        assert "orders" in done("verify-snapshot", "--snapshot", out, "--root", roots[1])
+
+    def test_of_public_halves_are_for_everyone(self, roots: tuple[Path, Path], tmp_path: Path) -> None:
+        out = tmp_path / "public.snapshot"
+        assert self.sign(roots[1], roots, out).exit_code == 0
+        assert out.stat().st_mode & 0o777 == 0o644
+
+    def test_never_go_back(self, path: Path, roots: tuple[Path, Path], tmp_path: Path) -> None:
+        out = tmp_path / "keys.snapshot"
+        assert self.sign(path, roots, out, "--counter", "7").exit_code == 0
+        for counter in ("7", "6"):
+            result = self.sign(path, roots, out, "--counter", counter)
+            assert (result.exit_code, "goes back" in result.stderr) == (1, True)
+        result = run("verify-snapshot", "--snapshot", out, "--root", roots[1], "--after", "7")
+        assert (result.exit_code, "expected more than 7" in result.stderr) == (1, True)
+
+    def test_expire(self, path: Path, roots: tuple[Path, Path], tmp_path: Path) -> None:
+        out, now = tmp_path / "keys.snapshot", datetime.now(UTC)
+        long_ago = {"created": now - timedelta(days=2), "expires": now - timedelta(days=1)}
+        root = read_keyring(roots[0]).keys[0]
+        out.write_bytes(encode_snapshot(sign_snapshot(read_keyring(path), root, counter=1, **long_ago)))
+        result = run("verify-snapshot", "--snapshot", out, "--root", roots[1])
+        assert (result.exit_code, "expired at" in result.stderr) == (1, True)
+
+    def test_of_another_root_are_neither_verified_nor_replaced(
+        self, path: Path, roots: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        out, others = tmp_path / "keys.snapshot", tmp_path / "others.json"
+        assert self.sign(path, roots, out).exit_code == 0
+        made = ("--id", "root", "--algorithm", "ed25519", "--use", "snapshots")
+        done("generate", "--keyring", others, *made)
+        result = self.sign(path, (others, roots[1]), out)
+        assert (result.exit_code, "was changed, or was not signed" in result.stderr) == (1, True)
+        result = run("verify-snapshot", "--snapshot", out, "--root", others)
+        assert result.exit_code == 1
 
 
 class TestGenerate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -38,12 +39,12 @@ VALUE = encode_trail(TrailReading((PRODUCED, MIRRORED)))
 
 @pytest.fixture
 def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> str:
-    """Return a topic with two trails that are whole, and one that is corrupt."""
+    """Return a topic with two trails that are whole, one that is corrupt, and a record without any."""
     name = unique_topic("lineage")
     embedded_cluster.create_topic(name)
     producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
-    for value in (VALUE, VALUE, b"9"):
-        headers: Any = [(TRAIL_HEADER, value)]
+    for value in (VALUE, VALUE, b"9", None):
+        headers: Any = [] if value is None else [(TRAIL_HEADER, value)]
         producer.produce(name, b"v", headers=headers)
     assert producer.flush(30) == 0
     return name
@@ -65,6 +66,7 @@ class TestLineageCommand:
             "mirror  2026-01-01 00:00:01.000Z to 2026-01-01 00:00:01.000Z",
             "  reads  kafka://eu/orders  2 records",
             "  writes kafka://broker.us:9092/orders  2 records",
+            "left out: 1 record without a trail",
             "left out: 1 record with a corrupt trail",
         ]
 
@@ -137,3 +139,28 @@ class TestLineageCommand:
             1,
             "Error: OpenLineage's receiver took no event: RuntimeError\n",
         )
+
+    @pytest.mark.parametrize(
+        ("variable", "said"),
+        [("", "set OPENLINEAGE_URL to"), ("OPENLINEAGE_DISABLED", "switches OpenLineage")],
+    )
+    def test_that_nobody_is_to_receive_events_is_an_error(
+        self,
+        embedded_cluster: EmbeddedCluster,
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
+        tmp_path: Path,
+        variable: str,
+        said: str,
+    ) -> None:
+        for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:
+            monkeypatch.delenv(name)
+        if variable:
+            monkeypatch.setenv(variable, "true")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        servers = embedded_cluster.bootstrap_servers
+        result = CliRunner().invoke(main, ["lineage", topic, "--bootstrap-servers", servers, "--emit"])
+        assert result.exit_code == 1
+        assert said in result.output
+        assert "sent" not in result.stdout

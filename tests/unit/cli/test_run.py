@@ -154,6 +154,7 @@ class TestCommands:
         done = run(other, application)
         assert done.returncode == 1
         assert f"{other} has no Headerware" in done.stderr.replace("python3.11 ", "python3 ")
+        assert " -m pip install --editable '" in done.stderr
         # A tool that the application calls is none of our business.
         tool = run("-c", f"import subprocess; subprocess.run([{other!r}, '-c', 'print(5)'], check=True)")
         assert (tool.returncode, tool.stdout) == (0, "5\n"), tool.stderr
@@ -203,6 +204,11 @@ class TestChainFile:
         done = run("app.py", HEADERWARE_DISABLED="1")
         assert (done.returncode, done.stdout) == (0, "[]\n")
         assert "HEADERWARE_DISABLED is set" in done.stderr
+
+    def test_is_checked_with_when_it_is_read_again(self, run: Callable[..., Answer]) -> None:
+        done = run("-c", "print('ran')", HEADERWARE_RELOAD="wach")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'" in done.stderr
 
     def test_may_come_from_the_environment_and_from_another_folder(
         self, run: Callable[..., Answer], application: Path, tmp_path: Path

@@ -154,6 +154,18 @@ class TestView:
 
         self.played(records, play)
 
+    def test_q_goes_back_from_a_record_and_ends_the_view(self, records: list[TailedRecord]) -> None:
+        async def play(app: TailView, pilot: Pilot[None]) -> None:
+            await pilot.press("home", "enter")
+            await until_async(lambda: isinstance(app.screen, RecordScreen), pilot.pause)
+            await pilot.press("q")
+            await until_async(lambda: not isinstance(app.screen, RecordScreen), pilot.pause)
+            assert app.is_running
+            await pilot.press("q")
+            await until_async(lambda: not app.is_running, pilot.pause)
+
+        self.played(records, play)
+
     def test_whoever_goes_up_stays_there(self, records: list[TailedRecord]) -> None:
         more = Event()
 

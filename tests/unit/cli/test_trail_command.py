@@ -4,14 +4,17 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
 from click.testing import CliRunner, Result
 
-from headerware import Chain, Producer
+from headerware import Chain, Consumer, Interceptor, Producer, Record
+from headerware.cli import main
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import WireFormatError
 from headerware.interceptors import Compact, Slice, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,6 +127,45 @@ class TestTrailOfATopic:
     def test_shows_one_place(self, topic: str) -> None:
         (found,) = self._json(topic, "--partition", "1", "--offset", "0", "--limit", "1")
         assert (found["partition"], found["offset"], found["left_out"]) == (1, 0, 3)
+
+    @pytest.mark.parametrize("names", ["connect", "spring"])
+    def test_says_what_a_dead_letter_was_made_of(
+        self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], names: Any
+    ) -> None:
+        topic = unique_topic("letters")
+        dead = f"{topic}.dead-letter"
+        for name in (topic, dead):
+            embedded_cluster.create_topic(name)
+        self.servers = embedded_cluster.bootstrap_servers
+        settings = {"bootstrap.servers": self.servers}
+        with Producer(settings, chain=Chain([Trail(service="shop")])) as producer:
+            producer.produce(topic, b"v")
+
+        class Refusing(Interceptor, frozen=True):
+            def on_consume(self, record: Record) -> Record:
+                raise ValueError
+
+        refusing = Refusing(name="refusing", on_error="dead_letter", dead_letter_headers=names)
+        reading = {**settings, "group.id": topic, "auto.offset.reset": "earliest"}
+        with Consumer(reading, chain=Chain([refusing])) as consumer:
+            consumer.subscribe([topic])
+            until(lambda: consumer.poll(0.1) or consumer.stats()["refusing"]["dead_lettered"])
+        result = run("--bootstrap-servers", self.servers, dead)
+        cluster = confluent_kafka.admin.AdminClient({**settings}).list_topics(timeout=10).cluster_id
+        assert result.output.splitlines()[-1].strip() == (
+            f"kept in {cluster}/{dead} as the dead letter of {topic}[0]@0"
+        )
+        (found,) = self._json(dead)
+        assert found["dead_letter_of"] == f"{topic}[0]@0"
+        assert (
+            "dead letter of"
+            in CliRunner()
+            .invoke(
+                main,
+                ["tail", dead, "--bootstrap-servers", self.servers, "--until-end", "--from", "beginning"],
+            )
+            .output
+        )
 
     def test_past_the_end_shows_nothing(self, topic: str) -> None:
         assert self._json(topic, "--partition", "1", "--offset", "3") == []

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware import Record, RecordMetadata
+    from headerware.core.record import Operation
 
 DEADLINE_S = 30.0
 Result = TypeVar("Result")
@@ -132,11 +133,12 @@ class TestProduce:
         async def main() -> Any:
             async with AsyncProducer(connection) as producer:
                 value: Any = bytearray(b"1")
-                headers: Any = [(HeaderId("0.0.0.5"), b"x")]
+                headers: Any = iter([(HeaderId("0.0.0.5"), b"x")])
                 return (await (await producer.produce(topic, value, headers=headers))).headers()
 
         reported = run(main())
         message = make_consumer(topic=topic).poll(10)
+        assert reported
         assert (message.value(), message.headers()) == (b"1", reported)
 
     def test_what_was_sent_is_there(
@@ -503,9 +505,18 @@ class TestConsume:
         assert [message.value() for message in found] == [noise("large"), b"small"]
         assert ("a", b"b") in found[0].headers()
 
-    def test_cancelled_fetches_lose_nothing(
+    def test_cancelled_fetches_lose_nothing_and_are_not_told(
         self, fill: Callable[..., None], reading: dict[str, Any], topic: str
     ) -> None:
+        class Hears:
+            def on_consume(self, record: Record) -> Record:
+                return record
+
+            def on_operation(self, operation: Operation) -> None:
+                assert threading.current_thread() is threading.main_thread()
+                told.extend(record.value for record in operation.records)
+
+        told: list[Any] = []
         values = [b"%d" % at for at in range(300)]
         fill(*values)
         chance = random.Random(3)
@@ -513,7 +524,7 @@ class TestConsume:
         async def main() -> tuple[list[Any], int]:
             found: list[Any] = []
             cancelled = 0
-            async with AsyncConsumer(reading, chain=Chain([Trail()])) as consumer:
+            async with AsyncConsumer(reading, chain=Chain([Trail(), Hears()])) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 while len(found) < len(values):
                     fetch = consumer.poll(5) if chance.random() < 0.5 else consumer.consume(3, 0.2)
@@ -531,7 +542,7 @@ class TestConsume:
             return [message.value() for message in found], cancelled
 
         found, cancelled = run(main())
-        assert found == values
+        assert found == told == values
         assert cancelled > 10
 
     def test_what_a_cancelled_poll_fetched_is_not_committed(
@@ -826,6 +837,28 @@ class TestSerializing:
 
         run(main())
         assert closed == [True]
+
+    def test_one_that_failed_may_be_awaited_again(self, connection: dict[str, Any]) -> None:
+        class Builder:
+            failures = 1
+
+            async def build(self, conf: dict[str, Any], is_key: bool) -> Any:  # noqa: FBT001 - theirs
+                await asyncio.sleep(0)
+                if self.failures:
+                    self.failures -= 1
+                    raise OSError("no answer")
+                return str.encode, conf
+
+        async def main() -> None:
+            producer: Any = AsyncSerializingProducer({**connection, "value.serializer.builder": Builder()})
+            made: Any = await asyncio.gather(
+                producer._hw_ready(), producer._hw_ready(), return_exceptions=True
+            )
+            assert isinstance(made[0], OSError)
+            assert made[1] is producer
+            await producer.close()
+
+        run(main())
 
     def test_one_that_was_not_awaited_says_so(self, connection: dict[str, Any]) -> None:
         with pytest.raises(AttributeError, match="made by await AsyncSerializingProducer"):

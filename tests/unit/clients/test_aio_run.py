@@ -368,6 +368,45 @@ class TestWhatHandlersMayCall:
         run(main())
         assert values == [b"%d" % number for number in [*range(6), *range(2, 10)]]
 
+    @pytest.mark.parametrize("target", [2, 8])
+    @pytest.mark.parametrize("how", ["assign", "unassign", "incremental_unassign"])
+    def test_another_assignment_forgets_what_was_read(
+        self, topic: str, fill: Callable[..., None], opened: Callable[..., Any], how: str, target: int
+    ) -> None:
+        fill(*[b"%d" % number for number in range(10)])
+        values: list[Any] = []
+
+        async def assign_anew(consumer: AsyncConsumer) -> None:
+            if how == "incremental_unassign":
+                await consumer.incremental_unassign([TopicPartition(topic, 0)])
+            elif how == "unassign":
+                await consumer.unassign()
+            if how != "assign":
+                assert await committed(consumer, topic) == 5
+            await consumer.assign([TopicPartition(topic, 0, target)])
+
+        async def main() -> None:
+            async with opened() as consumer:
+                done = False
+
+                async def handle(message: Message) -> None:
+                    nonlocal done
+                    values.append(message.value())
+                    if message.value() == b"5" and not done:
+                        done = True
+                        await assign_anew(consumer)
+                    elif message.offset() == target and done:
+                        await committed_is(consumer, topic, target)
+                    elif message.value() == b"9" and done:
+                        consumer.stop()
+
+                async with asyncio.timeout(20):
+                    await consumer.run(handle, order="partition")
+                assert await committed(consumer, topic) == 10
+
+        run(main())
+        assert values == [b"%d" % number for number in [*range(6), *range(target, 10)]]
+
     def test_offsets_of_their_own_are_refused_and_a_commit_of_what_is_processed_is_not(
         self, topic: str, fill: Callable[..., None], opened: Callable[..., Any]
     ) -> None:

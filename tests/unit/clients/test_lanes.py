@@ -18,9 +18,9 @@ from headerware.clients import Consumer, DeserializingConsumer, Producer
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
-from headerware.core.record import Record
+from headerware.core.record import Operation, Record
 from headerware.interceptors import Metrics, Slice
-from tests.unit.clients.conftest import committed
+from tests.unit.clients.conftest import committed, take
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
 from tests.unit.interceptors.test_metrics import set_provider
 from tests.waiting import until
@@ -391,6 +391,39 @@ class HearsStops:
 
 
 class TestWhatIsTold:
+    def test_interceptors_hear_of_a_record_when_a_handler_gets_it_first(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        class Hears:
+            def on_consume(self, record: Record) -> Record:
+                return record
+
+            def on_operation(self, operation: Operation) -> None:
+                if operation.name == "receive":
+                    received.extend(record.value for record in operation.records)
+                    assert began_ns <= operation.began_ns <= operation.ended_ns <= time.time_ns()
+
+        received: list[Any] = []
+        numbers = [b"%d" % number for number in range(20)]
+        fill(*numbers)
+        consumer, began_ns = make_consumer(Hears(), topic=topic), time.time_ns()
+        seen = Seen(consumer, 5, bad=b"2", fails=1)
+
+        def handle(message: Message) -> None:
+            seen(message)
+            if len(seen.values) == 5:  # what waits now is read again
+                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+
+        consumer.run(handle, lanes=1, attempts=2, backoff_s=0, order="partition")
+        assert seen.values == [b"0", b"1", b"2", b"2", b"3"]
+        assert received == numbers[:4]
+        consumer.run(Seen(consumer, 16), lanes=1)
+        assert received == numbers
+        assert [message.value() for message in consumer.consume(1, 0.1)] == []
+        fill(b"polled")
+        assert [message.value() for message in take(consumer, 1)] == [b"polled"]
+        assert received == [*numbers, b"polled"]
+
     @pytest.mark.parametrize(
         ("on_failure", "outcome"), [("skip", "skipped"), ("dead_letter", "dead_lettered")]
     )
@@ -617,6 +650,41 @@ class TestSeek:
         with pytest.raises(confluent_kafka.KafkaException, match=r"none\[0\] is not assigned"):
             consumer.run(lambda _: consumer.seek(TopicPartition("none", 0, 0)))
 
+    def test_one_that_fails_ends_it_as_any_failure_does(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def seek(partition: TopicPartition) -> None:
+            if partition.topic == topic:
+                raise confluent_kafka.KafkaException(KafkaError(KafkaError._FAIL, "no"))
+            sought(partition)
+
+        def handle(message: Message) -> None:
+            if message.value() == b"x":
+                assert began.wait(20)
+                consumer.seek(TopicPartition(topic, 0, 0))
+            elif message.value() == b"b":
+                began.set()
+                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+
+        began, other = threading.Event(), f"{topic}.other"
+        fill(b"x")
+        with Producer(connection) as producer:
+            for value in (b"a", b"b", b"c"):
+                producer.produce(other, value, partition=0)
+        consumer = make_consumer(headerware_processing="explicit")
+        consumer.assign([TopicPartition(topic, 0), TopicPartition(other, 0)])
+        sought = consumer._hw_seek
+        monkeypatch.setattr(consumer, "_hw_seek", seek)
+        with pytest.raises(confluent_kafka.KafkaException, match="no"):
+            consumer.run(handle, lanes=2, order="partition")
+        assert committed_of(consumer, other) == 2
+        assert [message.value() for message in take(consumer, 1)] == [b"c"]
+
 
 class TestOffsetsOfTheApplication:
     @pytest.mark.parametrize(
@@ -629,6 +697,7 @@ class TestOffsetsOfTheApplication:
             ),
             lambda consumer, message: consumer.store_offsets(message),
             lambda consumer, message: consumer.commit(asynchronous=False),
+            lambda consumer, message: consumer.committable([TopicPartition(message.topic(), 0, 1)]),
         ],
     )
     def test_are_refused_while_it_runs(
@@ -674,6 +743,20 @@ class TestDeserializing:
 
 
 class TestStop:
+    def test_counts_what_ends_later(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        def handle(_: Message) -> None:
+            consumer.stop()
+            assert go_on.wait(20)
+
+        fill(b"a")
+        consumer, go_on = make_consumer(topic=topic, headerware_processing="explicit"), threading.Event()
+        consumer.run(handle, stop_timeout_s=0)
+        assert consumer.stats()["client"]["processed"] == 0
+        go_on.set()
+        until(lambda: consumer.stats()["client"]["processed"] == 1)
+
     def test_what_was_read_and_not_processed_is_read_again(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -19,7 +20,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from confluent_kafka import TopicPartition
 
-from headerware import Chain, ConfigError, Context, Interceptor, KeyringError, Record
+from headerware import (
+    AsyncConsumer,
+    AsyncProducer,
+    Chain,
+    ConfigError,
+    Context,
+    Interceptor,
+    KeyringError,
+    Record,
+)
 from headerware.clients import Consumer, DeserializingConsumer, Producer, SerializingProducer, live_chain
 from headerware.clients.sessions import Sessions
 from headerware.core.errors import MissingPartError
@@ -321,6 +331,34 @@ class TestRecordsInFlight:
         assert generations[-1] == b"2"
         assert b"2" not in generations[:-1]
 
+    def test_are_processed_in_the_chain_that_read_them(
+        self, clients: Any, file: Path, topic: str, fill: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def on_processed(step: OpenStamp, record: Record, error: BaseException | None) -> None:
+            told.append((record.value, step.generation, step.closed))
+
+        def on_stopped(step: OpenStamp, _: str, record: Record, *__: object) -> None:
+            told.append((record.value, step.generation, step.closed))
+
+        def handle(message: Message) -> None:
+            if message.value() == b"1":
+                until(lambda: consumer._hw_lanes._progress.pending == 3)
+                write(file, stamps(2))
+                until(has_reloaded(consumer))
+                fill(b"4")
+            elif message.value() == b"3":
+                raise ValueError
+            elif message.value() == b"4":
+                consumer.stop()
+
+        told: list[tuple[bytes, int, int]] = []
+        monkeypatch.setattr(OpenStamp, "on_processed", on_processed, raising=False)
+        monkeypatch.setattr(OpenStamp, "on_stopped", on_stopped, raising=False)
+        fill(b"1", b"2", b"3")
+        consumer = clients(Consumer, "watch", topic=topic)
+        consumer.run(handle, lanes=1, on_failure="skip")
+        assert told == [(b"1", 1, 0), (b"2", 1, 0), (b"3", 1, 0), (b"3", 1, 0), (b"4", 2, 0)]
+
     def test_interceptors_are_open_as_long_as_a_message_is_processed(
         self, clients: Any, file: Path, topic: str, fill: Any
     ) -> None:
@@ -443,6 +481,22 @@ class TestReassembly:
         consumer.commit(asynchronous=False)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 8
 
+    def test_a_commit_before_they_are_read_again_is_held_back(
+        self, clients: Any, file: Path, topic: str, interleaved: bytes
+    ) -> None:
+        file.write_text(stamps(1) + SLICE)
+        consumer = clients(Consumer, topic=topic, **{"enable.auto.commit": False})
+        *_, last = take(consumer, 3)
+        assert last.value() == b"small 2"
+        assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        for expire_ms in (200_000, 300_000):  # the second time they have not even been read again
+            write(file, stamps(1) + f"{SLICE}expire_ms = {expire_ms}\n")
+            assert consumer.reload() is True
+            assert consumer.commit(message=last, asynchronous=False)[0].offset == 0
+        assert values(take(consumer, 2)) == [interleaved, b"small 3"]
+        assert consumer.poll(0.3) is None
+        assert consumer.commit(asynchronous=False)[0].offset == 8
+
     def test_without_slice_its_slices_are_refused_not_forgotten(
         self, clients: Any, file: Path, topic: str, interleaved: bytes
     ) -> None:
@@ -529,6 +583,18 @@ class TestWatching:
         write(file, stamps(2))
         until(has_reloaded(producer))
         assert producer.chain.interceptors[0].generation == 2
+
+    def test_watchfiles_is_quiet_for_us_alone(
+        self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            producer = clients(Producer, "watch")
+            write(file, stamps(2))
+            until(has_reloaded(producer))
+            logging.getLogger("watchfiles.main").info("1 change detected")
+        assert [record.threadName for record in caplog.records if record.name.startswith("watchfiles")] == [
+            threading.current_thread().name
+        ]
 
     def test_an_empty_chain_may_become_one_and_back(
         self, clients: Any, file: Path, topic: str, make_consumer: Any
@@ -685,6 +751,103 @@ class TestWhatIsLogged:
             clients(Producer, "watch")
         (said,) = [record.getMessage() for record in caplog.records]
         assert "can be written by others (mode 0666)" in said
+
+
+class TestAsyncio:
+    """The clients of asyncio, which take the new chain on their own thread."""
+
+    @pytest.fixture
+    def settings(self, connection: dict[str, Any], file: Path) -> dict[str, Any]:
+        return {**connection, "headerware.config": str(file), "client.id": "shop-1"}
+
+    def test_a_producer_reloads(
+        self,
+        settings: dict[str, Any],
+        file: Path,
+        topic: str,
+        make_consumer: Any,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+
+        async def main() -> None:
+            async with AsyncProducer(settings) as producer:
+                await producer.produce(topic, b"1", partition=0)
+                write(file, stamps(2))
+                with caplog.at_level(logging.INFO, logger="headerware"):
+                    assert await producer.reload() is True
+                assert await producer.reload() is False
+                await producer.produce(topic, b"2", partition=0)
+                await producer.flush()
+                found = producer.chain_in_force()
+                assert found is not None
+                assert (found.names, found.reloads) == (("stamp",), 1)
+                write(file, '[[interceptors]]\ntype = "stmp"\n')
+                with pytest.raises(ConfigError, match="did you mean 'stamp'"):
+                    await producer.reload()
+            with pytest.raises(RuntimeError, match="closed"):
+                await producer.reload()
+            messages = take(make_consumer(topic=topic), 2)
+            assert [of_records(message, "stamp") for message in messages] == [[b"1"], [b"2"]]
+            (said,) = [
+                record.getMessage() for record in caplog.records if "is in force" in record.getMessage()
+            ]
+            assert said.startswith("AsyncProducer shop-1: ")
+
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+    @pytest.mark.parametrize("how", ["poll", "run"])
+    def test_a_consumer_reloads_while_it_fetches(
+        self,
+        settings: dict[str, Any],
+        file: Path,
+        topic: str,
+        fill: Any,
+        how: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+
+        async def main() -> None:
+            found: asyncio.Queue[Message] = asyncio.Queue()
+            fill(b"1")
+            conf = {**settings, "group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+            async with AsyncConsumer(conf) as consumer:
+                await consumer.assign([TopicPartition(topic, 0)])
+
+                async def fetch() -> None:
+                    if how == "run":
+                        await consumer.run(found.put)
+                    while True:
+                        await found.put(await consumer.poll())  # type: ignore[arg-type]  # it waits for ever
+
+                fetching = asyncio.create_task(fetch())
+                first = await found.get()
+                write(file, stamps(2))
+                with caplog.at_level(logging.INFO, logger="headerware"):
+                    assert await consumer.reload() is True  # while the next fetch waits for a record
+                in_force = consumer.chain_in_force()
+                assert in_force is not None
+                assert in_force.reloads == 1
+                fill(b"2")
+                second = await found.get()
+                fetching.cancel()
+                await asyncio.wait([fetching])
+            assert [of_records(each, "read-stamp") for each in (first, second)] == [[b"1"], [b"2"]]
+            (said,) = [
+                record.getMessage() for record in caplog.records if "is in force" in record.getMessage()
+            ]
+            assert said.startswith("AsyncConsumer shop-1: ")
+
+        asyncio.run(asyncio.wait_for(main(), 20))
+
+    def test_needs_a_file(self, connection: dict[str, Any]) -> None:
+
+        async def main() -> None:
+            async with AsyncProducer(connection) as producer:
+                assert producer.chain_in_force() is None
+                with pytest.raises(ConfigError, match="does not come from a file"):
+                    await producer.reload()
+
+        asyncio.run(asyncio.wait_for(main(), 20))
 
 
 class TestSettings:

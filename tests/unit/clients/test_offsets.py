@@ -154,6 +154,31 @@ class TestHoldingBack:
         consumer.close()
         assert on_broker(connection, topic, topic) == (1, "hw1:3:")
 
+    def test_holds_back_what_is_read_again_after_an_interrupt(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        put_slices: Callable[..., None],
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        put_slices("A1", "b", "c")
+        consumer = open_consumer(enable_auto_commit=False)
+        *_, last = take(consumer, 2)
+        put_slices("d", "A2")
+        monkeypatch.setattr(consumer, "_hw_enqueue", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(10)
+        monkeypatch.undo()
+        consumer.commit(last, asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:3:")
+        assert names(take(consumer, 2)) == ["d", "A"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (5, None)
+
     def test_holds_a_batch_back(
         self,
         connection: dict[str, Any],

@@ -40,6 +40,7 @@ class TestExplain:
         assert (mine.name, mine.type, mine.implementation) == ("mine", "early", f"{gadgets}.Early")
         assert (mine.role, mine.stage, mine.on_error) == ("transform", "bytes", "skip")
         assert (late.name, late.on_error) == ("late", "raise")
+        assert [option.value for option in late.options if option.name == "on_error"] == ["raise"]
 
     def test_tells_where_each_option_comes_from(self, files: Path) -> None:
         found = options(explain(files)[1])

@@ -30,6 +30,10 @@ def test_elsewhere_is_for_a_clone(tmp_path: Path) -> None:
     assert found == f"in a clone of Headerware, {sys.executable} -m pip install '.[cbor]'\n"
 
 
+def test_without_an_extra_names_headerware_itself() -> None:
+    assert shlex.split(install_command())[-1] == str(ROOT)
+
+
 def test_every_hint_names_an_extra_that_there_is() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     found = {

@@ -17,6 +17,7 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record, Verified
+from headerware.interceptors.compact import Compact
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import (
     Keyring,
@@ -73,6 +74,26 @@ def read_by(step: SignStep, record: Record) -> Record:
 
 def stated(record: Record) -> Any:
     return decode_statement(layout_of(record))[0]
+
+
+class TestWithoutASignature:
+    @pytest.mark.parametrize("form", ["packed", "keys"])
+    def test_names_that_are_ids_still_are_said_to_be(self, path: Path, form: Any) -> None:
+        sign = Sign(keyring=str(path), key_id="hmac", require="enforce")
+        with Chain([sign, Compact(form=form)]).open(Context(side="producer")) as sending:
+            (wire,) = sending.send([Record("orders", b"v")])
+        with (
+            Chain([sign]).open(Context(side="consumer")) as reading,
+            pytest.raises(SignatureError, match=r"no hw\.sig header; header names are ids here: add the 'c"),
+        ):
+            reading.consume([wire.replace(offset=0)])
+
+    def test_plain_names_are_not(self, path: Path) -> None:
+        sign = Sign(keyring=str(path), key_id="hmac", require="enforce")
+        with Chain([sign]).open(Context(side="consumer")) as reading:
+            with pytest.raises(SignatureError) as raised:
+                reading.consume([Record("orders", b"v", offset=0)])
+            assert str(raised.value).endswith("found no hw.sig header")
 
 
 class TestSignOptions:

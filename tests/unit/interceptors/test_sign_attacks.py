@@ -1,4 +1,7 @@
-"""What an attacker can do to a signed record, and that each of it is refused, for both algorithms."""
+"""What an attacker can do to a signed record, and that each of it is refused.
+
+For HMAC, for an algorithm with two halves, and for a record whose signature it shares with another.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,15 @@ from headerware.keyring.signature import (
 
 HEADERS = Headers([("tenant", b"blue"), ("type", b"json"), ("note", None), ("empty", b"")])
 RECORD = Record("orders", b'{"id":1}', b"k-1", HEADERS, partition=3, offset=1042)
-SIGNATURE_BYTES = {"hmac": 32, "ed": 64}
+PROOF_BYTES = {"hmac": 32, "ed": 64, "shared": 4 + 32 + 64}
+"""What follows the stamp."""
 
-pytestmark = pytest.mark.parametrize("key_id", ["hmac", "ed"])
+pytestmark = pytest.mark.parametrize("key_id", ["hmac", "ed", "shared"])
 
 
 def ring() -> Keyring:
-    return with_new_key(with_new_key(Keyring(), "hmac", "hmac-sha256"), "ed", "ed25519")
+    keyring = with_new_key(with_new_key(Keyring(), "hmac", "hmac-sha256"), "ed", "ed25519")
+    return with_new_key(keyring, "shared", "ed25519")
 
 
 def saved(path: Path, keyring: Keyring) -> Path:
@@ -48,7 +53,21 @@ def saved(path: Path, keyring: Keyring) -> Path:
 
 
 def opened(path: Path, key_id: str | None = None, **options: Any) -> SignStep:
-    return Sign(keyring=str(path), key_id=key_id, **options).open(Context(now_ms=lambda: 1000))
+    step = Sign(keyring=str(path), key_id=key_id, batch_records=2, **options).open(
+        Context(now_ms=lambda: 1000)
+    )
+    if key_id == "shared":
+        together = step.on_send_batch
+        assert together is not None
+
+        def send(record: Record) -> Record:
+            first, _ = together([record, record])
+            if isinstance(first, SignatureError):
+                raise first
+            return first
+
+        step.on_send = send
+    return step
 
 
 @pytest.fixture
@@ -176,7 +195,8 @@ class TestDamagedSignature:
 
     @pytest.mark.parametrize("tail", [b"\0", bytes(32), bytes(64)])
     def test_longer(self, reader: SignStep, signed: Record, tail: bytes) -> None:
-        refused(reader, with_signature(signed, signature_of(signed) + tail))
+        longer = with_signature(signed, signature_of(signed) + tail)
+        refused(reader, longer, r"does not fit the record|its path and signature have \d+ bytes")
 
     @pytest.mark.parametrize("met_before", [False, True])
     def test_any_bit_flipped(self, path: Path, signed: Record, *, met_before: bool) -> None:
@@ -474,7 +494,7 @@ class TestRules:
 
     def test_a_forged_time_does_not_fit(self, path: Path, signed: Record) -> None:
         layout = bytearray(signature_of(signed))
-        layout[-SIGNATURE_BYTES[signed_by(signed)] - 24] ^= 1
+        layout[-PROOF_BYTES[signed_by(signed)] - 24] ^= 1
         reader = Sign(keyring=str(path), max_age_ms=500).open(Context(now_ms=lambda: 1000))
         refused(reader, with_signature(signed, bytes(layout)))
 

@@ -187,8 +187,9 @@ class TestWhatIsNoPlainFile:
 
 class TestKeyringFile:
     def test_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(KeyringError, match=r"none\.json cannot be read: No such file"):
+        with pytest.raises(KeyringError, match=r"none\.json cannot be read: No such file") as raised:
             KeyringFile(tmp_path / "none.json")
+        assert f"headerware keys generate --keyring {tmp_path}/none.json --id NAME" in str(raised.value)
 
     def test_corrupt_file_is_named(self, tmp_path: Path) -> None:
         bad = tmp_path / "bad.json"

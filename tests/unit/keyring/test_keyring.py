@@ -397,7 +397,7 @@ class TestKeyringJson:
     def test_the_example_of_the_spec_is_a_keyring(self) -> None:
         prose = (Path(__file__).parents[3] / "spec" / "keyring.md").read_text(encoding="utf-8")
         example = prose.split("```json\n")[1].split("```")[0]
-        assert [key.id for key in decode_keyring(example.encode()).keys] == ["orders", "audit"]
+        assert [key.id for key in decode_keyring(example.encode()).keys] == ["orders", "audit", "orders-kek"]
 
     def test_broken_material_is_not_shown(self) -> None:
         text = ring_text(key_fields(secret="TOPSECRET!"))

@@ -75,6 +75,16 @@ class TestChain:
         assert [status for status, _ in about(examine(path, side="producer"), "chain as a")] == ["fail"]
         assert [status for status, _ in about(examine(path, side="consumer"), "chain as a")] == ["ok"]
 
+    def test_that_encrypts_and_does_not_sign_is_a_warning(self, tmp_path: Path) -> None:
+        lines = (
+            'type = "encrypt"',
+            'key_id = "cards"',
+            'key_service = { type = "file", keyring = "keys.json" }',
+        )
+        [(status, told)] = about(examine(chain_file(tmp_path, *lines)), "chain: encrypt")
+        assert status == "warn"
+        assert "no step signs what it encrypts" in told
+
     def test_leaves_no_store_of_identities(self, tmp_path: Path) -> None:
         store = tmp_path / "seen.sqlite"
         found = examine(chain_file(tmp_path, 'type = "dedup"', f'store = "{store}"'))
@@ -137,6 +147,18 @@ class TestChain:
 def test_brokers_that_do_not_answer_fail_once() -> None:
     found = examine(None, {"bootstrap.servers": "127.0.0.1:1"}, ["orders"], timeout_s=0.5)
     assert [one.check for one in found if one.status != "ok"] == ["cluster"]
+
+
+class TestMissingParts:
+    def test_are_found_without_a_cluster(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = chain_file(tmp_path, 'type = "lineage"')
+        assert about(examine(path), "chain as a producer") == [("ok", "opens")]
+        monkeypatch.setitem(sys.modules, "openlineage.client", None)
+        for module in ("events", "reporter"):
+            monkeypatch.delitem(sys.modules, f"headerware.interceptors.lineage.{module}", raising=False)
+        ((status, text),) = about(examine(path, side="producer"), "chain as a producer")
+        assert status == "fail"
+        assert "lineage needs openlineage-python" in text
 
 
 class TestReload:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
+from headerware.cli.tail_lines import record_lines
 from headerware.interceptors import (
     Audit,
     Compact,
     Compress,
     Dedup,
+    Encrypt,
     Lineage,
     Metrics,
     Serialize,
@@ -22,12 +26,12 @@ from headerware.interceptors import (
     Trail,
 )
 from headerware.keyring.lifecycle import with_new_key
+from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView, Condition, TailedRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 
 NOW = 1_767_225_600_000
@@ -97,6 +101,22 @@ class TestChainView:
         assert (verified.signature.verified, claimed.signature.verified) == (True, False)
         assert verified.signature.key_id == claimed.signature.key_id == "orders-2026"
         assert verified.signature.signed_at_ms == claimed.signature.signed_at_ms == NOW
+
+    def test_says_under_which_key_a_record_is_encrypted(self, keyring: str) -> None:
+        edit_keyring(Path(keyring), lambda keys: with_new_key(keys, "cards", "aes-256"))
+        encrypt = Encrypt(key_service=FileKeys(keyring=keyring), key_id="cards")
+        for value in (VALUE, None):
+            wire = sent(Chain([encrypt]), order(value))
+            (read,), (claimed,) = looked(Chain([encrypt]), wire), looked(Chain(), wire)
+            assert read.encryption is not None
+            assert claimed.encryption is not None
+            assert (read.encryption.decrypted, claimed.encryption.decrypted) == (True, False)
+            assert (read.encryption.key_id, read.encryption.key_version) == ("cards", "1")
+            assert (claimed.encryption.cluster, claimed.encryption.topic) == ("", "orders")
+        (odd,) = looked(Chain(), [order(**{"hw.encrypt": "?"})])
+        assert odd.encryption is None
+        lines = "\n".join(line.plain for line in record_lines(read, "none"))
+        assert re.search(r"encryption +under cards v1, decrypted\n", lines)
 
     def test_says_which_step_refused_a_record_and_why(self, keyring: str) -> None:
         chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026")])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+from confluent_kafka import KafkaException
 
 from headerware import ConfigError, HeaderwareError
 from headerware.ops.topic_reader import Start, TopicReader
@@ -140,3 +143,35 @@ class TestTopicReader:
     ) -> None:
         with pytest.raises(ConfigError, match="has 2 partitions, none of number 7"):
             opened(topic, partition=7)
+
+    def test_a_cluster_that_cannot_be_reached_is_named_before_the_time_is_up(self) -> None:
+        servers = "127.0.0.1:1,127.0.0.1:2"
+        began_s = time.monotonic()
+        with pytest.raises(KafkaException) as raised:
+            TopicReader({"bootstrap.servers": servers}, "orders", group_id="looks", timeout_s=60)
+        assert time.monotonic() - began_s < 30
+        said = raised.value.args[0].str()
+        assert said.startswith(f"{servers} cannot be reached: 127.0.0.1:")
+        assert "Connection refused" in said
+        assert "look at the addresses" in said
+
+    def test_time_counts_in_all_or_for_each_batch(
+        self, embedded_cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
+        passed_s, real = [0.0], time.monotonic
+        clock = SimpleNamespace(monotonic=lambda: real() + passed_s[0])
+        monkeypatch.setattr("headerware.ops.topic_reader.time", clock)
+
+        def read_slowly(**options: Any) -> int:
+            count = 0
+            with TopicReader(conf, topic, group_id="g", timeout_s=30) as reader:
+                reader.start()
+                for batch in reader.to_end(max_records=1, **options):
+                    count += len(batch)
+                    passed_s[0] += 16
+            return count
+
+        assert read_slowly(each_batch=True) == 6
+        with pytest.raises(HeaderwareError, match="within 30 s"):
+            read_slowly()

@@ -7,12 +7,19 @@ import pytest
 from pyspark import SparkFiles, TaskContext
 
 from headerware.core.chain import Chain
-from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, SignatureError
+from headerware.core.errors import (
+    ConfigError,
+    HeaderwareError,
+    HeldBackError,
+    InterceptorError,
+    SignatureError,
+)
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Identity, Sign, Trail
+from headerware.interceptors import Encrypt, Identity, Sign, Trail
 from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec, chain_source
 from headerware.spark_bridge.executors.open_chain import PartitionPicker, open_chain
@@ -55,6 +62,24 @@ class Closing:
 def spec_of(*steps: object, **settings: Any) -> bytes:
     source = settings.pop("source", ChainSource(chain=Chain(steps)))
     return pickle.dumps(TaskSpec(source=source, **{"side": "consumer", "job": "job", **settings}))
+
+
+class TestHidden:
+    def test_what_is_to_be_encrypted_gets_no_dead_letter(self, tmp_path: Path) -> None:
+        """It would have the value as it came, in plaintext; so the job fails."""
+        path = tmp_path / "k.json"
+        edit_keyring(path, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
+        encrypt = Encrypt(key_service=FileKeys(keyring=str(path)), key_id="cards", topics=("t",))
+        refusal = InterceptorError("refused")
+        cases = [("producer", "t", True), ("producer", "u", False), ("consumer", "t", False)]
+        for side, topic, fails in cases:
+            spec = spec_of(encrypt, side=side, failures="dead_letter", dead_letter_topic="dead")
+            opened = open_chain(spec)
+            if fails:
+                with pytest.raises(InterceptorError):
+                    opened.refused(refusal.again(), Record(topic, b"secret"))
+            else:
+                assert opened.refused(refusal.again(), Record(topic, b"secret"))["topic"] == "dead"
 
 
 class TestOpened:

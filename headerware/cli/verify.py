@@ -1,0 +1,193 @@
+"""``headerware verify``: walk a signed topic, and say what verifies, what does not, and why."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.core.chain import load_chain
+from headerware.core.errors import ConfigError
+from headerware.core.printable import counted, printable
+from headerware.ops.topic_reader import Start
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.ops.topic_reader import Progress
+    from headerware.ops.verify import Offsets, Report, Signer
+
+_SHOWN: Final = 20
+"""Lines of a kind for people; --json has all."""
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="HEADERWARE_CONFIG",
+    required=True,
+    help="The file of a chain with sign; without it, that of HEADERWARE_CONFIG.",
+)
+@client_options
+@click.option(
+    "--from",
+    "start",
+    default="beginning",
+    show_default=True,
+    metavar="WHERE",
+    help="beginning, an offset, -N (records before the end of each partition), a time, or an age (15m).",
+)
+@click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1),
+    default=60.0,
+    show_default=True,
+    help="Seconds for which the cluster may give no answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def verify(
+    topic: str,
+    config: str,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    start: str,
+    partition: int | None,
+    timeout: float,
+    as_json: bool,  # noqa: FBT001 - click passes flags by name
+) -> None:
+    """Verify the signatures of TOPIC's records, up to where it ends now.
+
+    For each key and producer: how many records verify, where they are, and which sequences are missing or
+    there twice. Records that do not verify are counted by reason, with their first and last offsets.
+
+    max_age_ms does not apply, for old records are read; with replay_window, a sequence that is there twice is
+    refused. Nothing is committed, and no consumer group is joined.
+
+    Exit codes: 0 each record verifies, 1 some do not (or the topic cannot be read), 2 wrong use.
+    """
+    from headerware.ops.verify import verify_topic  # noqa: PLC0415 - only this needs a client
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "TOPIC")
+    try:
+        begin = Start.parse(start)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from error
+    chain = load_chain(config)
+    logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
+    with kafka_errors(topic), _Bar(topic) as bar:
+        report = verify_topic(
+            settings,
+            topic,
+            chain,
+            start=begin,
+            partition=partition,
+            timeout_s=timeout,
+            on_progress=bar.show,
+        )
+    if as_json:
+        show_json(msgspec.to_builtins(report, str_keys=True), ok=report.ok)
+    else:
+        _print(report)
+    sys.exit(0 if report.ok else 1)
+
+
+class _Bar(ProgressBar):
+    """A bar on standard error, if that is a terminal."""
+
+    def __init__(self, topic: str) -> None:
+        console = Console(stderr=True)
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self.add_task(printable(topic), total=None)
+
+    def show(self, progress: Progress) -> None:
+        """Show how far it is, in offsets."""
+        self.update(self._task, completed=progress.done, total=progress.total)
+
+
+def _print(report: Report) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    found = [
+        (report.verified, "verified", "green"),
+        (report.refused, "refused", "bold red"),
+        (report.unsigned, "unsigned", "yellow"),
+    ]
+    text = Text.assemble((printable(report.topic), "bold"), f": {counted(report.records, 'record')}")
+    for count, word, style in found:
+        text.append(", ").append(f"{count:,} {word}", style if count else "dim")
+    console.print(text)
+    for signer in report.signers[:_SHOWN]:
+        console.print(_signer_text(signer))
+    _print_rest(console, len(report.signers), "signer")
+    if report.signers_left_out:
+        console.print(f"{counted(report.signers_left_out, 'record')} of further signers verify", style="dim")
+    for refusal in report.refusals[:_SHOWN]:
+        who = "" if refusal.key_id is None else f" (claims key {refusal.key_id!r} {refusal.producer})"
+        console.print(
+            Text(f"refused {refusal.records:,}: ", "bold red")
+            .append(printable(refusal.reason) + printable(who), "default")
+            .append(f"  {_places(refusal.partitions)}", "dim")
+        )
+    _print_rest(console, len(report.refusals), "reason")
+    if report.unsigned:
+        console.print(
+            Text(f"unsigned {report.unsigned:,}", "yellow").append(
+                f"  {_places(report.unsigned_partitions)}", "dim"
+            )
+        )
+    if report.uncovered:
+        names = sorted(report.uncovered_names, key=lambda name: -report.uncovered_names[name])[:_SHOWN]
+        console.print(
+            f"{counted(report.uncovered, 'record')} with headers that were added later: "
+            + ", ".join(map(printable, names)),
+            style="yellow",
+            markup=False,
+        )
+
+
+def _print_rest(console: Console, count: int, noun: str) -> None:
+    if count > _SHOWN:
+        console.print(f"and {counted(count - _SHOWN, f'further {noun}')} (--json has all)", style="dim")
+
+
+def _signer_text(signer: Signer) -> Text:
+    name = f"{printable(signer.key_id)} version {signer.key_version}"
+    said = f", producer {signer.producer}: {counted(signer.records, 'record')}"
+    said += f", sequences {signer.first_sequence} to {signer.last_sequence}"
+    text = Text.assemble((name, "bold"), said)
+    if signer.gaps is None:
+        text.append(", too far apart to look for gaps", "yellow")
+    elif signer.gaps:
+        text.append(f", {signer.missing:,} missing in {counted(signer.gaps, 'gap')}", "yellow")
+    if signer.repeated:
+        text.append(f", {signer.repeated:,} repeated", "yellow")
+    if signer.uncovered:
+        text.append(f", {signer.uncovered:,} with later headers", "yellow")
+    return text.append(f"  {_places(signer.partitions)}", "dim")
+
+
+def _places(partitions: Mapping[int, Offsets]) -> str:
+    shown = [f"[{number}] {found.first}..{found.last}" for number, found in sorted(partitions.items())]
+    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")

@@ -1,0 +1,74 @@
+"""The origins of records: for which cluster and topic a record was made, and where it may stand, too."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from glob import escape
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_TOPIC: Final = "{topic}"
+"""Stands in an origin for the topic that a record is read from."""
+_NOT_IN_ORIGINS: Final = frozenset("[]{}!")
+
+
+class Origins:
+    """Judge whether a record that states its cluster and topic may stand where it was found.
+
+    Args:
+        accepted: other origins that may stand here: ``cluster/topic``, in which ``*`` and ``?`` are
+            wildcards. ``{topic}`` is the topic that is read.
+
+    Raises:
+        ConfigError: one that is no such pattern, at ``accept_origins``.
+    """
+
+    __slots__ = ("_patterns",)
+
+    def __init__(self, accepted: Iterable[str] = ()) -> None:
+        self._patterns: Final = tuple(map(_patterns, accepted))
+
+    def problem(self, cluster: str, topic: str, *, own: str | None, found_in: str) -> str | None:
+        """Return why a record may not stand in a topic, as the end of a sentence; None if it may.
+
+        ``cluster`` and ``topic`` are stated; an empty cluster was unknown to the writer, and ``own`` None is
+        unknown to the reader. What is unknown is not compared.
+        """
+        same_cluster = not cluster or own is None or cluster == own
+        if same_cluster and topic == found_in:
+            return None
+        for clusters, topics in self._patterns:
+            permitted = topics.replace(_TOPIC, escape(found_in))
+            if fnmatchcase(cluster, clusters) and fnmatchcase(topic, permitted):
+                return None
+        return (
+            f"for topic {topic!r} of cluster {_name(cluster)}, found in topic {found_in!r} of cluster "
+            f"{_name(own)}; accept_origins permits no such origin"
+        )
+
+
+def cluster_port(cluster: str | None, port: Callable[[], str | None]) -> Callable[[], str | None]:
+    """Return what tells the cluster's id: the one that is configured, or else a port of the context."""
+    return port if cluster is None else lambda: cluster
+
+
+def _patterns(origin: str) -> tuple[str, str]:
+    """Return the patterns of cluster and topic; ConfigError if one is missing, or is no pattern here."""
+    cluster, _, topic = origin.rpartition("/")
+    if not cluster or not topic:
+        raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")
+    if odd := _NOT_IN_ORIGINS & {*cluster, *topic.replace(_TOPIC, "")}:
+        raise ConfigError(
+            f"expected names, * and ?, and {_TOPIC} in the topic, "
+            f"found {' '.join(sorted(odd))} in {origin!r}",
+            path="accept_origins",
+        )
+    return cluster, topic
+
+
+def _name(cluster: str | None) -> str:
+    return repr(cluster) if cluster else "(unknown)"

@@ -1,0 +1,71 @@
+"""Requirements: what a reader does with records that lack a protection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from headerware.core.edge import compact_advice
+from headerware.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from logging import Logger
+
+    from headerware.core.errors import InterceptorError
+    from headerware.core.record import Record
+
+Require = bool | Literal["off", "warn", "enforce", "true", "false"]
+"""The option; False and True mean off and enforce."""
+_LEVELS: Final[Mapping[bool | str, Literal["off", "warn", "enforce"]]] = {
+    "off": "off",
+    "warn": "warn",
+    "enforce": "enforce",
+    False: "off",
+    True: "enforce",
+    "false": "off",
+    "true": "enforce",
+}
+_MAX_TOPICS: Final = 1024
+
+
+def requirement(given: Require) -> Literal["off", "warn", "enforce"]:
+    """Return an option in its one form; ConfigError for anything else, at ``require``."""
+    level = _LEVELS.get(given)
+    if level is None:
+        raise ConfigError(f"off, warn or enforce, not {given!r}", path="require")
+    return level
+
+
+class Unprotected:
+    """Judge records without a protection: pass and count them, log each topic once too, or refuse them.
+
+    Args:
+        require: what to do.
+        log: where the topics are logged.
+        without: what the records lack, such as "without a signature".
+        refusal: makes the error; it is given what to add to the text, if the header may be there as an id.
+    """
+
+    __slots__ = ("_level", "_log", "_refusal", "_warned", "_without", "count")
+
+    def __init__(
+        self, require: Require, *, log: Logger, without: str, refusal: Callable[[str], InterceptorError]
+    ) -> None:
+        self._level: Final = requirement(require)
+        self._log: Final = log
+        self._without: Final = without
+        self._refusal: Final = refusal
+        self._warned: Final[set[str]] = set()
+        self.count: int = 0
+        """How many have passed."""
+
+    def judge(self, record: Record) -> None:
+        """Let a record pass, or raise the error."""
+        if self._level == "enforce":
+            raise self._refusal(compact_advice(record.headers))
+        self.count += 1
+        topic = record.topic
+        if self._level == "warn" and topic not in self._warned:
+            if len(self._warned) < _MAX_TOPICS:
+                self._warned.add(topic)
+            self._log.warning("topic %r has records %s", topic, self._without)

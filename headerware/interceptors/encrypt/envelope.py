@@ -1,0 +1,334 @@
+"""The layout of ``hw.encrypt``, which is base64 on the wire, and its cryptography (spec/encrypt.md).
+
+    hw.encrypt    u8      version, 1
+                  u8      suite, 1: HKDF-SHA512, AES-256-GCM
+                  u8 + n  id of the key-encryption key, UTF-8
+                  u8 + n  version of that key, UTF-8; empty if the key service states none
+                  u16 + n the data key, wrapped
+                  u8 + n  cluster id, UTF-8; empty if the writer did not know it
+                  u8 + n  topic, UTF-8
+                  u8 + n  id of the key that signs the record, UTF-8; empty if none does
+                  u8      the record's key: 0 plain, 1 deterministically encrypted
+                  u8      number of names that follow, in ascending order
+                  u8 + n  for each: name of a header that is bound, UTF-8
+                  24      salt, random for each record
+                  32      key commitment
+                  16      tag, only if the record's value is null
+
+    keys          HKDF-SHA512 (RFC 5869): input is the data key, salt the domain, info the suite and the
+                  record's salt. 64 bytes: 32 of the record's AES-256 key, 32 of the key commitment.
+
+    authenticated 23      domain, "headerware/hw.encrypt/1"
+                  u32 + n hw.encrypt up to and without the salt
+                  u8      0 for a value, 1 for a null value
+                  u32 + n the record's key as it is on the wire, 0xFFFFFFFF and nothing for null
+                  u32     number of bound headers that the record has
+                  u32 + n name and value of each, in order, 0xFFFFFFFF and nothing for a null value
+
+Numbers are big-endian. The nonce is 12 zero bytes, because each record has a key of its own. The part up to
+the salt is the statement; it is the same for all records of a data key and a topic, so both ends prepare it
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import sha512
+from hmac import compare_digest
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from headerware.core.errors import DecryptionError, WireFormatError
+from headerware.core.header_text import encode_text
+from headerware.core.hmac_states import CopyState, hmac_states
+
+if TYPE_CHECKING:
+    from headerware.core.headers import Pair
+
+ENCRYPT_HEADER: Final = "hw.encrypt"
+SALT_BYTES: Final = 24
+COMMITMENT_BYTES: Final = 32
+TAG_BYTES: Final = 16
+TAIL_BYTES: Final = SALT_BYTES + COMMITMENT_BYTES
+"""What follows the statement, without the tag of a null value."""
+ALWAYS_BOUND: Final = frozenset({"hw.compress", "hw.id", "hw.schema"})
+"""Headers that say what the plaintext is; they are bound in every record, and not named in it."""
+DOMAIN: Final = b"headerware/hw.encrypt/1"
+
+MAX_BOUND_HEADERS: Final = 64
+
+_VERSION: Final = 1
+_SUITE: Final = 1
+_MAX_TEXT_BYTES: Final = 255
+_MAX_WRAPPED_BYTES: Final = 0xFFFF
+KEY_BYTES: Final = 32
+NONCE: Final = bytes(12)
+NULL: Final = b"\xff\xff\xff\xff"
+_BLOCK_NUMBER: Final = b"\x01"
+"""The number of the only block that HKDF expands here: SHA-512 gives all 64 bytes at once."""
+_KEY_MODES: Final = (b"\0", b"\x01")
+_pack_u16 = Struct(">H").pack
+_pack_u32 = Struct(">I").pack
+_NO_HEADERS: Final = _pack_u32(0)
+
+
+class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """The part of ``hw.encrypt`` that all records of a data key and a topic share.
+
+    ``key_version``, ``cluster`` and ``signer`` are empty if there is none. ``bound`` has the names of bound
+    headers beside those that always are, in ascending order.
+    """
+
+    key_id: str
+    key_version: str
+    wrapped: bytes
+    cluster: str
+    topic: str
+    signer: str = ""
+    key_is_encrypted: bool = False
+    bound: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return the statement's bytes; texts have at most 255 bytes each, a wrapped key 65,535."""
+        if not 0 < len(self.wrapped) <= _MAX_WRAPPED_BYTES:
+            raise WireFormatError(
+                f"a wrapped data key has 1 to {_MAX_WRAPPED_BYTES} bytes, not {len(self.wrapped)}"
+            )
+        return b"".join(
+            (
+                bytes((_VERSION, _SUITE)),
+                _text("key id", self.key_id),
+                _text("key version", self.key_version),
+                _pack_u16(len(self.wrapped)),
+                self.wrapped,
+                _text("cluster id", self.cluster),
+                _text("topic", self.topic),
+                _text("signing key's id", self.signer),
+                bytes((self.key_is_encrypted, len(self.bound))),
+                *(_text("name of a bound header", name) for name in self.bound),
+            )
+        )
+
+
+def decode_statement(statement: bytes) -> Statement:
+    """Read a statement, which takes all the bytes that are given.
+
+    Raises:
+        WireFormatError: it has another version or suite, is cut off, or has bytes too many.
+    """
+    reader = _Reader(statement)
+    version, suite = reader.take(2)
+    if (version, suite) != (_VERSION, _SUITE):
+        raise WireFormatError(f"expected version {_VERSION} and suite {_SUITE}, found {version} and {suite}")
+    key_id, key_version = reader.text(), reader.text()
+    wrapped = reader.take(int.from_bytes(reader.take(2), "big"))
+    cluster, topic, signer = reader.text(), reader.text(), reader.text()
+    mode, count = reader.take(2)
+    bound = tuple(reader.text() for _ in range(count))
+    if not reader.is_at_end():
+        raise WireFormatError("it has bytes too many, or too few behind them")
+    if mode >= len(_KEY_MODES):
+        raise WireFormatError(f"its record's key has mode {mode}; 0 and 1 are known")
+    if not key_id or not wrapped:
+        raise WireFormatError("it names no key, or holds no wrapped data key")
+    if list(bound) != sorted(set(bound)):
+        raise WireFormatError("its names of bound headers are not in ascending order")
+    return Statement(key_id, key_version, wrapped, cluster, topic, signer, bool(mode), bound)
+
+
+def statement_of(layout: bytes, *, is_null: bool) -> tuple[Statement, int]:
+    """Return the statement of a layout, and the index of its end."""
+    end = max(0, len(layout) - TAIL_BYTES - TAG_BYTES * is_null)
+    return decode_statement(layout[:end]), end
+
+
+def deriver(data_key: bytes, domain: bytes = DOMAIN) -> Callable[[bytes], bytes]:
+    """Return the function that derives a record's 64 bytes of key and commitment from its salt."""
+    copy_inner, copy_outer = _states(data_key, domain)
+
+    def derive(salt: bytes) -> bytes:
+        inner = copy_inner()
+        inner.update(salt + _BLOCK_NUMBER)
+        outer = copy_outer()
+        outer.update(inner.digest())
+        return outer.digest()
+
+    return derive
+
+
+def _states(data_key: bytes, domain: bytes) -> tuple[CopyState, CopyState]:
+    """Return the states of HKDF's expansion; its extraction is done here, once for a data key."""
+    extract_inner, extract_outer = hmac_states(sha512, domain, data_key)
+    outer = extract_outer()
+    outer.update(extract_inner().digest())
+    return hmac_states(sha512, outer.digest(), bytes((_SUITE,)))
+
+
+Seal = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], tuple[bytes, bytes | None]]
+"""Takes salt, key, value and headers, and returns the value of ``hw.encrypt`` and the value to send."""
+Open = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], bytes | None]
+"""Takes what follows the statement, and key, value and headers as they came, and returns the plain value."""
+
+
+def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
+    """Return the function that encrypts records under a data key and a statement."""
+    # Derivation and context are written out here, because this runs once a record.
+    copy_inner, copy_outer = _states(data_key, DOMAIN)
+    context, names = _contexts(bound), _bound_names(bound)
+    (of_value, of_null), pack, to_text = _beginnings(statement), _pack_u32, encode_text
+    cipher, nonce, block_number, no_headers = AESGCM, NONCE, _BLOCK_NUMBER, _NO_HEADERS
+    # Base64 takes three bytes at a time, so all of the statement but its last bytes is written once.
+    whole = len(statement) // 3 * 3
+    text, rest = to_text(statement[:whole]), statement[whole:]
+
+    def seal(
+        salt: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
+    ) -> tuple[bytes, bytes | None]:
+        inner, outer = copy_inner(), copy_outer()
+        inner.update(salt + block_number)
+        outer.update(inner.digest())
+        derived = outer.digest()
+        if value is None:
+            tag = cipher(derived[:KEY_BYTES]).encrypt(nonce, b"", context(key, of_null, headers))
+            return text + to_text(rest + salt + derived[KEY_BYTES:] + tag), None
+        for pair in headers:
+            if pair[0] in names:
+                authenticated = context(key, of_value, headers)
+                break
+        else:
+            authenticated = of_value + (NULL if key is None else pack(len(key)) + key) + no_headers
+        return (
+            text + to_text(rest + salt + derived[KEY_BYTES:]),
+            cipher(derived[:KEY_BYTES]).encrypt(nonce, value, authenticated),
+        )
+
+    return seal
+
+
+def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
+    """Return the function that decrypts records of a data key and a statement, or raises DecryptionError."""
+    # As in sealer; decrypted() has the same steps.
+    copy_inner, copy_outer = _states(data_key, DOMAIN)
+    context, names = _contexts(bound), _bound_names(bound)
+    (of_value, of_null), pack, same = _beginnings(statement), _pack_u32, compare_digest
+    cipher, nonce, block_number, no_headers = AESGCM, NONCE, _BLOCK_NUMBER, _NO_HEADERS
+
+    def unseal(
+        tail: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
+    ) -> bytes | None:
+        inner, outer = copy_inner(), copy_outer()
+        inner.update(tail[:SALT_BYTES] + block_number)
+        outer.update(inner.digest())
+        derived = outer.digest()
+        if not same(derived[KEY_BYTES:], tail[SALT_BYTES:TAIL_BYTES]):
+            raise DecryptionError(_WRONG_KEY)
+        try:
+            if value is None:
+                cipher(derived[:KEY_BYTES]).decrypt(nonce, tail[TAIL_BYTES:], context(key, of_null, headers))
+                return None
+            for pair in headers:
+                if pair[0] in names:
+                    authenticated = context(key, of_value, headers)
+                    break
+            else:
+                authenticated = of_value + (NULL if key is None else pack(len(key)) + key) + no_headers
+            return cipher(derived[:KEY_BYTES]).decrypt(nonce, value, authenticated)
+        except InvalidTag:
+            raise DecryptionError(_CHANGED) from None
+
+    return unseal
+
+
+def decrypted(derive: Callable[[bytes], bytes], tail: bytes, sealed: bytes, context: bytes) -> bytes:
+    """Return the plaintext; ``tail`` begins with the salt and the key commitment, which is compared first.
+
+    Raises:
+        DecryptionError: the commitment or the tag does not fit.
+    """
+    derived = derive(tail[:SALT_BYTES])
+    if not compare_digest(derived[KEY_BYTES:], tail[SALT_BYTES:TAIL_BYTES]):
+        raise DecryptionError(_WRONG_KEY)
+    try:
+        return AESGCM(derived[:KEY_BYTES]).decrypt(NONCE, sealed, context)
+    except InvalidTag:
+        raise DecryptionError(_CHANGED) from None
+
+
+_WRONG_KEY: Final = (
+    "its key commitment does not fit: the data key is another one, or the salt or the commitment was changed"
+)
+_CHANGED: Final = (
+    "its tag does not fit: the value, the key, a bound header or hw.encrypt was changed, or comes from "
+    "another record"
+)
+
+
+def _beginnings(statement: bytes) -> tuple[bytes, bytes]:
+    """Return how what is authenticated begins, for values and for null values."""
+    beginning = DOMAIN + prefixed(statement)
+    return beginning + b"\0", beginning + b"\x01"
+
+
+def _bound_names(bound: Iterable[str]) -> frozenset[str]:
+    """Return the names of headers that the context looks at; a second ``hw.encrypt`` is refused there."""
+    return ALWAYS_BOUND.union(bound, (ENCRYPT_HEADER,))
+
+
+def _contexts(
+    bound: Iterable[str],
+) -> Callable[[bytes | None, bytes, tuple[Pair, ...]], bytes]:
+    """Return the function that makes the additional authenticated data of a record from their beginning."""
+    names, pack = _bound_names(bound), _pack_u32
+
+    def context(key: bytes | None, beginning: bytes, headers: tuple[Pair, ...]) -> bytes:
+        key_bytes = NULL if key is None else pack(len(key)) + key
+        found = [pair for pair in headers if pair[0] in names]
+        parts = [beginning, key_bytes, pack(len(found))]
+        for name, content in found:
+            if name == ENCRYPT_HEADER:
+                raise DecryptionError("the record carries more than one hw.encrypt")
+            parts.append(prefixed(name.encode()))
+            parts.append(NULL if content is None else pack(len(content)) + content)
+        return b"".join(parts)
+
+    return context
+
+
+def prefixed(content: bytes) -> bytes:
+    """Return bytes with their length before them."""
+    return _pack_u32(len(content)) + content
+
+
+class _Reader:
+    """Read a layout from left to right; WireFormatError where it is cut off."""
+
+    def __init__(self, layout: bytes) -> None:
+        self._layout = layout
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        taken = self._layout[self._at : self._at + count]
+        if len(taken) < count:
+            raise WireFormatError("it is cut off")
+        self._at += count
+        return taken
+
+    def text(self) -> str:
+        try:
+            return self.take(self.take(1)[0]).decode()
+        except UnicodeDecodeError:
+            raise WireFormatError("it holds text that is no UTF-8") from None
+
+    def is_at_end(self) -> bool:
+        return self._at == len(self._layout)
+
+
+def _text(what: str, text: str) -> bytes:
+    encoded = text.encode()
+    if len(encoded) > _MAX_TEXT_BYTES:
+        raise WireFormatError(f"the {what} has {len(encoded)} bytes; {_MAX_TEXT_BYTES} are possible")
+    return bytes((len(encoded),)) + encoded

@@ -1,0 +1,413 @@
+"""Encrypt values on send, and decrypt them on consume (spec/encrypt.md).
+
+Each value is encrypted with AES-256-GCM under a key of its own, which is derived from a data key; a key
+service keeps the key-encryption key under which data keys are wrapped. The layout of ``hw.encrypt`` and of
+what is authenticated is in :mod:`headerware.interceptors.encrypt.envelope`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import (
+    ConfigError,
+    DecryptionError,
+    InterceptorError,
+    KeyServiceError,
+    WireFormatError,
+)
+from headerware.core.header_text import decode_text, text_bytes
+from headerware.core.headers import Headers
+from headerware.core.hooks import Place
+from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.record import Record
+from headerware.interceptors.encrypt.envelope import (
+    ALWAYS_BOUND,
+    ENCRYPT_HEADER,
+    MAX_BOUND_HEADERS,
+    SALT_BYTES,
+    TAG_BYTES,
+    TAIL_BYTES,
+    Open,
+    Seal,
+    Statement,
+    opener,
+    sealer,
+)
+from headerware.interceptors.encrypt.keys import (
+    ASK_EVERY_MS,
+    EncryptionOptions,
+    KnownStatements,
+    SessionKeys,
+    cannot_encrypt,
+    check_signer,
+    scope_of,
+)
+from headerware.interceptors.encrypt.record_keys import (
+    RECORD_KEY_SCOPE,
+    SIV_TAG_BYTES,
+    RecordKeys,
+    decode_key_secret,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headerware.core.context import Context
+    from headerware.keyring.services import DataKey
+
+_Nulls = Literal["authenticate", "pass"]
+_KeyMode = Literal["plain", "deterministic"]
+_NULL_TAIL_BYTES: Final = TAIL_BYTES + TAG_BYTES
+_TAIL_TEXT_BYTES: Final = text_bytes(_NULL_TAIL_BYTES + 2)
+"""The end of a header's text that differs between records of a statement."""
+_MAX_TOPICS: Final = 1024
+_ASK_EVERY_MS: Final = 100
+"""For how long a data key encrypts without asking whether it still counts."""
+_FRAMING_BYTES: Final = 10
+"""The most that the record format spends on a header's two lengths."""
+_FIRST_STATEMENT_BYTES: Final = 2048
+"""An upper bound of a statement's size, as long as none was made."""
+
+
+class Encrypt(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Encrypt each value, and refuse records that are plaintext, changed, or out of place.
+
+    Decryption removes ``hw.encrypt``. It also authenticates the record's key, its cluster and topic, the key
+    that signs it, and the headers that say what the plaintext is.
+
+    Args:
+        key_service: what wraps the data keys: the word for a service, a table of ``type`` and its options, or
+            an object (docs/key-services.md).
+        key_id: the key-encryption key to encrypt under; records that name it are accepted, too. Consumers may
+            do without.
+        key_ids: further key-encryption keys that records may name. A record that names another one is refused
+            without a call of the service.
+        require: what happens to records in plaintext: ``off`` passes them, ``warn`` counts them and logs
+            each topic once, ``enforce`` refuses them. False and True mean off and enforce.
+        nulls: what happens to null values: ``authenticate`` leaves them null and adds a tag, so that nobody
+            else can delete a key of a compacted topic; ``pass`` neither writes nor requires one.
+        key: what becomes of the record's key: ``plain`` leaves it as it is, ``deterministic`` encrypts equal
+            keys to equal ones.
+        key_secret: the wrapped secret for ``deterministic``; ``headerware keys key-secret`` makes it.
+        bind_headers: names of headers that are authenticated with the value, and that records must have
+            authenticated. ``hw.compress``, ``hw.id`` and ``hw.schema`` always are.
+        cluster: this cluster's id; None asks the client.
+        accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
+            ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
+        data_key_max_age_ms: how long a data key encrypts, in milliseconds.
+        data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
+        data_key_cache_entries: how many of them are.
+        key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "encrypt"
+    place: ClassVar[Place | None] = Place.ENCRYPT
+    decodes: ClassVar[tuple[str, ...]] = (ENCRYPT_HEADER,)
+
+    nulls: _Nulls = "authenticate"
+    key: _KeyMode = "plain"
+    key_secret: str | None = None
+    bind_headers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        super().__post_init__()
+        for path, given, known in (("nulls", self.nulls, _Nulls), ("key", self.key, _KeyMode)):
+            if given not in get_args(known):  # in code it was not checked before
+                raise ConfigError(f"expected one of {', '.join(get_args(known))}, found {given!r}", path=path)
+        if (self.key == "deterministic") != (self.key_secret is not None):
+            raise ConfigError(
+                'key = "deterministic" takes a key_secret, and "plain" takes none; '
+                "headerware keys key-secret makes one",
+                path="key_secret",
+            )
+        if self.key == "deterministic" and self.nulls == "pass":
+            raise ConfigError(
+                'expected "authenticate" with encrypted keys: without its header, nothing says that the key '
+                "of a null value is encrypted",
+                path="nulls",
+            )
+        if self.key_secret is not None:
+            try:
+                secret = decode_key_secret(self.key_secret)
+            except WireFormatError as error:
+                raise ConfigError(f"cannot be read: {error}", path="key_secret") from None
+            if secret.key_id not in self.accepted_ids:
+                raise ConfigError(
+                    f"it is wrapped under the key {secret.key_id!r}, which is not among the key_ids",
+                    path="key_secret",
+                )
+        _check_bound(self.bind_headers)
+
+    def open(self, context: Context) -> EncryptStep:
+        """Open the key service, and return the hooks of one session.
+
+        Raises:
+            ConfigError: a producer's chain without a ``key_id``.
+            KeyringError: a key service that cannot be opened.
+        """
+        return EncryptStep(self, context)
+
+
+def _check_bound(names: Sequence[str]) -> None:
+    if len(set(names)) > MAX_BOUND_HEADERS:
+        raise ConfigError(f"expected at most {MAX_BOUND_HEADERS} names", path="bind_headers")
+    for name in names:
+        if name.casefold() in {ENCRYPT_HEADER, "hw.sig"}:
+            raise ConfigError(
+                f"{name!r} holds or follows the ciphertext and cannot be bound", path="bind_headers"
+            )
+        if not 1 <= len(name.encode()) <= 255:
+            raise ConfigError("expected names of 1 to 255 bytes", path="bind_headers")
+
+
+class _Topic:
+    """A topic that records are sent to: what encrypts them, and when its data key was asked for."""
+
+    __slots__ = ("asked_ms", "data_key", "scope", "seal")
+
+    def __init__(self, scope: str) -> None:
+        self.scope: Final = scope
+        self.data_key: DataKey | None = None
+        self.seal: Seal
+        self.asked_ms: float = -math.inf
+
+
+class _Cluster:
+    """The topics of a cluster; both change together, so that no thread mixes two clusters."""
+
+    __slots__ = ("id", "topics")
+
+    def __init__(self, cluster: str | None) -> None:
+        self.id: Final = cluster
+        self.topics: Final[BoundedCache[str, _Topic]] = BoundedCache(
+            _MAX_TOPICS, lambda topic: _Topic(scope_of(cluster or "", topic))
+        )
+
+
+class EncryptStep:
+    """The hooks of one session; sending is safe for several threads, consuming has one caller."""
+
+    def __init__(self, options: Encrypt, context: Context) -> None:
+        self._options = options
+        self._signer = context.signer
+        self._keys = SessionKeys(options, context, expected="an hw.encrypt header")
+        self._bound = tuple(sorted(set(options.bind_headers) - ALWAYS_BOUND))
+        self._secret = None if options.key_secret is None else decode_key_secret(options.key_secret)
+        self._record_keys: tuple[bytes, RecordKeys] | None = None
+        self._known: KnownStatements[Open] = KnownStatements(self._keys, self._opener, self._judge)
+        self._shared_bytes = 0
+        """The most of a statement that does not depend on the topic; 0 as long as there was none."""
+        self._encrypted = self._decrypted = 0
+        self.on_send: Final[Callable[[Record], Record]] = self._sending_hook()
+        self.on_consume: Final[Callable[[Record], Record]] = self._consuming_hook()
+
+    def on_consume_batch(self, records: Sequence[Record]) -> list[Record | Exception]:
+        """Decrypt many records; unwrap their data keys together."""
+        self._known.prefetch(self._statements(records))
+        decrypt = self.on_consume
+        outcomes: list[Record | Exception] = []
+        for record in records:
+            try:
+                outcomes.append(decrypt(record))
+            except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
+                pass_on_interrupt(error)
+                outcomes.append(error)
+        return outcomes
+
+    def overhead_bytes(self, record: Record) -> int:
+        """Return an upper bound of the bytes that encryption adds to a record on the wire."""
+        siv = SIV_TAG_BYTES if self._secret is not None and record.key else 0
+        statement = (self._shared_bytes or _FIRST_STATEMENT_BYTES) + self._topic_bytes(record.topic)
+        header = text_bytes(statement + _NULL_TAIL_BYTES)
+        return len(ENCRYPT_HEADER) + _FRAMING_BYTES + header + TAG_BYTES + siv
+
+    def stats(self) -> dict[str, int]:
+        """Count records, and what the data keys count."""
+        return {"encrypted": self._encrypted, "decrypted": self._decrypted, **self._keys.stats()}
+
+    def close(self) -> None:
+        """Forget the keys, and close the key service."""
+        self._record_keys = None
+        self._keys.close()
+
+    # Sending
+
+    def _sending_hook(self) -> Callable[[Record], Record]:
+        # One function with everything bound, because it runs once a record.
+        now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
+        cluster_of, passes_nulls = self._keys.own_cluster, self._options.nulls == "pass"
+        encrypts_keys = self._secret is not None
+        current = _Cluster(self._keys.known_cluster())
+
+        def on_send(record: Record) -> Record:
+            nonlocal current
+            value, key, topic, headers = record.value, record.key, record.topic, record.headers
+            if value is None and passes_nulls:
+                return record
+            cluster = current
+            if cluster.id is None and cluster_of() is not None:
+                cluster = current = _Cluster(cluster_of())
+            to = cluster.topics[topic]
+            if not 0 <= now_ms() - to.asked_ms < _ASK_EVERY_MS:
+                self._renew(to, cluster.id or "", topic)
+            if encrypts_keys:
+                key = self._cipher_of_keys().encrypt(topic, key)
+            text, sealed = to.seal(random(SALT_BYTES), key, value, headers)
+            self._encrypted += 1
+            return Record(
+                topic,
+                sealed,
+                key,
+                new(Headers, (*headers, (ENCRYPT_HEADER, text))),
+                record.partition,
+                record.timestamp_ms,
+                record.timestamp_type,
+                record.offset,
+                record.leader_epoch,
+                record.local,
+            )
+
+        return on_send
+
+    def _renew(self, to: _Topic, cluster: str, topic: str) -> None:
+        """Ask whether a topic's data key still counts, and take the new one if it does not."""
+        now_ms = self._keys.now_ms()
+        if self._options.key_id is None:
+            raise InterceptorError("sending takes a key_id to encrypt with, and none is configured")
+        try:
+            # Each record has a key of its own, so a data key has no limit of records or bytes.
+            data_key = self._keys.data_keys.to_send(self._options.key_id, to.scope, 0)
+        except KeyServiceError as error:
+            cannot_encrypt(error)
+        if data_key is not to.data_key:
+            to.seal, to.data_key = self._sealer(data_key, cluster, topic), data_key
+        to.asked_ms = now_ms
+
+    def _sealer(self, data_key: DataKey, cluster: str, topic: str) -> Seal:
+        statement = Statement(
+            key_id=data_key.key_id,
+            key_version=data_key.version,
+            wrapped=data_key.wrapped,
+            cluster=cluster,
+            topic=topic,
+            signer=self._signer(topic) or "",
+            key_is_encrypted=self._secret is not None,
+            bound=self._bound,
+        ).encode()
+        self._shared_bytes = max(self._shared_bytes, len(statement) - self._topic_bytes(topic))
+        return sealer(data_key.secret, statement, self._bound)
+
+    def _topic_bytes(self, topic: str) -> int:
+        """Return the length of what a statement says of a topic."""
+        return len(topic.encode()) + len((self._signer(topic) or "").encode())
+
+    # Consuming
+
+    def _consuming_hook(self) -> Callable[[Record], Record]:
+        # One function with everything bound, because it runs once a record.
+        find, remembered, unprotected = self._known.find, self._known.remembered, self._keys.unprotected
+        now_ms, to_layout, new = self._keys.now_ms, decode_text, tuple.__new__
+        passes_nulls, signer = self._options.nulls == "pass", self._signer
+
+        def on_consume(record: Record) -> Record:
+            headers, value, topic = record.headers, record.value, record.topic
+            if headers and headers[-1][0] == ENCRYPT_HEADER:
+                text, others = headers[-1][1], headers[:-1]
+            elif ENCRYPT_HEADER in headers:
+                at = headers.names().index(ENCRYPT_HEADER)
+                text, others = headers[at][1], headers[:at] + headers[at + 1 :]
+            else:
+                if value is not None or not passes_nulls:
+                    unprotected.judge(record)
+                return record
+            try:
+                layout = to_layout(text, ENCRYPT_HEADER)
+            except WireFormatError as error:
+                raise DecryptionError(f"its encryption header cannot be read: {error}") from error
+            end = max(0, len(layout) - (_NULL_TAIL_BYTES if value is None else TAIL_BYTES))
+            encoded = layout[:end]
+            try:
+                ready = remembered[topic, encoded]
+            except KeyError:
+                ready = find(topic, encoded)
+            else:
+                if not 0 <= now_ms() - ready.asked_ms < ASK_EVERY_MS:
+                    ready = find(topic, encoded)
+            statement = ready.statement
+            if statement.signer:
+                check_signer(statement, record, signer)
+            key = record.key
+            plain = ready.open(layout[end:], key, value, others)
+            if statement.key_is_encrypted:
+                key = self._cipher_of_keys().decrypt(statement.topic, key)
+            if not ready.opened:
+                ready.opened = True
+                remembered[topic, encoded] = ready
+            self._decrypted += 1
+            return Record(
+                topic,
+                plain,
+                key,
+                new(Headers, others),
+                record.partition,
+                record.timestamp_ms,
+                record.timestamp_type,
+                record.offset,
+                record.leader_epoch,
+                record.local,
+            )
+
+        return on_consume
+
+    def _opener(self, data_key: bytes, encoded: bytes, statement: Statement) -> Open:
+        return opener(data_key, encoded, statement.bound)
+
+    def _judge(self, statement: Statement) -> None:
+        """Refuse a statement that does not protect what is required here."""
+        missing = set(self._bound).difference(statement.bound)
+        if missing:
+            raise DecryptionError(
+                f"expected these headers to be authenticated with the value: "
+                f"{', '.join(map(repr, sorted(missing)))}"
+            )
+        if statement.key_is_encrypted and self._secret is None:
+            raise DecryptionError('its key is encrypted; configure key = "deterministic" and the key_secret')
+        if not statement.key_is_encrypted and self._secret is not None and self._options.require == "enforce":
+            raise DecryptionError('its key is in plaintext, and key = "deterministic" requires it encrypted')
+
+    def _cipher_of_keys(self) -> RecordKeys:
+        """Return what encrypts record keys; ask the key service for the secret if it is not known."""
+        if self._secret is None:
+            raise DecryptionError("there is no key_secret for record keys")
+        secret = self._keys.to_read(self._secret.key_id, self._secret.wrapped, RECORD_KEY_SCOPE).secret
+        known = self._record_keys
+        if known is None or known[0] != secret:
+            known = self._record_keys = secret, RecordKeys(secret)
+        return known[1]
+
+    def _statements(self, records: Sequence[Record]) -> list[tuple[str, bytes]]:
+        """Return topics and statements of a batch, each at least once, as far as they can be read."""
+        # Most records of a batch have the same statement, and texts that begin alike have the same data key.
+        alike = {
+            (record.topic, (text or b"")[:-_TAIL_TEXT_BYTES]): (record, text)
+            for record in records
+            for name, text in record.headers[-1:]
+            if name == ENCRYPT_HEADER
+        }
+        found = []
+        for record, text in alike.values() if len(alike) > 1 else ():
+            try:
+                layout = decode_text(text, ENCRYPT_HEADER)
+            except WireFormatError:
+                continue  # the record itself will say so
+            end = len(layout) - (_NULL_TAIL_BYTES if record.value is None else TAIL_BYTES)
+            found.append((record.topic, layout[: max(0, end)]))
+        return found

@@ -1,0 +1,128 @@
+"""Record keys, encrypted so that equal keys stay equal: AES-SIV (RFC 5297), under a secret that stays.
+
+Compaction and partitioning compare a record's key as it is on the wire. So its ciphertext must be the same
+for years, whatever becomes of data keys and key-encryption keys: the secret is drawn once, and only its
+wrapping changes.
+
+    key secret    u8      version, 1
+                  u8 + n  id of the key-encryption key, UTF-8
+                  n       the secret of 32 bytes, wrapped for the scope "record keys"
+
+    SIV key       HKDF-SHA512: input is the secret, salt the domain "headerware/hw.key/1", info the topic
+                  in UTF-8; 64 bytes, for AES-256-SIV
+    ciphertext    16 + n  AES-SIV of the key; its associated data are the domain and the topic
+
+Null stays null and empty stays empty.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+from cryptography.hazmat.primitives.hashes import SHA512
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import DecryptionError, WireFormatError
+from headerware.core.header_text import decode_text
+
+if TYPE_CHECKING:
+    from headerware.keyring.services import KeyService
+
+RECORD_KEY_SCOPE: Final = "record keys"
+SIV_TAG_BYTES: Final = 16
+_VERSION: Final = 1
+_SECRET_BYTES: Final = 32
+_DOMAIN: Final = b"headerware/hw.key/1"
+_MAX_TOPICS: Final = 1024
+
+
+class KeySecret(NamedTuple):
+    """The secret under which record keys are encrypted, as configuration has it: wrapped."""
+
+    key_id: str
+    wrapped: bytes
+
+    def encode(self) -> str:
+        """Return the text for the option ``key_secret``."""
+        name = self.key_id.encode()
+        return b64encode(bytes((_VERSION, len(name))) + name + self.wrapped).decode()
+
+
+def decode_key_secret(text: str) -> KeySecret:
+    """Read the text of the option ``key_secret``; WireFormatError for anything else."""
+    layout = decode_text(text.encode(), "key_secret")
+    end = 2 + layout[1] if len(layout) > 1 else len(layout)
+    if layout[0] != _VERSION or not 2 < end < len(layout):
+        raise WireFormatError("it is no wrapped secret of version 1")
+    try:
+        return KeySecret(layout[2:end].decode(), layout[end:])
+    except UnicodeDecodeError:
+        raise WireFormatError("it holds text that is no UTF-8") from None
+
+
+def new_key_secret(service: KeyService, key_id: str) -> str:
+    """Return a new secret for record keys, wrapped, as the text for the option ``key_secret``.
+
+    Args:
+        service: the key service that wraps it.
+        key_id: the key-encryption key.
+
+    Raises:
+        KeyServiceError: the service does not wrap it.
+    """
+    wrapped = service.wrap(key_id, os.urandom(_SECRET_BYTES), RECORD_KEY_SCOPE.encode())
+    return KeySecret(key_id, wrapped.wrapped).encode()
+
+
+def rewrapped_key_secret(service: KeyService, key_secret: str, key_id: str) -> str:
+    """Return the same secret, wrapped again: under another key, or under the newest version of its own.
+
+    Args:
+        service: the key service that holds both keys.
+        key_secret: the text as it is now.
+        key_id: the key-encryption key to wrap under.
+
+    Raises:
+        KeyServiceError: the service does not unwrap or wrap it.
+        WireFormatError: the text is no wrapped secret.
+    """
+    old = decode_key_secret(key_secret)
+    secret = service.unwrap(old.key_id, old.wrapped, RECORD_KEY_SCOPE.encode())
+    return KeySecret(key_id, service.wrap(key_id, secret, RECORD_KEY_SCOPE.encode()).wrapped).encode()
+
+
+class RecordKeys:
+    """Encrypt and decrypt record keys; safe for several threads."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+        self._ciphers: BoundedCache[str, tuple[AESSIV, list[bytes]]] = BoundedCache(_MAX_TOPICS, self._cipher)
+
+    def encrypt(self, topic: str, key: bytes | None) -> bytes | None:
+        """Return a key as it is on the wire."""
+        if not key:
+            return key
+        cipher, context = self._ciphers[topic]
+        return cipher.encrypt(key, context)
+
+    def decrypt(self, topic: str, key: bytes | None) -> bytes | None:
+        """Return a plain key; DecryptionError for one that was not encrypted for the topic."""
+        if not key:
+            return key
+        cipher, context = self._ciphers[topic]
+        try:
+            return cipher.decrypt(key, context)
+        except (InvalidTag, ValueError):
+            raise DecryptionError(
+                "its key was not encrypted with this key_secret for this topic, or was changed"
+            ) from None
+
+    def _cipher(self, topic: str) -> tuple[AESSIV, list[bytes]]:
+        info = topic.encode()
+        derived = HKDF(SHA512(), 64, salt=_DOMAIN, info=info).derive(self._secret)
+        return AESSIV(derived), [_DOMAIN, info]

@@ -1,0 +1,143 @@
+"""JSON Web Key Sets (RFC 7517) as keyrings of public halves.
+
+A JWKS says less than a keyring: it has no topics, times, uses or revocations. So its keys verify on every
+topic, and a key of which it cannot say all is not written to one. joserfc reads and writes the keys (extra
+``jose``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from headerware.core.errors import KeyringError
+from headerware.core.extras import install_command
+from headerware.keyring.asymmetric import SCHEMES
+from headerware.keyring.keyring import SIGN_USE, Algorithm, Key, Keyring
+
+_UNKNOWN: Final = datetime.fromtimestamp(0, UTC)
+"""Stands for when a key was made, which a JWKS does not say."""
+_KID: Final = re.compile(r"(.+):([1-9][0-9]{0,4})", re.DOTALL)
+
+
+class _Form(NamedTuple):
+    """How a JWKS has the keys of an algorithm."""
+
+    algorithm: Algorithm
+    kty: str
+    crv: str | None
+    members: tuple[str, ...]
+
+
+_FORMS: Final[Mapping[str, _Form]] = MappingProxyType(
+    {
+        "Ed25519": _Form("ed25519", "OKP", "Ed25519", ("x",)),
+        "EdDSA": _Form("ed25519", "OKP", "Ed25519", ("x",)),
+        "ES256": _Form("ecdsa-p256", "EC", "P-256", ("x", "y")),
+        "PS256": _Form("rsa-pss-sha256", "RSA", None, ("n", "e")),
+    }
+)
+"""The algorithms by their names in JOSE (RFC 7518, 8037, 9864)."""
+_ALGS: Final = {"ed25519": "EdDSA", "ecdsa-p256": "ES256", "rsa-pss-sha256": "PS256"}
+"""Their names on writing; not every reader knows Ed25519 yet."""
+_SECRETS: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
+
+
+def decode_jwks(text: bytes) -> Keyring:
+    """Read a JWKS; ValueError says what is wrong with it."""
+    listed = msgspec.json.decode(text, type=_Set).keys
+    return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(listed)))
+
+
+def encode_jwks(keyring: Keyring) -> bytes:
+    """Return the public halves of a keyring as a JWKS, indented for people.
+
+    Raises:
+        KeyringError: a key that a JWKS cannot hold, see :func:`jwks_problem`.
+    """
+    for key in keyring.keys:
+        if problem := jwks_problem(key):
+            raise KeyringError(f"key {key.id!r} version {key.version} cannot stand in a JWKS: {problem}")
+    fields = {"keys": [_members(key) for key in keyring.keys]}
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+def jwks_problem(key: Key) -> str | None:
+    """Return why a JWKS cannot hold a key as it is, or None if it can."""
+    if key.algorithm not in SCHEMES:
+        return f"{key.algorithm} has no public half"
+    if key.status == "revoked":
+        return "it is revoked, which a JWKS cannot say"
+    if key.use != SIGN_USE or key.topics or key.not_before or key.not_after:
+        return "it has limits (topics, use or times), which a JWKS cannot say"
+    return None
+
+
+class _Set(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+def _key(at: int, members: dict[str, Any]) -> Key:
+    kid, alg = members.get("kid"), members.get("alg")
+    if not isinstance(kid, str) or not kid:
+        raise ValueError(f"its key number {at} has no kid, by which records name it")
+    form = _FORMS.get(alg) if isinstance(alg, str) else None
+    if form is None:
+        # Without it a signature could choose how the key is used.
+        raise ValueError(f"its key number {at} does not name one of the algorithms {', '.join(_FORMS)} (alg)")
+    if members.get("kty") != form.kty or members.get("crv") != form.crv:
+        curve = f" and crv {form.crv}" if form.crv else ""
+        raise ValueError(f"its key number {at} is for {alg}, and has another kty than {form.kty}{curve}")
+    if members.get("use", "sig") != "sig" or "verify" not in members.get("key_ops", ["verify"]):
+        raise ValueError(f"its key number {at} is not for verifying signatures (use, key_ops)")
+    if any(name in members for name in _SECRETS):
+        raise ValueError(f"its key number {at} has private members; a JWKS here holds public keys only")
+    named = _KID.fullmatch(kid)
+    return Key(
+        id=named[1] if named else kid,
+        version=int(named[2]) if named else 1,
+        algorithm=form.algorithm,
+        status="retired",
+        created=_UNKNOWN,
+        public=_public_half(at, form, members),
+    )
+
+
+def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
+    chosen = {name: members[name] for name in ("kty", "crv", *form.members) if name in members}
+    importing = _class_of(form).import_key
+    try:
+        return SCHEMES[form.algorithm].dump_public(importing(chosen).public_key)
+    except Exception:  # noqa: BLE001 - whatever the library raises; its text may quote a member
+        raise ValueError(
+            f"its key number {at} is no {form.kty} key: {', '.join(form.members)} do not fit"
+        ) from None
+
+
+def _members(key: Key) -> dict[str, Any]:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - heavy
+
+    alg = _ALGS[key.algorithm]
+    pem = (
+        SCHEMES[key.algorithm]
+        .load_public(key.public_half or b"")
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    written: dict[str, Any] = _class_of(_FORMS[alg]).import_key(pem).as_dict(private=False)
+    return {"kid": f"{key.id}:{key.version}", "alg": alg, "use": "sig", **written}
+
+
+def _class_of(form: _Form) -> Any:
+    """Return joserfc's class for a type of key."""
+    try:
+        from joserfc import jwk  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "joserfc":
+            raise
+        raise KeyringError(f"a JWKS takes joserfc: run {install_command('jose')}") from error
+    return {"OKP": jwk.OKPKey, "EC": jwk.ECKey, "RSA": jwk.RSAKey}[form.kty]

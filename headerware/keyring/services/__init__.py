@@ -1,0 +1,43 @@
+"""Key services, which wrap data keys, and the data keys of a session.
+
+Services are named by configuration: ``file``, ``aws_kms``, ``vault``, and those of other packages.
+"""
+
+from headerware.core.errors import (
+    InvalidWrappedKeyError,
+    KeyDeletedError,
+    KeyDeniedError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    NoSuchKeyError,
+)
+from headerware.keyring.services.aws_kms import AwsKms
+from headerware.keyring.services.data_keys import DataKey, DataKeys
+from headerware.keyring.services.file import FileKeys
+from headerware.keyring.services.service import (
+    KeyService,
+    KeyServiceOptions,
+    Wrapped,
+    key_service_type,
+    open_key_service,
+)
+from headerware.keyring.services.vault import Vault
+
+__all__ = [
+    "AwsKms",
+    "DataKey",
+    "DataKeys",
+    "FileKeys",
+    "InvalidWrappedKeyError",
+    "KeyDeletedError",
+    "KeyDeniedError",
+    "KeyService",
+    "KeyServiceError",
+    "KeyServiceOptions",
+    "KeyServiceUnavailableError",
+    "NoSuchKeyError",
+    "Vault",
+    "Wrapped",
+    "key_service_type",
+    "open_key_service",
+]

@@ -1,0 +1,207 @@
+"""The key service ``aws_kms``: keys of AWS's Key Management Service, through boto3.
+
+A wrapped data key is KMS's ``CiphertextBlob`` as it is. The context is KMS's encryption context under the
+name ``headerware``, so policies (``kms:EncryptionContext:headerware``) and CloudTrail see it as text. A
+context that is no text stands in base64 under ``headerware-base64``.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from headerware.core.errors import (
+    ConfigError,
+    InvalidWrappedKeyError,
+    KeyDeletedError,
+    KeyDeniedError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    MissingPartError,
+    NoSuchKeyError,
+)
+from headerware.core.extras import install_command
+from headerware.keyring.services.remote import PerProcess, require_safe_address, require_undeleted
+from headerware.keyring.services.service import KeyServiceOptions, Wrapped
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+
+_KEY_ARN: Final = re.compile(r"arn:[a-z-]+:kms:([a-z0-9-]+):\d{12}:key/[A-Za-z0-9-]+")
+_ERRORS: Final[dict[str, type[KeyServiceError]]] = {
+    "AccessDeniedException": KeyDeniedError,
+    "DisabledException": KeyDeletedError,
+    "ExpiredTokenException": KeyDeniedError,
+    "IncompleteSignature": KeyDeniedError,
+    "IncorrectKeyException": InvalidWrappedKeyError,
+    "InvalidCiphertextException": InvalidWrappedKeyError,
+    "InvalidClientTokenId": KeyDeniedError,
+    "InvalidSignatureException": KeyDeniedError,
+    "LimitExceededException": KeyServiceUnavailableError,
+    "MissingAuthenticationTokenException": KeyDeniedError,
+    "NotFoundException": NoSuchKeyError,
+    "ThrottlingException": KeyServiceUnavailableError,
+    "UnrecognizedClientException": KeyDeniedError,
+    "ValidationException": InvalidWrappedKeyError,
+}
+"""KMS's exceptions; KMSInvalidStateException and whatever is not here is told by its text or status."""
+
+
+class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
+    """Use symmetric keys of AWS KMS; credentials come as boto3 finds them, all else from here.
+
+    Args:
+        region: the region, such as ``eu-central-1``.
+        keys: KMS's keys by the ids that ``key_ids`` and records have: key ARNs, key ids or aliases. An id
+            that is not here is asked for as it is. An alias must go on naming the key with which records
+            were encrypted, for KMS decrypts under no other.
+        endpoint: the address of KMS, such as a VPC endpoint; None is the region's. Neither the environment
+            nor AWS's own configuration files can change it.
+        timeout_ms: how long one request may take to connect and, again, to answer, in milliseconds.
+        attempts: how many requests are made for one call, if KMS fails or throttles.
+        deleted_keys: ids of keys that KMS has deleted: their records are refused for good, not held back.
+        allow_http: whether an endpoint on another machine may be without TLS; for tests.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "aws_kms"
+
+    region: Annotated[str, msgspec.Meta(min_length=1)]
+    keys: dict[str, str] = msgspec.field(default_factory=dict)
+    endpoint: str | None = None
+    timeout_ms: Annotated[int, msgspec.Meta(ge=1)] = 2_000
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=10)] = 2
+    deleted_keys: tuple[str, ...] = ()
+    allow_http: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an endpoint without TLS."""
+        if self.endpoint is not None:
+            require_safe_address(self.endpoint, allow_http=self.allow_http, path="endpoint")
+
+    def open(self, context: Context) -> AwsKmsService:  # noqa: ARG002 - it needs no clock
+        """Return the service; it connects with the first call.
+
+        Raises:
+            MissingPartError: boto3 is not installed.
+            ConfigError: boto3 refuses an option.
+        """
+        return AwsKmsService(self)
+
+
+class AwsKmsService:
+    """Wrap under keys of AWS KMS; see :class:`AwsKms`."""
+
+    def __init__(self, options: AwsKms) -> None:
+        self._options: Final = options
+        self._client: Final = PerProcess(self._make_client)
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        """Call Encrypt; see :class:`KeyService`."""
+        key = self._key(key_id)
+        found = self._call(
+            "encrypt", key_id, KeyId=key, Plaintext=data_key, EncryptionContext=_pairs(context)
+        )
+        if not self._is_of(key, found.get("KeyId")):
+            raise KeyServiceError(f"KMS encrypted under another key than {key_id!r}")
+        return Wrapped(bytes(found["CiphertextBlob"]))
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        """Call Decrypt, which is told the key; see :class:`KeyService`."""
+        key = self._key(key_id)
+        pairs = _pairs(context)
+        found = self._call("decrypt", key_id, KeyId=key, CiphertextBlob=wrapped, EncryptionContext=pairs)
+        if not self._is_of(key, found.get("KeyId")):
+            raise InvalidWrappedKeyError(f"KMS decrypted it under another key than {key_id!r}")
+        return bytes(found["Plaintext"])
+
+    def close(self) -> None:
+        """Close the connections; a second call does nothing."""
+        self._client.get().close()
+
+    def _key(self, key_id: str) -> str:
+        require_undeleted(key_id, self._options.deleted_keys)
+        return self._options.keys.get(key_id, key_id)
+
+    def _is_of(self, key: str, answered: Any) -> bool:
+        """Return whether the ARN in KMS's answer can be that of the key that was asked for."""
+        found = _KEY_ARN.fullmatch(answered) if isinstance(answered, str) else None
+        if found is None or found[1] != self._options.region:
+            return False
+        if ":key/" in key:
+            return found[0] == key
+        if key.startswith("alias/"):
+            return True
+        if ":alias/" in key:
+            return found[0].split(":")[:5] == key.split(":")[:5]
+        return found[0].endswith(f":key/{key}")
+
+    def _make_client(self) -> Any:
+        try:
+            import boto3  # noqa: PLC0415 - heavy, and an extra
+            from botocore.config import Config  # noqa: PLC0415 - likewise
+            from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - likewise
+        except ImportError as error:
+            raise MissingPartError(f"aws_kms needs boto3: {install_command('aws')}") from error
+        options = self._options
+        seconds = options.timeout_ms / 1000
+        config = Config(
+            connect_timeout=seconds,
+            read_timeout=seconds,
+            retries={"total_max_attempts": options.attempts, "mode": "standard"},
+            ignore_configured_endpoint_urls=True,
+        )
+        try:
+            session = boto3.session.Session(region_name=options.region)
+            return session.client("kms", endpoint_url=options.endpoint, config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"boto3 refuses the options: {error}", path="aws_kms") from error
+
+    def _call(self, operation: str, key_id: str, **arguments: Any) -> dict[str, Any]:
+        from botocore.exceptions import (  # noqa: PLC0415 - heavy, and an extra
+            BotoCoreError,
+            ClientError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+
+        what = f"AWS KMS, {operation} under {key_id!r}"
+        try:
+            answer: dict[str, Any] = getattr(self._client.get(), operation)(**arguments)
+        except ClientError as error:
+            raise _refusal(what, operation, error.response) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise KeyDeniedError(f"{what}: boto3 finds no credentials") from error
+        except BotoCoreError as error:
+            raise KeyServiceUnavailableError(f"{what}: {type(error).__name__}") from error
+        return answer
+
+
+def _refusal(what: str, operation: str, response: Any) -> KeyServiceError:
+    """Return the error for a refusal of KMS, with its code alone: nobody knows what a text may quote."""
+    code = str(response.get("Error", {}).get("Code", ""))[:64]
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    kind = _ERRORS.get(code)
+    if kind is None:
+        known_state = "pending deletion" in str(response.get("Error", {}).get("Message", ""))
+        kind = KeyDeletedError if code == "KMSInvalidStateException" and known_state else None
+    if kind is InvalidWrappedKeyError and operation == "encrypt":
+        kind = KeyServiceError
+    if kind is not None:
+        return kind(f"{what}: {code}")
+    if 300 <= status < 400:
+        return KeyServiceUnavailableError(f"{what}: it redirects (HTTP {status}), which is not followed")
+    # Failures, throttling, and keys that are about to be imported or whose store is disconnected.
+    return KeyServiceUnavailableError(f"{what}: {code or 'no code'}, HTTP {status}")
+
+
+def _pairs(context: bytes) -> dict[str, str]:
+    try:
+        return {"headerware": context.decode()}
+    except UnicodeDecodeError:
+        return {"headerware-base64": base64.b64encode(context).decode()}

@@ -1,0 +1,140 @@
+"""The interface of key services: they wrap data keys under key-encryption keys that only they hold.
+
+A service's options are a :class:`KeyServiceOptions`, which configuration names by a word, as a table
+``{type = "vault", url = ...}``. Others come from entry points of the group ``headerware.key_services``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from headerware.core.errors import PluginError
+from headerware.core.options import from_option
+from headerware.core.plugins import Catalogue, require_arguments
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+
+
+class Wrapped(NamedTuple):
+    """A data key as a key service wrapped it."""
+
+    wrapped: bytes
+    """What :meth:`KeyService.unwrap` takes; it needs no other state of the service's."""
+    version: str = ""
+    """The version of the key-encryption key, if the service tells; for people and counters."""
+
+
+@runtime_checkable
+class KeyService(Protocol):
+    """Wrap data keys under key-encryption keys that it holds.
+
+    Safe for use by several threads at once, and in a forked child too. Calls may take a network's time, which
+    the service bounds. No error quotes key material. A service whose calls take no time and cost nothing may
+    say so by an attribute ``is_local = True``: it is then called in the caller's thread, and a flood of keys
+    that nobody made is refused as fast as it comes.
+    """
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        """Wrap a data key.
+
+        Args:
+            key_id: the key-encryption key, as configuration names it.
+            data_key: the data key, 16 to 64 bytes.
+            context: 1 to 1,024 bytes that are authenticated, and must be given again to unwrap.
+
+        Raises:
+            KeyServiceUnavailableError: the service did not answer in time, or failed.
+            KeyDeniedError: a policy forbids it.
+            NoSuchKeyError: there is no such key-encryption key.
+            KeyDeletedError: it is deleted or disabled.
+        """
+        ...
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        """Return a data key that was wrapped under a key-encryption key for a context.
+
+        Raises:
+            InvalidWrappedKeyError: it was not: another key, another context, or other bytes.
+            KeyServiceUnavailableError: the service did not answer in time, or failed.
+            KeyDeniedError: a policy forbids it.
+            NoSuchKeyError: there is no such key-encryption key, or version of it, as yet.
+            KeyDeletedError: it is deleted or disabled.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the service's resources; a second call does nothing."""
+        ...
+
+
+class KeyServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hold the options of a key service, and open the service; a subclass adds its options as fields."""
+
+    type: ClassVar[str] = ""
+    """The word for it in configuration."""
+
+    def open(self, context: Context) -> KeyService:  # noqa: ARG002 - for subclasses
+        """Return the opened service; each subclass implements this.
+
+        Args:
+            context: the surroundings of the session, such as its clock.
+
+        Raises:
+            PluginError: the subclass does not implement it.
+        """
+        raise PluginError(f"{type(self).__name__} is a key service without open()")
+
+    def __repr__(self) -> str:
+        """Show no option, because some may be secret."""
+        return f"{type(self).__name__}(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show no option in rich's tracebacks either."""
+        return []
+
+
+key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(
+    "key service type",
+    KeyServiceOptions,
+    {
+        "aws_kms": "headerware.keyring.services.aws_kms:AwsKms",
+        "file": "headerware.keyring.services.file:FileKeys",
+        "vault": "headerware.keyring.services.vault:Vault",
+    },
+    "headerware.key_services",
+)
+"""The key services by word; others come from entry points of the group ``headerware.key_services``."""
+
+_CALLED: Final = {
+    "wrap": ("key_id", "data_key", "context"),
+    "unwrap": ("key_id", "wrapped", "context"),
+    "close": (),
+}
+
+
+def open_key_service(options: Any, context: Context, *, path: str = "service") -> KeyService:
+    """Open the key service that an option names.
+
+    Args:
+        options: a :class:`KeyServiceOptions`; or, as configuration has it, the word for a service or a table
+            of ``type`` and its options; or an object with the methods of :class:`KeyService`, which is
+            returned as it is.
+        context: the surroundings of the session.
+        path: the option's path, for errors.
+
+    Raises:
+        ConfigError: an option that cannot work, or no such service.
+        KeyringError: the service cannot be used.
+    """
+    found = from_option(options, key_service_type, path=path)
+    service = found.open(context) if isinstance(found, KeyServiceOptions) else found
+    if not isinstance(service, KeyService):
+        shown = service.__name__ if isinstance(service, type) else type(service).__name__
+        raise PluginError(
+            f"expected a key service, an object with wrap, unwrap and close, found {shown}", path=path
+        )
+    require_arguments(service, _CALLED, path=path)
+    return service

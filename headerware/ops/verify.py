@@ -1,0 +1,473 @@
+"""Walk a signed topic, and report what verifies, what does not, and why.
+
+A record is verified as a reader with the chain would verify it, by its ``sign`` and the steps to the right of
+that. Nothing else of the chain runs, and nothing is committed or published. Two things differ, because what
+is read here may be years old and is read once: ``max_age_ms`` does not apply, and sequences are remembered
+for the whole walk, not for a window.
+
+What a report holds is bounded, whoever wrote the topic; what does not fit is counted.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from headerware.core.chain import Chain
+from headerware.core.context import Context, wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderError, KeyringError, WireFormatError
+from headerware.core.header_text import decode_text
+from headerware.core.headers import Headers
+from headerware.core.hooks import Role
+from headerware.core.order import role_of
+from headerware.core.record import Record, Verified
+from headerware.core.step import wrapped
+from headerware.core.topics import TopicPatterns
+from headerware.interceptors.sign import Sign
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.keyring.signature import SIGNATURE_HEADER, STAMP_BYTES, decode_stamp, decode_statement
+from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from headerware.core.step import Step
+    from headerware.ops.topic_reader import Progress
+
+_MAX_SIGNERS: Final = 10_000
+_MAX_REFUSALS: Final = 1_000
+_MAX_NAMES: Final = 1_000
+_MAX_PAGES: Final = 1 << 18
+"""Of sequences, for all signers together; with 128 bytes each, and as much again around them."""
+_PAGE_BITS: Final = 1_024
+_OTHERS: Final = "(further reasons)"
+
+
+class Offsets(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of one partition.
+
+    Args:
+        records: how many there are.
+        first: the offset of the first one.
+        last: that of the last one.
+    """
+
+    records: int
+    first: int
+    last: int
+
+
+class Signer(msgspec.Struct, frozen=True, kw_only=True):
+    """A producer whose records verify.
+
+    Args:
+        key_id: the key that it signs with.
+        key_version: the key's version.
+        producer: the session, as hexadecimal text.
+        records: how many of its records verify.
+        uncovered: how many of these have headers that were added later.
+        first_sequence: its lowest sequence in the topic.
+        last_sequence: its highest one.
+        gaps: how many times sequences are missing between the two; None if they are too far apart to follow.
+            They also come from records of other topics and partitions, and from what compaction and retention
+            took away.
+        missing: how many sequences are missing in them.
+        repeated: how many records repeat a sequence at another position: a copy, or a record that a producer
+            without idempotence stored twice.
+        partitions: where its records are.
+    """
+
+    key_id: str
+    key_version: int
+    producer: str
+    records: int
+    uncovered: int
+    first_sequence: int
+    last_sequence: int
+    gaps: int | None
+    missing: int | None
+    repeated: int
+    partitions: Mapping[int, Offsets]
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Records that a reader refuses for one reason.
+
+    Args:
+        reason: what was expected, and what was found.
+        key_id: the key that they claim to be signed with; None if that cannot be read. Nothing of this is
+            verified.
+        key_version: its version, likewise.
+        producer: the session that they claim, likewise.
+        records: how many there are.
+        partitions: where they are.
+    """
+
+    reason: str
+    key_id: str | None
+    key_version: int | None
+    producer: str | None
+    records: int
+    partitions: Mapping[int, Offsets]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in a topic.
+
+    Args:
+        topic: the topic.
+        records: how many records were read.
+        verified: how many of them verify.
+        refused: how many do not, whether or not signatures are required.
+        unsigned: how many have no signature.
+        uncovered: how many verify, and have headers that were added later.
+        uncovered_names: the names of these headers, each with the number of records.
+        signers: those whose records verify.
+        refusals: why others do not.
+        unsigned_partitions: where the unsigned records are.
+        signers_left_out: how many verified records belong to signers that are not among ``signers``, of which
+            there are too many.
+    """
+
+    topic: str
+    records: int
+    verified: int
+    refused: int
+    unsigned: int
+    uncovered: int
+    uncovered_names: Mapping[str, int]
+    signers: tuple[Signer, ...]
+    refusals: tuple[Refusal, ...]
+    unsigned_partitions: Mapping[int, Offsets]
+    signers_left_out: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether each record verifies."""
+        return self.verified == self.records
+
+
+class _Sequences:
+    """The sequences of one signer, as bits in pages."""
+
+    def __init__(self, room: list[int]) -> None:
+        self._room = room
+        self._pages: dict[int, bytearray] = {}
+        self.first: int | None = None
+        self.last: int = 0
+        self.complete = True
+
+    def add(self, sequence: int) -> bool:
+        """Add a sequence; return whether it has been there before."""
+        self.first = sequence if self.first is None else min(self.first, sequence)
+        self.last = max(self.last, sequence)
+        number, bit = divmod(sequence, _PAGE_BITS)
+        page = self._pages.get(number)
+        if page is None:
+            if not self._room[0]:
+                self.complete = False
+                return False
+            self._room[0] -= 1
+            page = self._pages[number] = bytearray(_PAGE_BITS // 8)
+        at, mask = bit >> 3, 1 << (bit & 7)
+        if page[at] & mask:
+            return True
+        page[at] |= mask
+        return False
+
+    def gaps(self) -> tuple[int, int] | None:
+        """Return how many gaps there are, and how many sequences are missing in them; None if unknown."""
+        if not self.complete or self.first is None:
+            return None
+        runs = count = 0
+        before, reached = -2, False
+        for number in sorted(self._pages):
+            bits = int.from_bytes(self._pages[number], "little")
+            goes_on = reached and number == before + 1
+            runs += (bits & ~(bits << 1 | goes_on)).bit_count()
+            count += bits.bit_count()
+            before, reached = number, bool(bits >> (_PAGE_BITS - 1))
+        return runs - 1, self.last - self.first + 1 - count
+
+
+class _Places(dict[int, Offsets]):
+    """Offsets by partition."""
+
+    def add(self, record: Record) -> None:
+        partition, offset = record.partition or 0, record.offset or 0
+        known = self.get(partition)
+        if known is None:
+            self[partition] = Offsets(records=1, first=offset, last=offset)
+        else:
+            self[partition] = Offsets(
+                records=known.records + 1, first=min(known.first, offset), last=max(known.last, offset)
+            )
+
+    @property
+    def records(self) -> int:
+        return sum(offsets.records for offsets in self.values())
+
+
+class _Seen:
+    """What was seen of one signer."""
+
+    def __init__(self, room: list[int]) -> None:
+        self.places = _Places()
+        self.sequences = _Sequences(room)
+        self.uncovered = self.repeated = 0
+
+
+class _Claim(NamedTuple):
+    """Who a record says has signed it."""
+
+    key_id: str | None = None
+    key_version: int | None = None
+    producer: str | None = None
+
+
+_UNREADABLE: Final = _Claim()
+
+
+class Verification:
+    """Verify the records of a topic one by one; for one caller at a time.
+
+    Args:
+        chain: a chain with ``sign``.
+        topic: the topic.
+        cluster_id: its cluster's id, which signatures name.
+        now_ms: the clock, which keys' ``not_before`` is compared with.
+
+    Raises:
+        ConfigError: the chain does not sign this topic.
+        HeaderwareError: an interceptor cannot start, such as for want of its keyring.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        topic: str,
+        *,
+        cluster_id: str | None = None,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        steps = [step for step in chain if TopicPatterns(getattr(step, "topics", ["*"])).matches(topic)]
+        at = next((at for at, step in enumerate(steps) if isinstance(step, Sign)), None)
+        if at is None:
+            raise ConfigError(f"expected a chain with sign for topic {topic!r}, found none that works on it")
+        sign = steps[at]
+        assert isinstance(sign, Sign)  # noqa: S101 - it was looked for
+        self._topic = topic
+        self._covered = frozenset(sign.covered)
+        self._refuses_repeated = sign.replay_window > 0
+        steps[at] = msgspec.structs.replace(
+            sign,
+            require="off",  # they are counted
+            uncovered="refuse" if sign.uncovered == "refuse" else "strip",
+            covered=(),  # of a message in slices the first one has them
+            max_age_ms=None,
+            replay_window=0,
+        )
+        context = Context(
+            side="consumer",
+            client_id="headerware-verify",
+            now_ms=now_ms,
+            cluster_id=lambda: cluster_id,
+            dry_run=True,
+        )
+        running = [step for step in steps[at:] if role_of(step) is not Role.OBSERVE]
+        self._session = Chain(running).open(context)
+        # A session would refuse what the steps left of the signature have encoded.
+        self._hooks = [hook for step in reversed(self._session.steps) if (hook := _hook(step)) is not None]
+        self._room = [_MAX_PAGES]
+        self._signers: dict[tuple[str, int, bytes], _Seen] = {}
+        self._refusals: dict[tuple[str, _Claim], _Places] = {}
+        self._unsigned = _Places()
+        self._names: dict[str, int] = {}
+        self._records = self._verified = self._uncovered = self._left_out = 0
+
+    def look(self, record: Record) -> None:
+        """Verify a record from the wire.
+
+        Raises:
+            KeyringError: no record can be judged now, for the keyring cannot be read.
+        """
+        self._records += 1
+        read = record
+        try:
+            read = record.replace(headers=Headers(record.headers))
+            for hook in self._hooks:
+                out = hook(read)
+                if not isinstance(out, Record):
+                    self._refuse(record, "a step to the right of sign takes it out, or makes several of it")
+                    return
+                read = out
+        except KeyringError:
+            raise
+        except HeaderError as error:
+            self._refuse(record, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises refuses the record
+            self._refuse(record, wrapped(error).message, _claim(read.headers))
+        else:
+            if read.verified is None:
+                self._unsigned.add(record)
+            else:
+                self._note(read, read.verified)
+
+    def _note(self, record: Record, verified: Verified) -> None:
+        claim = _Claim(verified.key_id, verified.key_version, verified.producer.hex())
+        missing = self._covered.difference(record.headers.names())
+        if missing and _begins_a_message(record.headers):
+            names = ", ".join(map(repr, sorted(missing)))
+            self._refuse(record, f"expected these headers to be there and to be covered: {names}", claim)
+            return
+        signer = verified.key_id, verified.key_version, verified.producer
+        seen = self._signers.get(signer)
+        if seen is None:
+            seen = _Seen(self._room)
+            if len(self._signers) < _MAX_SIGNERS:
+                self._signers[signer] = seen
+        if seen.sequences.add(verified.sequence):
+            seen.repeated += 1
+            if self._refuses_repeated:
+                reason = "replayed: its sequence was seen at another position (replay_window)"
+                self._refuse(record, reason, claim)
+                return
+        self._verified += 1
+        self._left_out += signer not in self._signers
+        seen.places.add(record)
+        if verified.uncovered:
+            self._uncovered += 1
+            seen.uncovered += 1
+            for name in set(verified.uncovered):
+                if name in self._names or len(self._names) < _MAX_NAMES:
+                    self._names[name] = self._names.get(name, 0) + 1
+
+    def _refuse(self, record: Record, reason: str, claim: _Claim = _UNREADABLE) -> None:
+        key = reason, claim
+        if key not in self._refusals and len(self._refusals) >= _MAX_REFUSALS:
+            key = _OTHERS, _UNREADABLE
+        self._refusals.setdefault(key, _Places()).add(record)
+
+    def report(self) -> Report:
+        """Return what was found so far."""
+        return Report(
+            topic=self._topic,
+            records=self._records,
+            verified=self._verified,
+            refused=sum(places.records for places in self._refusals.values()),
+            unsigned=self._unsigned.records,
+            uncovered=self._uncovered,
+            uncovered_names=dict(self._names),
+            signers=tuple(_signer(*signer, seen) for signer, seen in self._signers.items()),
+            refusals=tuple(
+                Refusal(reason=reason, records=places.records, partitions=dict(places), **claim._asdict())
+                for (reason, claim), places in self._refusals.items()
+            ),
+            unsigned_partitions=dict(self._unsigned),
+            signers_left_out=self._left_out,
+        )
+
+    def close(self) -> None:
+        """Close the interceptors."""
+        self._session.close()
+
+
+def verify_topic(
+    conf: Mapping[str, Any],
+    topic: str,
+    chain: Chain,
+    *,
+    start: Start = BEGINNING,
+    partition: int | None = None,
+    timeout_s: float = 60.0,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Report:
+    """Verify the records that a topic holds now.
+
+    Args:
+        conf: the settings of a client of confluent-kafka; ``isolation.level`` decides about open and aborted
+            transactions, as for any consumer.
+        topic: the topic.
+        chain: a chain with ``sign``, such as that of the topic's consumers.
+        start: where to begin in each partition.
+        partition: this partition only, or None for all.
+        timeout_s: how long the cluster may give no answer.
+        on_progress: called after each batch with how far it is.
+
+    Raises:
+        ConfigError: the chain does not sign this topic, or there is no such topic or partition.
+        KeyringError: the keyring cannot be read.
+        HeaderwareError: an interceptor cannot start, or the topic cannot be read to its end.
+        confluent_kafka.KafkaException: the settings are wrong, or a partition cannot be read.
+    """
+    from headerware.clients.messages import record_of  # noqa: PLC0415 - loads the client
+
+    with TopicReader(
+        conf, topic, group_id="headerware-verify", partition=partition, timeout_s=timeout_s
+    ) as reader:
+        verification = Verification(chain, topic, cluster_id=reader.cluster_id)
+        try:
+            reader.start(start)
+            for batch in reader.to_end(each_batch=True):
+                for message in batch:
+                    verification.look(record_of(message))
+                if on_progress is not None:
+                    on_progress(reader.progress)
+            return verification.report()
+        finally:
+            verification.close()
+
+
+def _hook(step: Step) -> Callable[[Record], Any] | None:
+    """Return a step's consuming hook for one record, or None if it has none."""
+    single, batch = step.hook("on_consume"), step.hook("on_consume_batch")
+    if single is not None or batch is None:
+        return single
+
+    def one(record: Record) -> Any:
+        (outcome,) = batch([record])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return one
+
+
+def _claim(headers: Iterable[tuple[str, bytes | None]]) -> _Claim:
+    """Return who a record says has signed it, as far as that can be read."""
+    value = next((value for name, value in headers if name == SIGNATURE_HEADER), None)
+    with suppress(WireFormatError):
+        layout = decode_text(value, SIGNATURE_HEADER)
+        statement, end = decode_statement(layout)
+        _, producer, _ = decode_stamp(layout[end : end + STAMP_BYTES])
+        return _Claim(statement.key_id, statement.key_version, producer.hex())
+    return _UNREADABLE
+
+
+def _begins_a_message(headers: Headers) -> bool:
+    """Return whether it is a record of its own, or the first slice of a message."""
+    value = headers.last(SLICE_HEADER)
+    if value is None:
+        return True
+    with suppress(WireFormatError):
+        return SliceHeader.unpack(value).index == 0
+    return True
+
+
+def _signer(key_id: str, key_version: int, producer: bytes, seen: _Seen) -> Signer:
+    gaps = seen.sequences.gaps()
+    return Signer(
+        key_id=key_id,
+        key_version=key_version,
+        producer=producer.hex(),
+        records=seen.places.records,
+        uncovered=seen.uncovered,
+        first_sequence=seen.sequences.first or 0,
+        last_sequence=seen.sequences.last,
+        gaps=None if gaps is None else gaps[0],
+        missing=None if gaps is None else gaps[1],
+        repeated=seen.repeated,
+        partitions=dict(seen.places),
+    )
