@@ -24,9 +24,14 @@ from vega_datasets import local_data
 
 import headerware
 from headerware import Chain, Record, load_chain
+from headerware.core.headers import EMPTY
+from headerware.dictionaries import FolderDictionaries
+from headerware.dictionaries.store import publish
 from headerware.interceptors import Audit, Compress, Lineage, Metrics, Sign, Trail
+from headerware.interceptors.compress import dictionary_compressor
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from headerware.ops.dictionaries import Sample, split, train
 from headerware.testing import KafkaBroker
 
 CHUNK = 5_000
@@ -81,6 +86,8 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
         ours = _instrumented("Consumer", chain_keys)
         yield _consumed(f"consume, instrumented, {what}", broker, small, pairs, ours, "")
     yield from _first_chain(broker, _airports(10), pairs)
+    yield from _dictionary(small, pairs)
+    yield from _first_chain(broker, small, pairs, with_dictionary=True)
     yield from _observed(broker, small, pairs)
     yield _in_lanes(broker, pairs=max(3, pairs // 4))
 
@@ -327,41 +334,78 @@ def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
 # The first chain: trail, compression and HMAC against the bare primitives with the same three headers
 
 
-def _first_chain(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
+def _dictionary(values: list[bytes], pairs: int) -> Iterator[Row]:
+    """Measure a dictionary that was trained on half of the values, on the other half."""
+    learnt, others = split([Sample(None, value, EMPTY) for value in values])
+    dictionary = train(learnt).dictionary
+    ours, plain = dictionary_compressor(dictionary.content, 3), zstandard.ZstdCompressor(3).compress
+    measured = [sample.value for sample in others]
+
+    def packing(pack: Callable[[bytes], bytes]) -> Chunk:
+        def chunk() -> int:
+            for value in measured:
+                pack(value)
+            return len(measured)
+
+        return chunk
+
+    sizes = [sum(len(pack(value)) for value in measured) / len(measured) for pack in (plain, ours)]
+    size = sum(map(len, measured)) // len(measured)
+    note = f"{len(measured)} JSON objects of {size} bytes, a dictionary of 16 KiB"
+    name = "compressed size of small JSON, zstd against zstd with a dictionary"
+    yield Row(name, *sizes, "bytes", sizes[0] / sizes[1], "at least 2.5", note)
+    found = compare(packing(ours), packing(plain), pairs=pairs)
+    yield _row("compressing small JSON with a dictionary, against zstd", found, "at least 2", note)
+
+
+def _first_chain(
+    broker: KafkaBroker, values: list[bytes], pairs: int, *, with_dictionary: bool = False
+) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         keyring = str(Path(folder) / "keys.json")
         edit_keyring(keyring, lambda empty: with_new_key(empty, "bench", "hmac-sha256"), create=True)
+        topic = "dictionary-chain" if with_dictionary else "first-chain"
+        what = "compress with a dictionary" if with_dictionary else "compress"
+        dictionaries, known = None, None
+        if with_dictionary:
+            trained = train([Sample(None, value, EMPTY) for value in values]).dictionary
+            dictionaries = FolderDictionaries(path=folder)
+            publish(dictionaries.open(), trained, f"{topic}-ours")
+            known = zstandard.ZstdCompressionDict(trained.content)
+            known.precompute_compress(3)
         chain = Chain(
             [
                 Trail(service="bench"),
-                Compress(codec="zstd"),
+                Compress(codec="zstd", dictionaries=dictionaries),
                 Sign(keyring=keyring, key_id="bench", require="enforce"),
             ]
         )
-        wire = chain.open().send([Record(topic="first-chain-ours", value=values[0])])[0]
+        wire = chain.open().send([Record(topic=f"{topic}-ours", value=values[0])])[0]
         assert wire.headers.names() == ("hw.trail", "hw.compress", "hw.sig"), wire
-        broker.create_topic("first-chain-ours")
-        broker.create_topic("first-chain-limit")
+        broker.create_topic(f"{topic}-ours")
+        broker.create_topic(f"{topic}-limit")
         conf = _producer_conf(broker)
         some = [values[index % len(values)] for index in range(CHUNK)]
         ours = headerware.Producer(conf, chain=chain)
-        mine, limit = _plain_producing(ours, some), _limit_producing(conf, some, list(wire.headers))
+        mine = _plain_producing(ours, f"{topic}-ours", some)
+        pack = zstandard.ZstdCompressor(dict_data=known).compress
+        limit = _limit_producing(conf, f"{topic}-limit", some, list(wire.headers), pack)
         size = sum(map(len, values)) // len(values)
         note = (
             f"{size}-byte JSON values; the limit is the raw client with the same headers, "
-            "hmac.digest and bare zstd"
+            f"hmac.digest and bare zstd{' with the dictionary' if with_dictionary else ''}"
         )
         made = compare(mine, limit, pairs=pairs)
-        yield _row("produce, trail + compress + sign (HMAC)", made, "at least 0.5", note)
+        yield _row(f"produce, trail + {what} + sign (HMAC)", made, "at least 0.5", note)
 
         for _ in range(8):
             mine()
             limit()
         consumer = headerware.Consumer(_consumer_conf(broker, "ours"), chain=chain)
         reference = confluent_kafka.Consumer(_consumer_conf(broker, "limit"))
-        _prefetched(consumer, "first-chain-ours")
-        _prefetched(reference, "first-chain-limit")
-        key, unpack = b"k" * 32, zstandard.ZstdDecompressor().decompress
+        _prefetched(consumer, f"{topic}-ours")
+        _prefetched(reference, f"{topic}-limit")
+        key, unpack = b"k" * 32, zstandard.ZstdDecompressor(dict_data=known).decompress
 
         def verify(message: confluent_kafka.Message) -> None:
             # The signature and the codec's name are in the headers, so the reference removes them, too.
@@ -374,30 +418,36 @@ def _first_chain(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterat
         consumer.close()
         reference.close()
         why = "of ours some 0.5 us are for headers as text, and 0.3 for keeping what was verified"
-        yield _row("consume, trail + compress + sign (HMAC)", seen, "at least 0.5", f"{note}; {why}")
+        yield _row(f"consume, trail + {what} + sign (HMAC)", seen, "at least 0.5", f"{note}; {why}")
 
 
-def _plain_producing(producer: Any, values: list[bytes]) -> Chunk:
+def _plain_producing(producer: Any, topic: str, values: list[bytes]) -> Chunk:
     produce, flush = producer.produce, producer.flush
 
     def chunk() -> int:
         for value in values:
-            produce("first-chain-ours", value)
+            produce(topic, value)
         flush()
         return len(values)
 
     return chunk
 
 
-def _limit_producing(conf: dict[str, Any], values: list[bytes], headers: list[Any]) -> Chunk:
+def _limit_producing(
+    conf: dict[str, Any],
+    topic: str,
+    values: list[bytes],
+    headers: list[Any],
+    pack: Callable[[bytes], bytes],
+) -> Chunk:
     producer = confluent_kafka.Producer(conf)
-    key, pack = b"k" * 32, zstandard.ZstdCompressor().compress
+    key = b"k" * 32
 
     def chunk() -> int:
         for value in values:
             packed = pack(value)
             hmac.digest(key, packed, "sha256")
-            producer.produce("first-chain-limit", packed, headers=headers)
+            producer.produce(topic, packed, headers=headers)
         producer.flush()
         return len(values)
 

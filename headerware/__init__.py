@@ -12,10 +12,14 @@ from headerware import _wiring  # noqa: F401 - it completes the core
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
 from headerware.core.errors import (
+    AdmissionError,
     CompressionError,
     ConfigError,
     DeadLetterError,
     DecryptionError,
+    DelayedError,
+    DictionaryError,
+    ExpiredError,
     HeaderError,
     HeaderwareError,
     HeldBackError,
@@ -58,6 +62,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DROP",
+    "AdmissionError",
     "AsyncConsumer",
     "AsyncDeserializingConsumer",
     "AsyncProducer",
@@ -69,7 +74,10 @@ __all__ = [
     "Context",
     "DeadLetterError",
     "DecryptionError",
+    "DelayedError",
     "DeserializingConsumer",
+    "DictionaryError",
+    "ExpiredError",
     "FanOut",
     "HeaderError",
     "HeaderId",

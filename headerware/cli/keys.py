@@ -1,4 +1,4 @@
-"""``headerware keys``: make, list, rotate, revoke, delete and publish the keys of a keyring file.
+"""``headerware keys``: make, list, rotate, revoke, delete, publish and certify keys.
 
 Nothing here shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
 was used wrongly.
@@ -17,6 +17,7 @@ import msgspec
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.core.atomic_files import replace_file
 from headerware.core.chain import load_chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError
@@ -28,10 +29,13 @@ from headerware.keyring import (
     Keyring,
     Permissions,
     Snapshot,
+    certify,
     encode_jwks,
     encode_keyring,
+    issuer_jwks,
     key_id_problem,
     public_part,
+    read_certificate,
     read_keyring,
     sign_snapshot,
     verify_snapshot,
@@ -118,7 +122,7 @@ def _times(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def keys() -> None:
-    """Make, rotate, revoke, delete and distribute keys."""
+    """Make, rotate, revoke, delete, distribute and certify keys."""
 
 
 @keys.command()
@@ -585,6 +589,106 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
         "expires": _time(snapshot.expires),
     }
     _show(keyring.keys, as_json=as_json, text=text, snapshot=facts)
+
+
+@keys.command("certify")
+@_keyring_options
+@click.option("--issuer-key", required=True, metavar="ID", help="The key of the keyring that certifies.")
+@click.option("--issuer", required=True, help="The issuer's name, as readers' policies have it.")
+@click.option(
+    "--for",
+    "holder",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring of the producer; the public halves are enough.",
+)
+@_key_id
+@click.option("--subject", required=True, help="Who holds the key.")
+@click.option("--audience", multiple=True, required=True, help="Whom it is for, such as the cluster.")
+@click.option(
+    "--topic", "topics", metavar="PATTERN", multiple=True, required=True, help="A topic that it is for."
+)
+@click.option(
+    "--hours", type=click.IntRange(min=1), default=24, show_default=True, help="How long it is valid."
+)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file for the certificate; an older one there is replaced.",
+)
+def certify_key(
+    path: Path,
+    permissions: Permissions,
+    issuer_key: str,
+    issuer: str,
+    holder: Path,
+    key_id: str,
+    *,
+    subject: str,
+    audience: tuple[str, ...],
+    topics: tuple[str, ...],
+    hours: int,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Issue a certificate for the signing key of a producer.
+
+    The keyring is the issuer's; its key is an Ed25519 key that was made with --use certify. Nothing secret of
+    the producer is needed, and nothing in the certificate is secret.
+    """
+    certifying = _active(read_keyring(path, permissions=permissions), issuer_key)
+    key = _active(read_keyring(holder, permissions=permissions), key_id)
+    text = certify(
+        certifying,
+        key,
+        issuer=issuer,
+        subject=subject,
+        audience=audience,
+        topics=topics,
+        valid_for_s=hours * 3_600,
+    )
+    _write_public(out, f"{text}\n".encode(), not_over=(path, holder))
+    certificate = read_certificate(text)
+    if as_json:
+        show_json({"certificate": msgspec.to_builtins(certificate)})
+        return
+    expires = _time(datetime.fromtimestamp(certificate.expires_ms / 1000, UTC))
+    click.echo(f"wrote the certificate of key {key.id!r} version {key.version} to {out}, until {expires}")
+
+
+@keys.command("jwks")
+@_keyring_options
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The key set to write; an older one there is replaced.",
+)
+def export_jwks(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
+    """Write the public halves of an issuer's keys as a JSON Web Key Set, for readers' policies."""
+    found = issuer_jwks(read_keyring(path, permissions=permissions))
+    _write_public(out, msgspec.json.encode(found) + b"\n", not_over=(path,))
+    if as_json:
+        show_json(found)
+    else:
+        click.echo(f"wrote {counted(len(found['keys']), 'public key')} to {out}")
+
+
+def _active(keyring: Keyring, key_id: str) -> Key:
+    active = [key for key in keyring.versions(key_id) if key.status == "active"]
+    if not active:
+        raise KeyringError(f"key {key_id!r} has no active version")
+    return active[0]
+
+
+def _write_public(path: Path, content: bytes, *, not_over: Sequence[Path]) -> None:
+    if path.resolve() in {keyring.resolve() for keyring in not_over}:
+        raise KeyringError(f"{path} is the keyring, and is not overwritten")
+    try:
+        replace_file(path, content, mode=0o644)
+    except OSError as error:
+        raise KeyringError(f"{path} cannot be written: {error.strerror or type(error).__name__}") from error
 
 
 def _edit(

@@ -68,7 +68,7 @@ def verify(
     timeout: float,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
-    """Verify the signatures of TOPIC's records, up to where it ends now.
+    """Verify the signatures of TOPIC's records up to its end.
 
     For each key and producer: how many records verify, where they are, and which sequences are missing or
     there twice. Records that do not verify are counted by reason, with their first and last offsets.

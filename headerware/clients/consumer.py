@@ -86,7 +86,7 @@ from headerware.clients.settings import (
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, HeaderwareError, SerdeError
+from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
 from headerware.core.hooks import DeadLetterHeaders
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
@@ -104,6 +104,8 @@ _TICK_S: Final = 0.5
 _KEEP_ALIVE_S: Final = 0.1
 """The least time between two polls whose only purpose is to stay in the group."""
 _LOOP_S: Final = 0.1
+_DELAY_S: Final = 1.0
+"""How long a record waits before the clock is asked again whether its moment has come."""
 """How long a loop waits before it looks whether it was stopped."""
 _COMMITTED_TIMEOUT_S: Final = 5.0
 _MAX_BATCH: Final = 1_000_000
@@ -192,6 +194,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_lanes: Lanes | None = None
         self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
         self._hw_paused: set[TopicPartitionKey] = set()
+        # Partitions whose first record waits for its moment: that moment by the session's clock, and when to
+        # look at this clock again, by time.monotonic().
+        self._hw_delayed: dict[TopicPartitionKey, tuple[int, float]] = {}
         # Partitions that are paused for the moment of a poll.
         self._hw_paused_briefly: list[TopicPartition] = []
         # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
@@ -349,6 +354,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             # librdkafka has committed the stored offset, if the partition was still ours.
             self._hw_refused_offsets.pop(topic_partition, None)
             self._hw_next_offsets.pop(topic_partition, None)
+        if self._hw_delayed:
+            self._hw_end_delays()
 
     # Records
 
@@ -383,6 +390,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                         self._hw_hand_over(messages, began_ns)
                     self._hw_fetching_thread = 0
                     return messages[0]
+            if self._hw_delayed and self._hw_end_delays():
+                continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 self._hw_fetching_thread = 0
@@ -440,6 +449,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     raise
                 self._hw_inbox.given, self._hw_inbox.leaving = messages, []
             enough = enough or bool(self._hw_inbox) or self._hw_deferred_error is not None
+            if self._hw_delayed and self._hw_end_delays():
+                continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
                 if began_ns:
@@ -483,7 +494,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_poll_timeout(self, left: float) -> float:
         """Return how long to wait for the wire before the chain has to be asked again."""
-        return _TICK_S if self._hw_needs_ticks and not 0 <= left <= _TICK_S else left
+        if self._hw_needs_ticks and not 0 <= left <= _TICK_S:
+            left = _TICK_S
+        if not self._hw_delayed:
+            return left
+        first = max(0.0, min(look for _, look in self._hw_delayed.values()) - time.monotonic())
+        return first if left < 0 else min(left, first)
 
     def _hw_fetch_batch(self, count: int, timeout: float) -> list[Message]:
         """Fetch from the wire; an error of a callback waits until the messages before it have been given."""
@@ -547,10 +563,15 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
         self._hw_pauses.until = 0.0
         while len(messages) < limit:
-            entry = self._hw_inbox.pop(self._hw_paused)
+            entry = self._hw_inbox.pop(self._hw_paused | self._hw_delayed.keys())
             if entry is None:
                 break
             if entry.error is not None and not self._hw_was_delivered(entry):
+                if isinstance(entry.error, DelayedError):
+                    if self._hw_delay(entry):
+                        continue
+                    if not messages and (self._hw_retry_dead_letter(entry) or self._hw_delay(entry)):
+                        continue
                 if messages or not self._hw_pauses.is_due(entry):
                     self._hw_inbox.put_back(entry)
                     break
@@ -661,7 +682,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if not timeout and now < self._hw_next_keep_alive:
             return
         self._hw_next_keep_alive = now + _KEEP_ALIVE_S
-        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in self._hw_paused]
+        paused = self._hw_paused | self._hw_delayed.keys()
+        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in paused]
         self._hw_paused_briefly = going
         _C.pause(self, going)
         try:
@@ -677,11 +699,49 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_resume_paused_briefly(self) -> None:
         # Also those that were lost meanwhile: a partition that comes back would still be paused.
         for partition in self._hw_paused_briefly:
-            if topic_partition_of(partition) in self._hw_paused:
+            if topic_partition_of(partition) in self._hw_paused | self._hw_delayed.keys():
                 continue  # by a callback, or after an interrupt
             with suppress(KafkaException):
                 _C.resume(self, [partition])
         self._hw_paused_briefly = []
+
+    # Records whose moment has not come
+
+    def _hw_delay(self, entry: Entry) -> bool:
+        """Pause the partition of a record whose moment has not come; return whether it has not."""
+        if not isinstance(entry.error, DelayedError) or not self._hw_note_delay(
+            entry.topic_partition, entry.error.until_ms
+        ):
+            return False
+        self._hw_inbox.put_back(entry)
+        with suppress(KafkaException):  # it has gone meanwhile
+            _C.pause(self, [TopicPartition(*entry.topic_partition)])
+        return True
+
+    def _hw_note_delay(self, topic_partition: TopicPartitionKey, until_ms: int) -> bool:
+        """Note how long a partition waits; return whether it has to."""
+        left_ms = until_ms - self._hw_session.context.now_ms()
+        if left_ms > 0:
+            # The clock may be set meanwhile, so it is asked now and then.
+            look = time.monotonic() + min(left_ms / 1000, _DELAY_S)
+            self._hw_delayed[topic_partition] = until_ms, look
+        return left_ms > 0
+
+    def _hw_end_delays(self) -> bool:
+        """Resume partitions whose moment has come, or that began anew; return whether there are any."""
+        now = time.monotonic()
+        ended = [
+            topic_partition
+            for topic_partition, (until_ms, look) in list(self._hw_delayed.items())
+            if self._hw_inbox.first_offset(topic_partition) is None
+            or (now >= look and not self._hw_note_delay(topic_partition, until_ms))
+        ]
+        for topic_partition in ended:
+            if topic_partition not in self._hw_paused:
+                with suppress(KafkaException):
+                    _C.resume(self, [TopicPartition(*topic_partition)])
+            self._hw_delayed.pop(topic_partition, None)
+        return bool(ended)
 
     # Between records
 
@@ -692,7 +752,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             return
         self._hw_next_tick = now + _TICK_S
         self._hw_session.tick()
-        self._hw_pauses.count(now)
+        self._hw_pauses.count(now, holds=bool(self._hw_delayed))
         if self._hw_pauses.held_s and not self._hw_session.safe_offsets():
             self._hw_pauses.held_s = 0.0
         for outcome in self._hw_session.poll(
@@ -737,7 +797,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     @unless_chained(_c_resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume partitions."""
-        _c_resume(self, partitions)
+        going = [each for each in partitions if topic_partition_of(each) not in self._hw_delayed]
+        _c_resume(self, going)
         self._hw_paused.difference_update(map(topic_partition_of, partitions))
 
     @unless_chained(_C.seek)

@@ -241,8 +241,10 @@ class RetryPauses:
         self.count(time.monotonic())
         self._counted_until = self._counted_until or time.monotonic()
 
-    def count(self, now: float) -> None:
-        """Add up the time for which the stream was held."""
+    def count(self, now: float, *, holds: bool = False) -> None:
+        """Add up the time for which the stream was held; ``holds`` says that a partition is held now."""
         if self._counted_until:
             self.held_s += now - self._counted_until
             self._counted_until = now if self.until else 0.0
+        if holds:
+            self._counted_until = now

@@ -71,6 +71,7 @@ _Position = tuple[str, int, int]
 _HOLD_S: Final = 10.0
 """How long a record is kept at most; no broker permits an acquisition lock of less than 15 s by default."""
 _FIRST_PAUSE_S: Final = 0.1
+_CANNOT_WAIT: Final = "a share group gives a record to another member when its lock ends"
 
 
 class ShareConsumer(FollowsFile, Processes, _Base):
@@ -106,7 +107,11 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             return
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
-        session = self._hw_session = self._hw_chain.open(consumer_context(self, rest, dead_letters, reports))
+        session = self._hw_session = self._hw_chain.open(
+            msgspec.structs.replace(
+                consumer_context(self, rest, dead_letters, reports), cannot_wait=_CANNOT_WAIT
+            )
+        )
         try:
             _require_single_records(session)
             reference = weakref.ref(self)

@@ -68,6 +68,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             that took each other's place have one such function, and what they counted is added up.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
+        cannot_wait: why the client cannot hold a record back until a moment and go on with other partitions,
+            as a sentence without its end; None if it can.
         signer: returns the id of the key that records of a topic are signed with, set by the chain; empty if
             the step that signs states no ``key_id``, None if no step signs them.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
@@ -91,6 +93,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     overhead_bytes: Callable[[Record], int] = _no_overhead
     stats: Callable[[], Mapping[str, Mapping[str, int]]] = dict
     signed: bool = False
+    cannot_wait: str | None = None
     signer: Callable[[str], str | None] = _no_signer
     dry_run: bool = False
 

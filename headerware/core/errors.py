@@ -14,6 +14,7 @@
     │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped stays unreadable
     │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
+    ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
@@ -25,7 +26,10 @@
         ├── CompressionError
         ├── ReassemblyError
         ├── TransportHeaderError
+        ├── ExpiredError
+        ├── AdmissionError
         └── HeldBackError
+            ├── DelayedError
             └── DeadLetterError
 
 A message never holds a payload, a header's value or key material.
@@ -185,6 +189,10 @@ class RegistryError(HeaderwareError):
     """A change that the registry of header ids refuses, or a registry that cannot be read."""
 
 
+class DictionaryError(HeaderwareError):
+    """A dictionary that is none or cannot be trained, or a store of dictionaries that cannot be reached."""
+
+
 class SerdeError(InterceptorError):
     """A key or value that a serializer or deserializer refused.
 
@@ -241,12 +249,35 @@ class TransportHeaderError(InterceptorError):
     """A record that carries an encoding which no interceptor of this chain decodes."""
 
 
+class ExpiredError(InterceptorError):
+    """A record that has expired, where the chain refuses such records."""
+
+
+class AdmissionError(InterceptorError):
+    """A record that is not admitted: its certificate is missing, wrong or stolen, or no rule allows it."""
+
+
 class HeldBackError(InterceptorError):
     """A record that cannot be judged yet, and that nothing may move past.
 
     A part that a step needs does not work, such as a keyring that has been unreadable for too long.
     ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
     """
+
+
+class DelayedError(HeldBackError):
+    """A record whose moment has not come; its partition alone waits, and the application is not told.
+
+    Args:
+        message: why it waits.
+        until_ms: when it is tried again, in milliseconds since the epoch by the session's clock.
+    """
+
+    until_ms: int = 0
+
+    def __init__(self, message: str, *, until_ms: int) -> None:
+        super().__init__(message)
+        self.until_ms = until_ms
 
 
 class DeadLetterError(HeldBackError):

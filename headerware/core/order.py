@@ -32,6 +32,8 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.SLICE, Place.DEDUP, _FIRST_SLICE.format("the identity is written")),
     (Place.ADMISSION, Place.SLICE, "each slice needs a token of its own, so the message is cut first"),
     (Place.SIGN, Place.ADMISSION, _UNCOVERED.format("the token")),
+    (Place.SLICE, Place.EXPIRE, _FIRST_SLICE.format("the time is written")),
+    (Place.SIGN, Place.EXPIRE, _UNCOVERED.format("the time")),
     (Place.SIGN, Place.TRAIL, _UNCOVERED.format("the trail")),
     (Place.SIGN, Place.TRACE, _UNCOVERED.format("the trace context")),
     (Place.SIGN, Place.DEDUP, _UNCOVERED.format("the identity")),

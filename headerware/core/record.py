@@ -41,6 +41,7 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
         sequence: the number of the record in that session.
         uncovered: the names of the headers that the signature does not cover, in order.
         set_aside: these headers themselves, if the application is to get them; no step sees them.
+        thumbprint: the JWK thumbprint (RFC 7638) of the key that signed; empty for HMAC.
     """
 
     key_id: str
@@ -52,6 +53,7 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
     sequence: int
     uncovered: tuple[str, ...] = ()
     set_aside: Headers = EMPTY
+    thumbprint: str = ""
 
     @property
     def signer(self) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headerware.core.errors import (
     DeadLetterError,
+    DelayedError,
     HeaderwareError,
     HeldBackError,
     InterceptorError,
@@ -308,7 +309,7 @@ class Failures:
             )
 
     def _failed(self, step: Step, error: InterceptorError, original: Record | None) -> InterceptorError:
-        step.counts["failed"] += 1
+        step.counts["failed"] += not isinstance(error, DelayedError)
         outcome = "held_back" if isinstance(error, HeldBackError) else "refused"
         self._tell_stopped(original or _record_at(error), step.name, outcome, error)
         return error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
+    from headerware.interceptors.admission import Admission, Policy, PolicyFile, read_policy
     from headerware.interceptors.audit import Audit, AuditCount, AuditReport, decode_report
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
@@ -23,23 +24,29 @@ if TYPE_CHECKING:
     from headerware.interceptors.serialize import Serialize
     from headerware.interceptors.sign import Sign
     from headerware.interceptors.slice import Slice
+    from headerware.interceptors.times import Delay, Expire, expires_header, not_before_header
     from headerware.interceptors.trace import Trace, extract_context
     from headerware.interceptors.trail import Trail, TrailEntry, TrailReading, read_trail
     from headerware.interceptors.trail_timeline import timeline
     from headerware.interceptors.transforms import Transforms
 
 __all__ = [
+    "Admission",
     "Audit",
     "AuditCount",
     "AuditReport",
     "Compact",
     "Compress",
     "Dedup",
+    "Delay",
     "Encrypt",
     "EncryptFields",
+    "Expire",
     "Identity",
     "Lineage",
     "Metrics",
+    "Policy",
+    "PolicyFile",
     "Schema",
     "Serialize",
     "Sign",
@@ -50,20 +57,29 @@ __all__ = [
     "TrailReading",
     "Transforms",
     "decode_report",
+    "expires_header",
     "extract_context",
     "new_key_secret",
+    "not_before_header",
+    "read_policy",
     "read_trail",
     "rewrapped_key_secret",
     "timeline",
 ]
 
 _HOMES: Final = {
+    "Admission": "admission",
+    "Policy": "admission",
+    "PolicyFile": "admission",
+    "read_policy": "admission",
     "Audit": "audit",
     "AuditCount": "audit",
     "AuditReport": "audit",
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
+    "Delay": "times",
+    "Expire": "times",
     "Encrypt": "encrypt",
     "EncryptFields": "encrypt",
     "Identity": "dedup",
@@ -79,7 +95,9 @@ _HOMES: Final = {
     "TrailReading": "trail",
     "Transforms": "transforms",
     "decode_report": "audit",
+    "expires_header": "times",
     "extract_context": "trace",
+    "not_before_header": "times",
     "new_key_secret": "encrypt",
     "read_trail": "trail",
     "rewrapped_key_secret": "encrypt",

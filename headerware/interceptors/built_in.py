@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 INTERCEPTORS: Final[Mapping[str, str]] = {
+    "admission": "headerware.interceptors.admission.interceptor:Admission",
     "audit": "headerware.interceptors.audit:Audit",
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
+    "delay": "headerware.interceptors.times.delay:Delay",
+    "expire": "headerware.interceptors.times.expire:Expire",
     "encrypt": "headerware.interceptors.encrypt:Encrypt",
     "encrypt_fields": "headerware.interceptors.encrypt:EncryptFields",
     "metrics": "headerware.interceptors.metrics:Metrics",
@@ -32,7 +35,7 @@ GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""
 
 HEADERS: Final = OwnHeaders(
-    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema"}),
+    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema", "hw.expires", "hw.not-before"}),
     encodings={
         "hw.compress": "compress",
         "hw.encrypt": "encrypt",
@@ -53,6 +56,7 @@ HEADERS: Final = OwnHeaders(
         "~J": "hw.expires",
         "~K": "hw.owner",
         "~L": "hw.admit",
+        "~M": "hw.not-before",
     },
     compactor="compact",
 )

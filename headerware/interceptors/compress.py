@@ -1,7 +1,9 @@
 """Compress: the value of each record is compressed by itself, if that pays (spec/compress.md).
 
 Header ``hw.compress`` is the name of the codec, as in HTTP's Content-Encoding: ``zstd`` or ``gzip``. A value
-is exactly one zstd frame or one gzip member.
+is exactly one zstd frame or one gzip member. If a trained dictionary was used, the header is base64 of a
+layout that names it (:mod:`headerware.dictionaries.dictionary`), and the value is one zstd frame without its
+magic number.
 
 A client's own batch compression does better on large batches of small records. This one pays if values are
 encrypted afterwards, if batches are small, or if records are stored outside of Kafka. If an attacker chooses
@@ -10,21 +12,38 @@ part of a value that is then encrypted, its length reveals something about the r
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 import zstandard
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.errors import CompressionError, ConfigError
+from headerware.core.errors import (
+    CompressionError,
+    ConfigError,
+    DictionaryError,
+    HeldBackError,
+    WireFormatError,
+)
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.options import kinds
 from headerware.core.topics import TopicPatterns
+from headerware.dictionaries.dictionary import DictionaryId, checked_id, decode_mark, encode_mark
+from headerware.dictionaries.store import (
+    Dictionaries,
+    DictionaryStore,
+    SharedStore,
+    dictionaries_type,
+    open_shared,
+    use_for,
+)
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -38,6 +57,15 @@ _HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 4
 _TELLING: Final = frozenset({COMPRESS_HEADER, "content-type", "Content-Type"})
 """Headers that say whether to try; names have case in Kafka, and bridges from HTTP keep HTTP's spelling."""
 _MAX_CONTENT_TYPES: Final = 256
+_MAX_DICTIONARIES: Final = 64
+"""How many dictionaries are ready for use in each direction."""
+_MAX_MISSING: Final = 1024
+_MIN_BYTES: Final = 128
+_MIN_BYTES_WITH_DICTIONARY: Final = 64
+_GIVEN_UP: Final = -1
+_VAIN_SHARE: Final = 10
+"""A wait in vain is followed by this many times its length without any."""
+_log = logging.getLogger("headerware.interceptors.compress")
 _REASONS: Final[tuple[str, ...]] = ("empty", "small", "encoded", "content_type", "format", "incompressible")
 _new_headers: Final = tuple.__new__
 
@@ -76,15 +104,23 @@ class Compress(Interceptor, frozen=True, kw_only=True):
     Args:
         codec: ``zstd``, or ``gzip`` for readers that have nothing else.
         level: zstd's -7 to 22, by default 3; gzip's 1 to 9, by default 6. Not 0.
-        min_bytes: the size in bytes below which values are not tried. Below 128 bytes neither JSON nor plain
-            text saves as much as the header's 17 bytes, and each try costs some microseconds.
+        min_bytes: the size in bytes below which values are not tried; None is 128, or 64 with a dictionary.
+            Below that neither JSON nor plain text saves as much as the header takes (17 bytes, or 37), and
+            each try costs some microseconds.
         margin: the share of its size by which a value must shrink, header included.
         skip_content_types: patterns of content types that are not tried; a leading ``!`` excludes.
             Parameters (``; charset=...``) and case do not count.
         max_decompressed_bytes: the most bytes that one value may be when decompressed, whatever it states.
+        dictionaries: where trained dictionaries are; by type: ``folder`` or ``topic``. Values of a topic with
+            a dictionary are compressed with it, if the codec is ``zstd``. A store that is out of reach stops
+            no producer: values are compressed without.
+        trusted_dictionaries: ids of the only dictionaries that are used, in both directions; if empty, all
+            that the store has.
+        missing_dictionary_wait_ms: how long a consumer holds a record back whose dictionary the store does
+            not have as yet, in milliseconds. After a wait in vain there is none for ten times as long.
 
     Raises:
-        ConfigError: there is no such codec, or it has no such level.
+        ConfigError: there is no such codec, or it has no such level; or dictionaries with gzip.
 
     Safe for use by several threads at once.
     """
@@ -96,10 +132,13 @@ class Compress(Interceptor, frozen=True, kw_only=True):
 
     codec: Literal["zstd", "gzip"] = "zstd"
     level: int | None = None
-    min_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128
+    min_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
     margin: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.05
     skip_content_types: tuple[str, ...] = _COMPRESSED_CONTENT_TYPES
     max_decompressed_bytes: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = 256 << 20
+    dictionaries: Annotated[Any, kinds(dictionaries_type)] = None
+    trusted_dictionaries: tuple[DictionaryId, ...] = ()
+    missing_dictionary_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=600_000)] = 10_000
 
     def __post_init__(self) -> None:
         """Refuse an unknown codec, and a level that the codec does not have."""
@@ -113,10 +152,30 @@ class Compress(Interceptor, frozen=True, kw_only=True):
                 f"found {self.level!r}"
             )
             raise ConfigError(message, path="level")
+        if self.dictionaries is not None:
+            if not isinstance(self.dictionaries, Dictionaries | DictionaryStore):
+                message = f"expected a store of dictionaries, found {type(self.dictionaries).__name__}"
+                raise ConfigError(message, path="dictionaries")
+            if self.codec != "zstd":
+                message = f"dictionaries are zstd's, and the codec is {self.codec!r}"
+                raise ConfigError(message, path="dictionaries")
+        for each in self.trusted_dictionaries:
+            try:
+                checked_id(each)
+            except DictionaryError as error:
+                raise ConfigError(str(error), path="trusted_dictionaries") from None
 
-    def open(self, context: Context) -> _CompressStep:  # noqa: ARG002 - it needs nothing of the session's
-        """Return the hooks for one session."""
-        return _CompressStep(self)
+    def open(self, context: Context) -> _CompressStep:
+        """Return the hooks for one session.
+
+        A session that may send reads the store of dictionaries first, for two seconds at most.
+        """
+        if self.dictionaries is None:
+            return _CompressStep(self, None)
+        opened = _SessionDictionaries(self, open_shared(self.dictionaries), context)
+        if context.side != "consumer":
+            opened.start()
+        return _CompressStep(self, opened)
 
 
 def _pooled(make: Callable[[], _Codec]) -> _Codec:
@@ -150,29 +209,33 @@ class _CompressStep:
         "_compressed",
         "_decompress",
         "_decompressed",
+        "_dictionaries",
         "_is_skipped",
         "_keep",
         "_left_alone",
         "_mark",
         "_min_bytes",
         "_skips",
+        "_with_dictionary",
     )
 
-    def __init__(self, options: Compress) -> None:
+    def __init__(self, options: Compress, dictionaries: _SessionDictionaries | None) -> None:
         kind = CODECS[options.codec]
-        level = kind.default_level if options.level is None else options.level
+        level = _level(options)
         cap = options.max_decompressed_bytes
+        self._dictionaries = dictionaries
         self._compress = _pooled(partial(kind.compressor, level))
         self._decompress = {
             name.encode(): _pooled(partial(known.decompressor, cap)) for name, known in CODECS.items()
         }
         self._mark: Pair = (COMPRESS_HEADER, options.codec.encode())
-        self._min_bytes = options.min_bytes
+        least = _MIN_BYTES if dictionaries is None else _MIN_BYTES_WITH_DICTIONARY
+        self._min_bytes = least if options.min_bytes is None else options.min_bytes
         self._keep = 1 - options.margin
         patterns = [pattern.lower() for pattern in options.skip_content_types]
         self._skips = TopicPatterns(patterns) if patterns else None
         self._is_skipped: BoundedCache[bytes, bool] = BoundedCache(_MAX_CONTENT_TYPES, self._skips_type)
-        self._bytes_in = self._bytes_out = self._compressed = self._decompressed = 0
+        self._bytes_in = self._bytes_out = self._compressed = self._decompressed = self._with_dictionary = 0
         self._left_alone = dict.fromkeys(_REASONS, 0)
 
     def on_send(self, record: Record) -> Record:
@@ -194,13 +257,22 @@ class _CompressStep:
             return self._leave(record, "content_type")
         if value[0] in FIRST_BYTES and is_compressed(value):
             return self._leave(record, "format")
-        smaller = self._compress(value)
-        if len(smaller) + _HEADER_BYTES > size * self._keep:
+        compress, mark, header_bytes = self._compress, self._mark, _HEADER_BYTES
+        if self._dictionaries is not None:
+            writer = self._dictionaries.writer(record.topic, content_type)
+            if writer is not None:
+                compress, mark, header_bytes = writer
+            elif size < _MIN_BYTES and self._min_bytes == _MIN_BYTES_WITH_DICTIONARY:
+                return self._leave(record, "small")
+        smaller = compress(value)
+        if len(smaller) + header_bytes > size * self._keep:
             return self._leave(record, "incompressible")
         self._compressed += 1
         self._bytes_in += size
         self._bytes_out += len(smaller)
-        return record.with_value(smaller, _new_headers(Headers, (*headers, self._mark)))
+        if mark is not self._mark:
+            self._with_dictionary += 1
+        return record.with_value(smaller, _new_headers(Headers, (*headers, mark)))
 
     def on_consume(self, record: Record) -> Record:
         """Decompress the value if there is ``hw.compress``, and take that header off."""
@@ -217,11 +289,27 @@ class _CompressStep:
         if mark is None:
             return record
         decompress = self._decompress.get(mark[1])  # type: ignore[arg-type]  # null is in no table
-        if decompress is None or record.value is None:
+        if record.value is None:
             raise CompressionError(_mark_problem(record))
+        if decompress is None:
+            decompress = self._with_a_dictionary(record, mark[1])
         plain = decompress(record.value)
         self._decompressed += 1
         return record.with_value(plain, _new_headers(Headers, kept))
+
+    def _with_a_dictionary(self, record: Record, mark: HeaderValue) -> _Codec:
+        """Return what decompresses the value, or raise the error if the header names no dictionary."""
+        try:
+            if self._dictionaries is not None:
+                return self._dictionaries.readers[mark]
+            dictionary_id = decode_mark(mark)
+        except WireFormatError:
+            raise CompressionError(_mark_problem(record)) from None
+        message = (
+            f"the value is compressed with dictionary {dictionary_id}; name the store that has it in the "
+            "option dictionaries of compress"
+        )
+        raise CompressionError(message)
 
     def stats(self) -> dict[str, int]:
         """Count values by outcome, and their bytes."""
@@ -231,7 +319,17 @@ class _CompressStep:
             "compressed": self._compressed,
             "decompressed": self._decompressed,
             **{f"left_alone_{reason}": count for reason, count in self._left_alone.items()},
+            **(
+                {}
+                if self._dictionaries is None
+                else {"compressed_with_dictionary": self._with_dictionary, **self._dictionaries.stats()}
+            ),
         }
+
+    def close(self) -> None:
+        """Release the store of dictionaries; a second call does nothing."""
+        if self._dictionaries is not None:
+            self._dictionaries.close()
 
     def _leave(self, record: Record, reason: str) -> Record:
         self._left_alone[reason] += 1
@@ -242,16 +340,183 @@ class _CompressStep:
         return self._skips is not None and self._skips.matches(essence)
 
 
+def _level(options: Compress) -> int:
+    return CODECS[options.codec].default_level if options.level is None else options.level
+
+
 def _mark_problem(record: Record) -> str:
     """Return what is wrong with the ``hw.compress`` of a record."""
     marks = record.headers.all(COMPRESS_HEADER)
     mark = marks[-1]
     if len(marks) > 1:
         return f"{COMPRESS_HEADER} stands {len(marks)} times, expected once"
-    if mark is None or mark.decode("utf-8", "replace") not in CODECS:
-        found = "null" if mark is None else "another codec, or another form of its name"
-        return f"{COMPRESS_HEADER}: expected {' or '.join(CODECS)}, found {found}"
-    return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"
+    if record.value is None and mark is not None and _is_sound(mark):
+        return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"
+    found = "null" if mark is None else "another codec, or another form of its name"
+    return f"{COMPRESS_HEADER}: expected {' or '.join(CODECS)}, or a dictionary's id, found {found}"
+
+
+def _is_sound(mark: bytes) -> bool:
+    if mark.decode("utf-8", "replace") in CODECS:
+        return True
+    try:
+        decode_mark(mark)
+    except WireFormatError:
+        return False
+    return True
+
+
+class _Writer(NamedTuple):
+    """How a topic's values are compressed with a dictionary."""
+
+    compress: _Codec
+    mark: Pair
+    header_bytes: int
+
+
+_Chosen = tuple[Hashable, BoundedCache[tuple[str, "HeaderValue"], "_Writer | None"]]
+"""A generation of the store, and what was chosen with it, by topic and content type."""
+
+
+class _SessionDictionaries:
+    """The dictionaries of one session; sending is safe for several threads, consuming has one caller."""
+
+    def __init__(self, options: Compress, shared: SharedStore, context: Context) -> None:
+        self._level: Final = _level(options)
+        self._cap: Final = options.max_decompressed_bytes
+        self._trusted: Final = frozenset(options.trusted_dictionaries)
+        self._shared: Final = shared
+        self._store: Final = shared.store
+        self._writers: Final[BoundedCache[str, _Writer]] = BoundedCache(_MAX_DICTIONARIES)
+        self.readers: Final[BoundedCache[HeaderValue, _Codec]] = BoundedCache(
+            _MAX_DICTIONARIES, self._new_reader
+        )
+        """What decompresses values, by what their ``hw.compress`` holds."""
+        self._chosen: _Chosen = self._new_choice()
+        # A client tries a record again later; a Spark task and a tool do not.
+        waits = context.bootstrap_servers is not None and not context.dry_run
+        self._missing: Final = _MissingDictionaries(
+            options.missing_dictionary_wait_ms if waits else 0, context.now_ms
+        )
+        self._warned: set[str] = set()
+        self._unusable = 0
+
+    def start(self) -> None:
+        """Read the store; if that fails, values are compressed without a dictionary meanwhile."""
+        try:
+            self._store.start()
+        except DictionaryError as error:
+            _log.warning("values are compressed without a dictionary until the store answers: %s", error)
+        self._chosen = self._new_choice()
+
+    def writer(self, topic: str, content_type: HeaderValue) -> _Writer | None:
+        """Return how values of a topic and content type are compressed, or None if there is no dictionary."""
+        generation, chosen = self._chosen
+        if self._store.generation != generation:
+            _, chosen = self._chosen = self._new_choice()
+        return chosen[topic, content_type]
+
+    def stats(self) -> dict[str, int]:
+        """Count records that a missing dictionary held back or refused, and unusable dictionaries."""
+        return {
+            "dictionary_held_back": self._missing.held_back,
+            "dictionary_missing": self._missing.refused,
+            "dictionary_unusable": self._unusable,
+        }
+
+    def close(self) -> None:
+        self._shared.close()
+
+    def _new_choice(self) -> _Chosen:
+        generation = self._store.generation  # before the rows: what changes meanwhile is chosen again
+        return generation, BoundedCache(_MAX_CONTENT_TYPES, self._choose)
+
+    def _choose(self, about: tuple[str, HeaderValue]) -> _Writer | None:
+        use = use_for(self._store, *about)
+        if use is None:
+            return None
+        dictionary_id = use.current.dictionary
+        found = self._writers.get(dictionary_id)
+        if found is None:
+            try:
+                found = self._new_writer(dictionary_id)
+            except DictionaryError as error:
+                self._unusable += 1
+                if dictionary_id not in self._warned and len(self._warned) < _MAX_MISSING:
+                    self._warned.add(dictionary_id)
+                    text = "topic %s is compressed without its dictionary: %s"
+                    _log.warning(text, use.topic, error)
+                return None
+            self._writers[dictionary_id] = found
+        return found
+
+    def _new_writer(self, dictionary_id: str) -> _Writer:
+        if self._trusted and dictionary_id not in self._trusted:
+            raise DictionaryError(f"dictionary {dictionary_id} is not among trusted_dictionaries")
+        content = self._store.known(dictionary_id)
+        if content is None:
+            raise DictionaryError(f"dictionary {dictionary_id} is not in the store")
+        compress = dictionary_compressor(content, self._level)
+        mark = encode_mark(dictionary_id)
+        return _Writer(compress, (COMPRESS_HEADER, mark), 2 + len(COMPRESS_HEADER) + len(mark))
+
+    def _new_reader(self, mark: HeaderValue) -> _Codec:
+        """Return what decompresses values with the dictionary that ``hw.compress`` names.
+
+        Raises:
+            WireFormatError: it names none.
+            HeldBackError: the store is out of reach, or may still get the dictionary.
+            CompressionError: the dictionary is not trusted, is damaged, or is not there.
+        """
+        dictionary_id = decode_mark(mark)
+        if self._trusted and dictionary_id not in self._trusted:
+            message = f"dictionary {dictionary_id} is not among trusted_dictionaries"
+            raise CompressionError(message)
+        try:
+            content = self._store.get(dictionary_id)
+        except DictionaryError as error:
+            message = (
+                f"the value is compressed with dictionary {dictionary_id}, which cannot be fetched: {error}"
+            )
+            raise HeldBackError(message) from error
+        if content is None:
+            raise self._missing.error(dictionary_id)
+        try:
+            return dictionary_decompressor(content, self._cap)
+        except DictionaryError as error:
+            message = f"dictionary {dictionary_id}: {error}"
+            raise CompressionError(message) from error
+
+
+class _MissingDictionaries:
+    """Decide how long records wait for a dictionary that the store does not have.
+
+    It may still come, for instance to a mirror. But whoever writes records can name dictionaries that never
+    come, so after a wait in vain there is none for ten times as long: a flood takes a tenth of the time.
+    """
+
+    def __init__(self, wait_ms: int, now_ms: Callable[[], int]) -> None:
+        self._wait_ms: Final = wait_ms
+        self._now_ms: Final = now_ms
+        self._since: Final[BoundedCache[str, int]] = BoundedCache(_MAX_MISSING)
+        self._not_before_ms = 0
+        self.held_back = self.refused = 0
+
+    def error(self, dictionary_id: str) -> CompressionError | HeldBackError:
+        """Return what to raise now for a record with this dictionary."""
+        now = self._now_ms()
+        message = f"the value is compressed with dictionary {dictionary_id}, which the store does not have"
+        since = self._since.get(dictionary_id)
+        if since is None and now >= self._not_before_ms:
+            since = self._since[dictionary_id] = now
+        if since is not None and since != _GIVEN_UP:
+            if now - since < self._wait_ms:
+                self.held_back += 1
+                return HeldBackError(f"{message} as yet; it is waited for {self._wait_ms / 1000:g} s")
+            self._since[dictionary_id] = _GIVEN_UP
+            self._not_before_ms = max(self._not_before_ms, now + _VAIN_SHARE * self._wait_ms)
+        self.refused += 1
+        return CompressionError(f"{message}; publish it there")
 
 
 # Codecs: they return no more than the cap, whatever size a value states. While they run, they hold at most an
@@ -263,6 +528,8 @@ _MAX_WINDOW_BYTES: Final = 8 << 20
 """The largest window that a frame of unknown size may ask for, as RFC 8878 recommends to all decoders."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_MAGIC_BYTES: Final = len(_ZSTD_MAGIC)
+_EMPTY_FRAME: Final = zstandard.ZstdCompressor().compress(b"")
 _MAX_RATIO = 32_768
 """The most bytes that one byte of zstd can stand for: a block of 128 KiB takes at least four."""
 _MIN_PIECE_BYTES = 16
@@ -298,12 +565,62 @@ def _gzip_compressor(level: int) -> _Codec:
     return lambda value: zlib.compress(value, level, _GZIP)
 
 
-def _zstd_decompressor(cap: int) -> _Codec:
-    decompressor = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES)
+def dictionary_compressor(content: bytes, level: int) -> _Codec:
+    """Return what compresses values with a dictionary, for all threads.
+
+    Raises:
+        DictionaryError: zstd cannot use the dictionary.
+    """
+    dictionary = _loaded(content)
+    try:
+        dictionary.precompute_compress(level=level)  # once for all threads
+
+        def make() -> _Codec:
+            compress = zstandard.ZstdCompressor(
+                level=level, dict_data=dictionary, write_dict_id=False
+            ).compress
+            return lambda value: compress(value)[_ZSTD_MAGIC_BYTES:]
+
+        make()(b"")
+    except zstandard.ZstdError as error:
+        raise _unusable(error) from error
+    return _pooled(make)
+
+
+def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
+    """Return what decompresses values up to a cap in bytes with a dictionary, for all threads.
+
+    Raises:
+        DictionaryError: zstd cannot use the dictionary.
+    """
+    dictionary = _loaded(content)
+
+    try:
+        # It is digested with the first frame, in one thread and for all.
+        zstandard.ZstdDecompressor(dict_data=dictionary).decompress(_EMPTY_FRAME)
+    except zstandard.ZstdError as error:
+        raise _unusable(error) from error
+    return _pooled(partial(_zstd_decompressor, cap, dictionary, _ZSTD_MAGIC))
+
+
+def _loaded(content: bytes) -> zstandard.ZstdCompressionDict:
+    # Full: bytes that are no dictionary of zstd are refused, and not taken as text to refer to.
+    return zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_FULLDICT)
+
+
+def _unusable(error: Exception) -> DictionaryError:
+    return DictionaryError(f"zstd cannot use it, because it is damaged: {error}")
+
+
+def _zstd_decompressor(
+    cap: int, dictionary: zstandard.ZstdCompressionDict | None = None, left_out: bytes = b""
+) -> _Codec:
+    decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=_MAX_WINDOW_BYTES)
     whole = decompressor.decompress
     size_of = zstandard.frame_content_size
 
     def decompress(value: bytes) -> bytes:
+        value = left_out + value
         try:
             size = size_of(value)
             if size <= 0:

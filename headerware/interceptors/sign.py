@@ -31,6 +31,7 @@ from headerware.core.origins import Origins, cluster_port
 from headerware.core.record import VERIFIED, Record, Verified
 from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
+from headerware.keyring.certificate import key_thumbprint
 from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.merkle import (
     MAX_RECORDS,
@@ -460,6 +461,7 @@ class _Known(NamedTuple):
     conditional_key: Key | None
     """The key if each record decides whether it counts; else None."""
     statement: Statement
+    thumbprint: str
 
 
 _Position = tuple[str, int | None, int | None]
@@ -604,7 +606,7 @@ class _Verification:
                 raise SignatureError(f"its hw.sig cannot be read: {error}") from error
             known = known_in[record.topic].get(value[: end_of(value)])
             found = known or examine(record, value, own, now)
-            verify, end, conditional_key, statement = found
+            verify, end, conditional_key, statement, thumbprint = found
             stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
             try:
                 fits = verify(rest(stamp, record.key, record.value, covered), proof)
@@ -625,6 +627,7 @@ class _Verification:
                 statement.topic,
                 producer,
                 sequence,
+                thumbprint=thumbprint,
             )
             if later:
                 verified = msgspec.structs.replace(
@@ -672,7 +675,7 @@ class _Verification:
         if not is_bound:
             _require_permitted(key, statement, decode_stamp(value[end : end + STAMP_BYTES])[0], now_ms)
         conditional_key = key if is_bound or key.status == "revoked" else None
-        return _Known(ready, end, conditional_key, statement)
+        return _Known(ready, end, conditional_key, statement, key_thumbprint(key))
 
     def _judge(
         self, key: Key | None, statement: Statement, record: Record, signed_at_ms: int, now_ms: int

@@ -1,5 +1,6 @@
 """Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
+from headerware.keyring.certificate import Certificate, certify, issuer_jwks, key_thumbprint, read_certificate
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
 from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
@@ -22,18 +23,23 @@ from headerware.keyring.snapshot import Snapshot, encode_snapshot, sign_snapshot
 
 __all__ = [
     "Algorithm",
+    "Certificate",
     "Key",
     "Keyring",
     "KeyringFile",
     "Permissions",
     "Snapshot",
     "Status",
+    "certify",
     "decode_keyring",
     "encode_jwks",
     "encode_keyring",
     "encode_snapshot",
+    "issuer_jwks",
     "key_id_problem",
+    "key_thumbprint",
     "public_part",
+    "read_certificate",
     "read_keyring",
     "sign_snapshot",
     "verify_snapshot",

@@ -24,6 +24,7 @@ from headerware import Context, Interceptor, load_chain
 from headerware.cli import main
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
+from headerware.dictionaries import dictionaries_type
 from headerware.interceptors import built_in
 from headerware.keyring.services import key_service_type
 from headerware.serdes.plugins import serde_type
@@ -365,6 +366,12 @@ class TestOptions:
         every = self.options(Store)
         assert documented.pop("*") == every
         assert documented == {word: self.options(store_type(word), every) for word in store_type.built_in}
+
+    def test_of_each_store_of_dictionaries_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/dictionaries.md", "store")
+        assert documented == {
+            word: self.options(dictionaries_type(word)) for word in dictionaries_type.built_in
+        }
 
     def test_of_each_key_service_are_these_with_their_defaults(self) -> None:
         documented = self.documented("docs/key-services.md", "service")

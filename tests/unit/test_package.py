@@ -20,6 +20,7 @@ import headerware
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
+    "AdmissionError",
     "AsyncConsumer",
     "AsyncDeserializingConsumer",
     "AsyncProducer",
@@ -31,7 +32,10 @@ PUBLIC = [
     "Context",
     "DeadLetterError",
     "DecryptionError",
+    "DelayedError",
     "DeserializingConsumer",
+    "DictionaryError",
+    "ExpiredError",
     "FanOut",
     "HeaderError",
     "HeaderId",

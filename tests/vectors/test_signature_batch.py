@@ -31,6 +31,11 @@ __all__ = ["keyring_path"]  # the keys are those of signature.json
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec/vectors/signature-batch.json").read_text(encoding="utf-8")
 )
+_THUMBPRINTS = {
+    "ed25519": "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k",
+    "ecdsa-p256": "3ypMR_bB1TaN7enS8lf--ao9jKCFLXYB_v6mDXxXfN0",
+}
+"""Of the vectors' keys, as JWKs (RFC 7638)."""
 
 
 def prefixed(value: bytes | None) -> bytes:
@@ -139,6 +144,7 @@ class TestBatchVectors:
                 batch["topic"],
                 bytes.fromhex(batch["producer_hex"]),
                 record["sequence"],
+                thumbprint=_THUMBPRINTS.get(batch["algorithm"], ""),
             )
 
     def test_follows_the_prose(self, batch: dict[str, Any]) -> None:

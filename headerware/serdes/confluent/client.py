@@ -11,8 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 from headerware.core.errors import ConfigError
 from headerware.core.extras import install_command
+from headerware.core.shared import Shared
 from headerware.serdes.confluent.settings import flat
-from headerware.serdes.shared import Shared
 from headerware.serdes.stores.cache import Answers, Patience
 
 if TYPE_CHECKING:

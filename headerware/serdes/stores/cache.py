@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
-from headerware.serdes.shared import Shared
+from headerware.core.shared import Shared
 from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
 
 if TYPE_CHECKING:

@@ -57,6 +57,9 @@ class _BatchClock:
         return wall_clock_ms() if self.ms is None else self.ms
 
 
+_CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
+
+
 class PartitionPicker:
     """Pick the partition of a message without a key, so that its slices stay together, also in a replay.
 
@@ -161,6 +164,7 @@ class OpenChain:
             is_duplicate=self._note_identity,
             pick_partition=self.pick_partition,
             max_message_bytes=spec.max_message_bytes,
+            cannot_wait=_CANNOT_WAIT if spec.side == "consumer" else None,
         )
 
     def _note_identity(self, identity: bytes, record: Record) -> bool:

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from headerware import Record, load_chain
 from headerware.cli import main
-from headerware.keyring import encode_snapshot, read_keyring, sign_snapshot
+from headerware.keyring import encode_snapshot, read_certificate, read_keyring, sign_snapshot
+from headerware.keyring.certificate import IssuerKeys
 
 
 def run(*arguments: str | Path) -> Result:
@@ -386,3 +387,46 @@ class TestSecrets:
         secrets = [key[name] for key in stored for name in ("secret", "private") if name in key]
         assert len(secrets) == 3
         assert not [secret for secret in secrets if secret in shown]
+
+
+class TestCertify:
+    @pytest.fixture
+    def issuer(self, tmp_path: Path) -> Path:
+        path = tmp_path / "issuer.json"
+        done("generate", "--keyring", path, "--id", "i", "--algorithm", "ed25519", "--use", "certify")
+        return path
+
+    @pytest.fixture
+    def arguments(self, issuer: Path, tmp_path: Path) -> list[str | Path]:
+        shop = tmp_path / "shop.json"
+        done("generate", "--keyring", shop, "--id", "shop", "--algorithm", "ed25519")
+        return [
+            *("certify", "--keyring", issuer, "--issuer-key", "i", "--issuer", "us", "--for", shop),
+            *("--id", "shop", "--subject", "shop", "--audience", "here", "--topic", "orders*"),
+        ]
+
+    def test_writes_a_certificate_and_the_key_set(
+        self, issuer: Path, arguments: list[str | Path], tmp_path: Path
+    ) -> None:
+        out, jwks = tmp_path / "shop.jwt", tmp_path / "jwks.json"
+        shown = done_json(*arguments, "--out", out, "--hours", "2")["certificate"]
+        found = read_certificate(out.read_text().strip())
+        assert (found.subject, found.topics, found.audience) == ("shop", ("orders*",), ("here",))
+        assert found.expires_ms - found.issued_ms == 7_200_000
+        assert shown["thumbprint"] == found.thumbprint
+        done("jwks", "--keyring", issuer, "--out", jwks)
+        IssuerKeys(jwks.read_bytes(), ["Ed25519"]).verify(out.read_text().strip(), found)
+        assert "wrote the certificate" in done(*arguments, "--out", out)
+
+    def test_never_overwrites_a_keyring(self, issuer: Path, arguments: list[str | Path]) -> None:
+        before = issuer.read_bytes()
+        for command in (arguments, ["jwks", "--keyring", issuer]):
+            result = run(*command, "--out", issuer)
+            assert result.exit_code == 1
+            assert "not overwritten" in result.stderr
+        assert issuer.read_bytes() == before
+
+    def test_a_key_that_does_not_certify_is_refused(self, path: Path, tmp_path: Path) -> None:
+        result = run("jwks", "--keyring", path, "--out", tmp_path / "jwks.json")
+        assert result.exit_code == 1
+        assert "--use certify" in result.stderr

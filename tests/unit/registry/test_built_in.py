@@ -27,6 +27,7 @@ OWN = {
     9: "hw.expires",
     10: "hw.owner",
     11: "hw.admit",
+    12: "hw.not-before",
 }
 """As released: what is here never changes, whatever the file says."""
 FOREIGN = {257: "traceparent", 258: "tracestate", 259: "baggage", 260: "content-type"}

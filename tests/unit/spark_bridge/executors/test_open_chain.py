@@ -16,7 +16,7 @@ from headerware.core.errors import (
 )
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Encrypt, Identity, Sign, Trail
+from headerware.interceptors import Delay, Encrypt, Identity, Sign, Trail
 from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
@@ -201,3 +201,12 @@ class TestPicker:
     @pytest.mark.parametrize("counts", [{}, {"t": 0}])
     def test_a_topic_of_unknown_size_has_one(self, counts: dict[str, int]) -> None:
         assert PartitionPicker(counts)(Record("t", None)) == 0
+
+
+class TestDelay:
+    def test_reading_refuses_what_waits_and_writing_takes_it(self) -> None:
+        with pytest.raises(ConfigError, match="no partition to pause"):
+            open_chain(spec_of(Delay()))
+        record = Record("t", b"v", b"k")
+        sent = open_chain(spec_of(Delay(after_ms=5), side="producer")).session.send([record])
+        assert [each.headers.names() for each in sent] == [("hw.not-before",)]

@@ -7,7 +7,7 @@ import sys
 
 FORKED = """
 import os, signal, threading
-from headerware.serdes.shared import Shared
+from headerware.core.shared import Shared
 
 shared = Shared(lambda one, other: one == other)
 inherited = shared.acquire("settings", object)

@@ -1,0 +1,175 @@
+"""The interface of stores of dictionaries, and their options, which configuration names by a word."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol, runtime_checkable
+
+import msgspec
+
+from headerware.core.errors import PluginError
+from headerware.core.plugins import Catalogue
+from headerware.core.shared import Shared
+from headerware.dictionaries.dictionary import Dictionary, Use, essence
+
+
+@runtime_checkable
+class DictionaryStore(Protocol):
+    """Keep dictionaries by id, and which of them each topic is written with.
+
+    Safe for use by several threads at once.
+    """
+
+    @property
+    def generation(self) -> Hashable:
+        """A value that changes when anything in the store does; asking for it takes no network."""
+        ...
+
+    def read(self) -> None:
+        """Read what the store has now, within its timeout.
+
+        Raises:
+            DictionaryError: it cannot be reached or read.
+        """
+        ...
+
+    def start(self) -> None:
+        """Read the store for the first time, and follow it from then on.
+
+        Raises:
+            DictionaryError: it cannot be reached or read; it is tried again in the background.
+        """
+        ...
+
+    def use(self, topic: str, content_type: str | None) -> Use | None:
+        """Return the use of exactly this topic and content type as far as it is known here."""
+        ...
+
+    def known(self, dictionary_id: str) -> bytes | None:
+        """Return a dictionary if it is known here; take no network."""
+        ...
+
+    def get(self, dictionary_id: str) -> bytes | None:
+        """Return a dictionary, or None if the store answered and does not have it.
+
+        Raises:
+            DictionaryError: the store cannot be reached or read.
+        """
+        ...
+
+    def uses(self) -> list[Use]:
+        """Return all uses that are known here."""
+        ...
+
+    def ids(self) -> list[str]:
+        """Return the ids of all dictionaries that are known here."""
+        ...
+
+    def put(self, dictionary: Dictionary) -> None:
+        """Keep a dictionary, and return once readers can find it; an existing one is no error.
+
+        Raises:
+            DictionaryError: the store cannot be reached or written.
+        """
+        ...
+
+    def assign(self, use: Use) -> None:
+        """Keep a use in place of the one before, and return once writers can find it.
+
+        Raises:
+            DictionaryError: the store cannot be reached or written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the store's resources; a second call does nothing."""
+        ...
+
+
+class Dictionaries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hold the options of a store of dictionaries, and open it."""
+
+    def open(self) -> Any:
+        """Return the opened :class:`DictionaryStore`; each subclass implements this.
+
+        Raises:
+            PluginError: the subclass does not implement it.
+        """
+        raise PluginError(f"{type(self).__name__} is a store of dictionaries without open()")
+
+    def __repr__(self) -> str:
+        """Show no option, because properties may hold passwords."""
+        return f"{type(self).__name__}(...)"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show no option in rich's tracebacks either."""
+        return []
+
+
+dictionaries_type: Final[Catalogue[Dictionaries]] = Catalogue(
+    "store of dictionaries",
+    Dictionaries,
+    {
+        "folder": "headerware.dictionaries.folder:FolderDictionaries",
+        "topic": "headerware.dictionaries.topic:TopicDictionaries",
+    },
+)
+"""The stores of dictionaries, by word."""
+
+
+def publish(
+    store: DictionaryStore, dictionary: Dictionary, topic: str, content_type: str | None = None
+) -> Use:
+    """Keep a dictionary, and have a topic's values written with it from now on.
+
+    Args:
+        store: where to.
+        dictionary: the dictionary.
+        topic: the topic whose writers take it.
+        content_type: only for values of this content type; None is for all that have no own dictionary.
+
+    Returns:
+        the use, with its new version.
+
+    Raises:
+        DictionaryError: the store cannot be reached or written, or there can be no such topic.
+    """
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    made = Use.first(topic, content_type, dictionary.id, since)
+    store.put(dictionary)
+    before = store.use(topic, made.content_type)
+    use = made if before is None else before.next(dictionary.id, since)
+    if use != before:
+        store.assign(use)
+    return use
+
+
+def use_for(store: DictionaryStore, topic: str, content_type: bytes | None) -> Use | None:
+    """Return the use for a record of this topic and content type: its own one, else the topic's."""
+    own = None if content_type is None else store.use(topic, essence(content_type))
+    return own or store.use(topic, None)
+
+
+def open_shared(store: Dictionaries | DictionaryStore) -> SharedStore:
+    """Open a store, or share it if a store with equal options is open in this process."""
+    return SharedStore(store)
+
+
+class SharedStore:
+    """One use of a store that sessions share; what the caller has opened itself is not closed."""
+
+    def __init__(self, settings: Dictionaries | DictionaryStore) -> None:
+        self._owned = isinstance(settings, Dictionaries)
+        self.store: Final[DictionaryStore] = (
+            _stores.acquire(settings, settings.open) if isinstance(settings, Dictionaries) else settings
+        )
+
+    def close(self) -> None:
+        """Release this use; the store is closed with the last one."""
+        owned, self._owned = self._owned, False
+        if owned and _stores.release(self.store):
+            self.store.close()
+
+
+_stores: Final[Shared[DictionaryStore]] = Shared(lambda ours, theirs: bool(ours == theirs))

@@ -1,0 +1,237 @@
+"""The interceptor ``admission``: certificates shown on send, and judged on consume (spec/admission.md)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
+
+import msgspec
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import AdmissionError, ConfigError
+from headerware.core.hooks import Interceptor, Place, Role
+from headerware.core.options import PATH
+from headerware.core.plain_files import read_plain
+from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
+from headerware.keyring.certificate import MAX_BYTES, read_certificate
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+    from headerware.core.record import Record
+    from headerware.keyring.certificate import Certificate
+
+_Require = Literal["off", "warn", "enforce"]
+_ValidAt = Literal["signing", "reading"]
+_MAX_TOPICS: Final = 1_024
+_REFRESH_MS: Final = 1_000
+_FRAMING_BYTES: Final = 10
+"""The most that the record format spends on a header's two lengths."""
+_log: Final = logging.getLogger("headerware.interceptors.admission")
+
+
+class Admission(Interceptor, frozen=True, kw_only=True):
+    """Show a certificate of the signing key with each record, and admit records by a policy.
+
+    The certificate is a JSON Web Token that is bound to a key. It stands whole in ``hw.admit`` of each
+    record, so a reader can begin anywhere and asks nobody. ``sign`` to the right covers it; a certificate
+    that somebody copies from a record is of no use without the key that it is for.
+
+    On consume the record's signature has been verified by ``sign``. The certificate must be by an issuer of
+    the policy, for the policy's audience, for the key that signed and for the topic, and valid; and the
+    policy's rules must allow the record. The header is taken off.
+
+    Args:
+        certificate: path of the file with the certificate; producers need it. It is read again when it
+            changes.
+        policy: path of the policy file; consumers need it. It is followed, with the key sets that it names;
+            a bad one is refused, and the last good one goes on.
+        require: what happens on consume to records without a certificate: ``enforce`` refuses them, ``warn``
+            counts them and logs each topic once, ``off`` counts them. What is there and wrong is refused.
+        valid_at: the time at which a certificate must be valid: that of ``signing``, so that stored records
+            can be read later, or that of ``reading``, for who reads records as they come.
+        clock_skew_ms: how far the clocks of signers, issuers and readers may be apart, in milliseconds.
+
+    Raises:
+        ConfigError: an option that does not exist; on opening, a file that is missing or wrong, or a chain
+            without ``sign``.
+        MissingPartError: on opening, joserfc is not installed.
+    """
+
+    type: ClassVar[str] = "admission"
+    role: ClassVar[Role] = Role.PROTECT
+    place: ClassVar[Place | None] = Place.ADMISSION
+    decodes: ClassVar[tuple[str, ...]] = (ADMIT_HEADER,)
+
+    certificate: Annotated[str, PATH, msgspec.Meta(min_length=1)] | None = None
+    policy: Annotated[str, PATH, msgspec.Meta(min_length=1)] | None = None
+    require: _Require = "enforce"
+    valid_at: _ValidAt = "signing"
+    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 60_000
+
+    def __post_init__(self) -> None:
+        """Bring paths to one form, and refuse words that do not exist."""
+        for name in ("certificate", "policy"):
+            if (path := getattr(self, name)) is not None:
+                msgspec.structs.force_setattr(self, name, os.fspath(path))
+        if self.require not in get_args(_Require):  # in code it was not checked before
+            raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
+        if self.valid_at not in get_args(_ValidAt):
+            raise ConfigError(f"signing or reading, not {self.valid_at!r}", path="valid_at")
+
+    def open(self, context: Context) -> AdmissionStep:
+        """Read the files, and return the hooks of one session.
+
+        Raises:
+            ConfigError: a file is missing or wrong, or the chain does not sign.
+            MissingPartError: joserfc is not installed.
+        """
+        if not context.signed:
+            raise ConfigError(
+                "a certificate says who holds the key that signs, and nothing here signs; put a sign step to "
+                "the right of it, for the same topics"
+            )
+        if context.side == "producer" and self.certificate is None:
+            raise ConfigError("sending takes a certificate to show", path="certificate")
+        if context.side == "consumer" and self.policy is None:
+            raise ConfigError("consuming takes a policy to judge by", path="policy")
+        return AdmissionStep(self, context)
+
+
+class AdmissionStep:
+    """The hooks of one session; sending is safe for several threads, consuming has one caller."""
+
+    def __init__(self, options: Admission, context: Context) -> None:
+        self._options = options
+        self._now_ms = context.now_ms
+        now_ms = context.now_ms()
+        self._shown = None
+        if context.side != "consumer" and options.certificate is not None:
+            self._shown = _CertificateFile(options.certificate, now_ms)
+        self._policy = None
+        if context.side != "producer" and options.policy is not None:
+            self._policy = PolicyFile(options.policy, now_ms=now_ms)
+        self._warned: set[str] = set()
+        self._missing = self._refused = 0
+
+    def on_send(self, record: Record) -> Record:
+        """Add the certificate; refuse a record for which it is of no use."""
+        if self._shown is None:
+            raise AdmissionError("there is no certificate to show; set the option certificate")
+        return record.with_headers(
+            record.headers.add(ADMIT_HEADER, self._shown.value_for(record.topic, self._now_ms()))
+        )
+
+    def on_consume(self, record: Record) -> Record:
+        """Return an admitted record without its certificate; refuse any other."""
+        if self._policy is None:
+            raise AdmissionError("there is no policy to judge by; set the option policy")
+        if ADMIT_HEADER not in record.headers.names() and self._options.require != "enforce":
+            self._note_missing(record.topic)
+            return record
+        try:
+            self._policy.admit(
+                record,
+                now_ms=self._now_ms(),
+                clock_skew_ms=self._options.clock_skew_ms,
+                valid_at=self._options.valid_at,
+            )
+        except AdmissionError:
+            self._refused += 1
+            raise
+        return record.with_headers(record.headers.remove(ADMIT_HEADER))
+
+    def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
+        """Return an upper bound of the bytes that a certificate adds to a record on the wire."""
+        own = 0 if self._shown is None else self._shown.size_bytes
+        return len(ADMIT_HEADER) + own + _FRAMING_BYTES
+
+    def stats(self) -> dict[str, int]:
+        """Count records without a certificate, those not admitted, and reloads of the files."""
+        files = [file for file in (self._shown, self._policy) if file is not None]
+        return {
+            "missing": self._missing,
+            "not_admitted": self._refused,
+            "reloads": sum(file.reloads for file in files),
+            "reload_failures": sum(file.failures for file in files),
+        }
+
+    def _note_missing(self, topic: str) -> None:
+        self._missing += 1
+        if self._options.require == "warn" and topic not in self._warned:
+            if len(self._warned) < _MAX_TOPICS:
+                self._warned.add(topic)
+            _log.warning("topic %r has records without a certificate", topic)
+
+
+class _CertificateFile:
+    """Follow the file of a certificate, which is replaced before it expires; safe for several threads."""
+
+    def __init__(self, path: str, now_ms: int) -> None:
+        self._path = path
+        self._lock = Lock()
+        self._looked_ms = now_ms
+        self._failure: str | None = None
+        self.reloads: int = 0
+        self.failures: int = 0
+        self._raw = b""
+        self._certificate: Certificate
+        self._value = b""
+        try:
+            self._take(self._read())
+        except (AdmissionError, OSError, ValueError) as error:
+            raise ConfigError(f"{path}: {_reason(error)}", path="certificate") from None
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of a certificate; the next one may be twice as long."""
+        return min(2 * len(self._value), MAX_BYTES)
+
+    def value_for(self, topic: str, now_ms: int) -> bytes:
+        """Return the header's value for a topic; raise an AdmissionError if the certificate is of no use."""
+        if not 0 <= now_ms - self._looked_ms < _REFRESH_MS:
+            self._look(now_ms)
+        certificate, value, permitted = self._current
+        if now_ms > certificate.expires_ms:
+            raise AdmissionError(
+                f"the certificate in {self._path} expired {now_ms - certificate.expires_ms} ms ago; have it "
+                "issued anew, and replace the file"
+            )
+        if now_ms < certificate.not_before_ms:
+            raise AdmissionError(f"the certificate in {self._path} is not valid yet")
+        if not permitted[topic]:
+            raise AdmissionError(f"the certificate in {self._path} is not for topic {topic!r}")
+        return value
+
+    def _look(self, now_ms: int) -> None:
+        with self._lock:
+            self._looked_ms = now_ms
+            try:
+                raw = self._read()
+                if raw != self._raw:
+                    self._take(raw)
+                    self.reloads += 1
+                self._failure = None
+            except (AdmissionError, OSError, ValueError) as error:
+                self.failures += 1
+                reason = _reason(error)
+                if reason != self._failure:
+                    _log.error(
+                        "%s: %s; the last good certificate goes on until it expires", self._path, reason
+                    )
+                self._failure = reason
+
+    def _read(self) -> bytes:
+        return read_plain(self._path, MAX_BYTES)[0].strip()
+
+    def _take(self, raw: bytes) -> None:
+        certificate = read_certificate(raw.decode("ascii", "replace"))
+        permitted: BoundedCache[str, bool] = BoundedCache(_MAX_TOPICS, certificate.permits)
+        self._raw = self._value = raw
+        # In one assignment, so that a thread never sees parts of two certificates.
+        self._current = certificate, raw, permitted
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, AdmissionError) else str(error)

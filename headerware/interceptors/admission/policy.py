@@ -1,0 +1,389 @@
+"""Policies: which certificates count, and which records their holders may write (spec/admission.md).
+
+A record is admitted if a rule allows it and no rule denies it. The order of the rules does not matter, and
+what no rule speaks of is denied. The same policy decides in a consumer's chain and wherever else records are
+let through: it takes a record whose signature has been verified, and needs no client.
+"""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from fnmatch import fnmatchcase
+from hmac import compare_digest
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
+from headerware.core.plain_files import read_plain
+from headerware.core.record import TimestampType
+from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.keyring.certificate import ALGORITHMS, DAY_S, IssuerKeys, read_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.core.record import Record, Verified
+    from headerware.keyring.certificate import Certificate
+
+ADMIT_HEADER: Final = "hw.admit"
+_MAX_BYTES: Final = 1 << 20
+_MAX_CERTIFICATES: Final = 1_024
+_REFRESH_MS: Final = 1_000
+_EXTRA_LOOK_MS: Final = 100
+_log: Final = logging.getLogger("headerware.interceptors.admission")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Texts = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
+_Stamp = tuple[tuple[int, int, int, int] | None, ...]
+
+
+class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An issuer whose certificates count.
+
+    Args:
+        issuer: its name, which the claim ``iss`` must be.
+        jwks: path of a file with its public keys; relative to the policy's file.
+        algorithms: the algorithms that it signs certificates with; no others count.
+        max_lifetime_s: the longest time from ``iat`` to ``exp``, in seconds.
+    """
+
+    issuer: _Text
+    jwks: _Text
+    algorithms: _Texts
+    max_lifetime_s: Annotated[int, msgspec.Meta(ge=1)] = DAY_S
+
+    def __post_init__(self) -> None:
+        """Refuse algorithms that no issuer may have."""
+        for algorithm in self.algorithms:
+            if algorithm not in ALGORITHMS:
+                raise ValueError(f"an issuer's algorithms are of {', '.join(ALGORITHMS)}")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A rule that allows or denies the records for which all of its conditions hold.
+
+    Args:
+        effect: ``allow``, or ``deny``, which no other rule can outweigh.
+        issuers: patterns of issuers, with ``*`` and ``?``.
+        subjects: patterns of subjects, likewise.
+        topics: globs of topics, as interceptors take them; a leading ``!`` excludes.
+        headers: patterns of values by header name. To allow, a record must have the header and each of its
+            values must fit; to deny, one value that fits is enough, whatever the case of the name.
+    """
+
+    effect: Literal["allow", "deny"]
+    issuers: _Texts = ("*",)
+    subjects: _Texts = ("*",)
+    topics: _Texts = ("*",)
+    headers: dict[_Text, str] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that match no topic."""
+        try:
+            check_patterns(self.topics, path="topics")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: Literal[1]
+    audience: _Text | _Texts
+    issuers: Annotated[tuple[Issuer, ...], msgspec.Meta(min_length=1)]
+    rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
+
+
+class Policy:
+    """Decide which records are admitted; for several threads at once.
+
+    Args:
+        audience: names by which certificates may mean this place.
+        issuers: each issuer with its keys.
+        rules: the rules; their order does not matter.
+    """
+
+    def __init__(
+        self, audience: Iterable[str], issuers: Iterable[tuple[Issuer, IssuerKeys]], rules: Iterable[Rule]
+    ) -> None:
+        self._audience = frozenset(audience)
+        self._issuers = {issuer.issuer: (issuer, keys) for issuer, keys in issuers}
+        self._rules = tuple((rule, TopicPatterns(rule.topics)) for rule in rules)
+        self._known: BoundedCache[bytes, Certificate] = BoundedCache(_MAX_CERTIFICATES)
+
+    def admit(
+        self,
+        record: Record,
+        *,
+        now_ms: int,
+        clock_skew_ms: int = 60_000,
+        valid_at: Literal["signing", "reading"] = "signing",
+    ) -> Certificate:
+        """Return the certificate by which a record is admitted.
+
+        Args:
+            record: the record, with its ``hw.admit`` and with its verified signature.
+            now_ms: the clock here, in milliseconds since the epoch.
+            clock_skew_ms: how far clocks may be apart, in milliseconds.
+            valid_at: the time at which the certificate must be valid: that of ``signing``, which the signer
+                states, or that of ``reading``, which is now.
+
+        Raises:
+            AdmissionError: why the record is not admitted.
+        """
+        verified = record.verified
+        if verified is None:
+            raise AdmissionError("expected a verified signature, to which a certificate is bound; found none")
+        found = [pair[1] for pair in record.headers if pair[0] == ADMIT_HEADER]
+        if len(found) != 1 or found[0] is None:
+            raise AdmissionError(f"expected one {ADMIT_HEADER} header with a certificate, found {len(found)}")
+        certificate = self._known.get(found[0])
+        if certificate is None:
+            certificate = self._verified(found[0])
+            self._known[found[0]] = certificate
+        if not compare_digest(certificate.thumbprint.encode(), verified.thumbprint.encode()):
+            raise AdmissionError(
+                f"its certificate is for another key than {verified.key_id!r} version "
+                f"{verified.key_version}, which signed the record"
+            )
+        at_ms = verified.signed_at_ms if valid_at == "signing" else now_ms
+        _require_valid(certificate, record, at_ms, now_ms, clock_skew_ms)
+        if not certificate.permits(verified.topic):
+            raise AdmissionError(f"its certificate is not for topic {verified.topic!r}")
+        self._require_allowed(certificate, record, verified)
+        return certificate
+
+    def has_unknown_key(self, record: Record) -> bool:
+        """Return whether a record's certificate names a key that its issuer is not known to have."""
+        value = record.headers.last(ADMIT_HEADER)
+        try:
+            certificate = read_certificate((value or b"").decode("ascii", "replace"))
+        except AdmissionError:
+            return False
+        known = self._issuers.get(certificate.issuer)
+        return known is not None and not known[1].knows(certificate)
+
+    def _verified(self, value: bytes) -> Certificate:
+        text = value.decode("ascii", "replace")
+        certificate = read_certificate(text)
+        known = self._issuers.get(certificate.issuer)
+        if known is None:
+            raise AdmissionError("its certificate is by an issuer that the policy does not have")
+        issuer, keys = known
+        keys.verify(text, certificate)
+        if self._audience.isdisjoint(certificate.audience):
+            raise AdmissionError("its certificate is for another audience than the policy's")
+        lifetime_s = (certificate.expires_ms - certificate.issued_ms) / 1_000
+        if lifetime_s > issuer.max_lifetime_s:
+            raise AdmissionError(
+                f"its certificate is valid for {lifetime_s:.0f} s; max_lifetime_s of its issuer is "
+                f"{issuer.max_lifetime_s}"
+            )
+        return certificate
+
+    def _require_allowed(self, certificate: Certificate, record: Record, verified: Verified) -> None:
+        # Each slice is judged, and only the first has the message's headers. The others follow its verdict,
+        # for without it there is no message, and all slices of a message have one signer.
+        without_headers = _is_later_slice(record)
+        allowed = False
+        for rule, topics in self._rules:
+            if (
+                topics.matches(record.topic)
+                and _fits(rule.issuers, certificate.issuer)
+                and _fits(rule.subjects, certificate.subject)
+            ):
+                if rule.effect == "deny":
+                    if all(_some_value_fits(record, *wanted) for wanted in rule.headers.items()):
+                        raise AdmissionError(
+                            f"a rule denies it to the holder of key {verified.key_id!r} in topic "
+                            f"{record.topic!r}"
+                        )
+                elif without_headers or all(_all_values_fit(record, *each) for each in rule.headers.items()):
+                    allowed = True
+        if not allowed:
+            raise AdmissionError(
+                f"no rule allows it to the holder of key {verified.key_id!r} in topic {record.topic!r}"
+            )
+
+
+def read_policy(path: str) -> Policy:
+    """Read a policy file and the key sets that it names.
+
+    Raises:
+        ConfigError: a file is missing, or wrong, and where.
+        MissingPartError: joserfc is not installed.
+    """
+    return _read(Path(path))[0]
+
+
+class PolicyFile:
+    """Follow a policy file and its key sets; a bad one is refused, and the last good one goes on.
+
+    Safe for use by several threads at once.
+
+    Args:
+        path: the policy file.
+        now_ms: the caller's clock now, in milliseconds.
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+        MissingPartError: joserfc is not installed.
+    """
+
+    def __init__(self, path: str, *, now_ms: int = 0) -> None:
+        self._path = Path(path)
+        self._lock = Lock()
+        self._policy, self._files = _read(self._path)
+        self._stamp = _stamps(self._files)
+        self._looked_ms = now_ms
+        self.failure: str | None = None
+        """Why the file as it is now cannot be used; None if it can."""
+        self.reloads: int = 0
+        self.failures: int = 0
+
+    def current(self, now_ms: int) -> Policy:
+        """Return the present policy; it is the same object as long as no file has changed."""
+        if not 0 <= now_ms - self._looked_ms < _REFRESH_MS:
+            self._look(now_ms)
+        return self._policy
+
+    def admit(self, record: Record, *, now_ms: int, **options: Any) -> Certificate:
+        """Return the certificate by which the present policy admits a record; see :meth:`Policy.admit`.
+
+        Raises:
+            AdmissionError: why the record is not admitted.
+            HeldBackError: it names a key of an issuer that is not known, and a file cannot be read.
+        """
+        policy = self.current(now_ms)
+        try:
+            return policy.admit(record, now_ms=now_ms, **options)
+        except AdmissionError:
+            if not policy.has_unknown_key(record):
+                raise
+            if not 0 <= now_ms - self._looked_ms < _EXTRA_LOOK_MS:
+                self._look(now_ms)
+            if self._policy is policy:
+                if self.failure is None:
+                    raise
+                raise HeldBackError(
+                    f"its issuer's key is not known, and the policy cannot be read anew: {self.failure}"
+                ) from None
+        return self._policy.admit(record, now_ms=now_ms, **options)
+
+    def _look(self, now_ms: int) -> None:
+        with self._lock:
+            self._looked_ms = now_ms
+            stamp = _stamps(self._files)
+            if stamp == self._stamp:
+                return
+            try:
+                self._policy, self._files = _read(self._path)
+            except ConfigError as error:
+                self.failures += 1
+                if self.failure != str(error):
+                    _log.error("%s; the last good policy goes on", error)
+                self.failure = str(error)
+                # A file that is there and bad is not read again before it changes; a missing one is.
+                self._stamp = stamp if None not in stamp else ()
+                return
+            self.failure = None
+            self.reloads += 1
+            self._stamp = stamp if len(stamp) == len(self._files) else ()
+
+
+def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
+    try:
+        table = tomllib.loads(_content(path).decode())
+        policy = msgspec.convert(table, _File, strict=True)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"no policy: {error}", path=str(path)) from None
+    names = [issuer.issuer for issuer in policy.issuers]
+    if len(names) != len(set(names)):
+        raise ConfigError("an issuer stands twice", path=str(path))
+    files = [path.parent / issuer.jwks for issuer in policy.issuers]
+    issuers = [
+        (issuer, IssuerKeys(_content(file), issuer.algorithms, source=str(file)))
+        for issuer, file in zip(policy.issuers, files, strict=True)
+    ]
+    audience = (policy.audience,) if isinstance(policy.audience, str) else policy.audience
+    return Policy(audience, issuers, policy.rules), (path, *files)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_plain(path, _MAX_BYTES)[0]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot be read: {error}", path=str(path)) from error
+
+
+def _stamps(files: Iterable[Path]) -> _Stamp:
+    stamps: list[tuple[int, int, int, int] | None] = []
+    for file in files:
+        try:
+            found = file.stat()
+        except OSError:
+            stamps.append(None)
+        else:
+            stamps.append((found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns))
+    return tuple(stamps)
+
+
+def _require_valid(
+    certificate: Certificate, record: Record, at_ms: int, now_ms: int, clock_skew_ms: int
+) -> None:
+    begins_ms = certificate.not_before_ms - clock_skew_ms
+    ends_ms = certificate.expires_ms + clock_skew_ms
+    if at_ms > ends_ms:
+        raise AdmissionError(f"its certificate had expired {at_ms - certificate.expires_ms} ms before")
+    if at_ms < begins_ms or now_ms < begins_ms:
+        raise AdmissionError("its certificate is not valid yet")
+    written_ms = record.timestamp_ms
+    by_broker = record.timestamp_type == TimestampType.LOG_APPEND_TIME
+    # The broker's word: who has signed before a certificate expires does not send long after it.
+    if by_broker and written_ms is not None and written_ms > ends_ms:
+        raise AdmissionError(
+            f"its certificate had expired {written_ms - certificate.expires_ms} ms before the broker stored "
+            "the record"
+        )
+
+
+def _is_later_slice(record: Record) -> bool:
+    value = record.headers.last(SLICE_HEADER)
+    if value is None:
+        return False
+    try:
+        return SliceHeader.decode(value).index > 0
+    except WireFormatError:
+        return False
+
+
+def _fits(patterns: tuple[str, ...], text: str) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _all_values_fit(record: Record, name: str, pattern: str) -> bool:
+    values = [pair[1] for pair in record.headers if pair[0] == name]
+    return bool(values) and all(_value_fits(value, pattern, unreadable=False) for value in values)
+
+
+def _some_value_fits(record: Record, name: str, pattern: str) -> bool:
+    wanted = name.casefold()
+    return any(
+        _value_fits(pair[1], pattern, unreadable=True)
+        for pair in record.headers
+        if pair[0].casefold() == wanted
+    )
+
+
+def _value_fits(value: bytes | None, pattern: str, *, unreadable: bool) -> bool:
+    """Return whether a value fits; ``unreadable`` is the answer for one that is no text."""
+    try:
+        return unreadable if value is None else fnmatchcase(value.decode(), pattern)
+    except UnicodeDecodeError:
+        return unreadable

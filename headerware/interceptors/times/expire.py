@@ -1,0 +1,118 @@
+"""The interceptor ``expire``: a lifetime written on send, and expired records dropped (spec/expires.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+
+import msgspec
+
+from headerware.core.errors import ConfigError, ExpiredError, InterceptorError, WireFormatError
+from headerware.core.hooks import DROP, HookResult, Interceptor, Place, Role
+from headerware.interceptors.times.moments import (
+    EXPIRES_HEADER,
+    Milliseconds,
+    SendRule,
+    check_rules,
+    moment_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.context import Context
+    from headerware.core.record import Record
+
+_Expired = Literal["drop", "refuse"]
+_Malformed = Literal["keep", "refuse"]
+
+
+class Expire(Interceptor, frozen=True, kw_only=True):
+    """Give records a lifetime on send, and take expired records out of the stream on consume.
+
+    The lifetime is the header ``hw.expires``, the last moment at which a record is worth reading. An
+    application may set it itself (:func:`expires_header`); then nothing here changes it. The header stays on
+    the record, so it goes along when the record is sent on. A message in slices has it once, and lives or
+    dies whole. Tombstones get no lifetime and never expire.
+
+    On consume an expired record is dropped before anything to the left has to decode it. A consumer that
+    keeps the last value of each key then does not learn of that value.
+
+    Without ``sign`` to its right, whoever can write to a topic can choose lifetimes.
+
+    Args:
+        after_ms: how long after sending a record expires, in milliseconds by the clock here. None writes no
+            lifetime.
+        after_ms_by_topic: the same for topics by patterns, such as ``{"clicks-*": 60_000}``; the first that
+            fits counts, and ``after_ms`` if none does.
+        clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds, for clocks
+            of others that run behind or ahead.
+        expired: ``drop`` drops and counts expired records; ``refuse`` raises, so that ``on_error`` decides,
+            such as ``dead_letter``.
+        malformed: what happens on consume to a record whose lifetime cannot be read: ``keep`` counts and
+            delivers it, ``refuse`` raises.
+
+    Raises:
+        ConfigError: a pattern that matches no topic, or an option that does not exist.
+    """
+
+    type: ClassVar[str] = "expire"
+    role: ClassVar[Role] = Role.TRANSFORM
+    place: ClassVar[Place | None] = Place.EXPIRE
+
+    after_ms: Milliseconds | None = None
+    after_ms_by_topic: dict[str, Milliseconds] = msgspec.field(default_factory=dict)
+    clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 5_000
+    expired: _Expired = "drop"
+    malformed: _Malformed = "keep"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.expired not in get_args(_Expired):  # in code it was not checked before
+            raise ConfigError(f"drop or refuse, not {self.expired!r}", path="expired")
+        if self.malformed not in get_args(_Malformed):
+            raise ConfigError(f"keep or refuse, not {self.malformed!r}", path="malformed")
+        check_rules(self.after_ms_by_topic)
+
+    def open(self, context: Context) -> ExpireStep:
+        """Return the hooks of one session."""
+        return ExpireStep(self, context)
+
+
+class ExpireStep:
+    """The hooks of one session; sending is safe for several threads, consuming has one caller."""
+
+    __slots__ = ("_expired", "_malformed", "_now_ms", "_options", "_rule", "on_send")
+
+    def __init__(self, options: Expire, context: Context) -> None:
+        self._options = options
+        self._now_ms = context.now_ms
+        self._rule = SendRule(EXPIRES_HEADER, options.after_ms, options.after_ms_by_topic, context.now_ms)
+        self.on_send: Callable[[Record], Record] = self._rule.on_send
+        self._expired = self._malformed = 0
+
+    def on_consume(self, record: Record) -> HookResult:
+        """Drop or refuse an expired record; return any other as it is."""
+        try:
+            expires_ms = moment_of(record, EXPIRES_HEADER)
+        except WireFormatError as error:
+            self._malformed += 1
+            if self._options.malformed == "refuse":
+                raise InterceptorError(str(error)) from error
+            return record
+        if expires_ms is None or record.value is None:
+            return record
+        late_ms = self._now_ms() - expires_ms
+        if late_ms <= self._options.clock_skew_ms:
+            return record
+        self._expired += 1
+        if self._options.expired == "drop":
+            return DROP
+        raise ExpiredError(f"expired {late_ms} ms ago; clock_skew_ms is {self._options.clock_skew_ms}")
+
+    def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
+        """Return an upper bound of the bytes that a lifetime adds to a record on the wire."""
+        return self._rule.overhead_bytes()
+
+    def stats(self) -> dict[str, int]:
+        """Count lifetimes written, records expired, and lifetimes that could not be read."""
+        return {"written": self._rule.written, "expired": self._expired, "malformed": self._malformed}

@@ -1,0 +1,150 @@
+"""Moments as header values, and the rules by which a sender chooses them (spec/expires.md).
+
+A value is the milliseconds since the epoch in ASCII digits, without a sign or leading zeros, 15 at most:
+every language reads it, and so does a person.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
+from headerware.core.topics import TopicPatterns, check_patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headerware.core.headers import HeaderValue
+    from headerware.core.record import Record
+
+EXPIRES_HEADER: Final = "hw.expires"
+NOT_BEFORE_HEADER: Final = "hw.not-before"
+_MAX_DIGITS: Final = 15
+MAX_MOMENT_MS: Final = 10**_MAX_DIGITS - 1
+_MAX_TOPICS: Final = 1024
+_FRAMING_BYTES: Final = 10
+"""The most that the record format spends on a header's two lengths."""
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MOMENT_MS)]
+
+
+def expires_header(at_ms: int) -> tuple[str, bytes]:
+    """Return the header of a record that expires.
+
+    Pass it with a record's other headers; the interceptor ``expire`` then keeps it as it is.
+
+    Args:
+        at_ms: the last moment at which the record is worth reading, in milliseconds since the epoch.
+
+    Raises:
+        WireFormatError: no such moment can be written.
+    """
+    return EXPIRES_HEADER, encode_moment(at_ms)
+
+
+def not_before_header(at_ms: int) -> tuple[str, bytes]:
+    """Return the header of a record that is not to be read before a moment.
+
+    Pass it with a record's other headers; the interceptor ``delay`` then keeps it as it is.
+
+    Args:
+        at_ms: the first moment at which the record may be read, in milliseconds since the epoch.
+
+    Raises:
+        WireFormatError: no such moment can be written.
+    """
+    return NOT_BEFORE_HEADER, encode_moment(at_ms)
+
+
+def encode_moment(at_ms: int) -> bytes:
+    """Return the header value of a moment."""
+    if type(at_ms) is not int or not 0 <= at_ms <= MAX_MOMENT_MS:
+        raise WireFormatError(
+            f"expected a moment in whole milliseconds since the epoch, 0 to {MAX_MOMENT_MS}, found {at_ms!r}"
+        )
+    return b"%d" % at_ms
+
+
+def decode_moment(value: HeaderValue, name: str) -> int:
+    """Return the moment that a header value stands for; refuse any other spelling of it."""
+    if (
+        value is None
+        or not 0 < len(value) <= _MAX_DIGITS
+        or not value.isdigit()
+        or (value[:1] == b"0" and len(value) > 1)
+    ):
+        found = "null" if value is None else f"{len(value)} bytes"
+        raise WireFormatError(
+            f"header {name!r}: expected the milliseconds since the epoch as 1 to {_MAX_DIGITS} digits "
+            f"without leading zeros, found {found}"
+        )
+    return int(value)
+
+
+def moment_of(record: Record, name: str) -> int | None:
+    """Return the moment in a record's header, or None without such a header; refuse two of them."""
+    found: int | None = None
+    for pair in record.headers:
+        if pair[0] == name:
+            if found is not None:
+                raise WireFormatError(f"header {name!r} stands twice")
+            found = decode_moment(pair[1], name)
+    return found
+
+
+class SendRule:
+    """Write a moment into each sent record that has none, by its topic; safe for several threads.
+
+    ``after_ms_by_topic`` has patterns of topics, of which the first that fits counts.
+    """
+
+    __slots__ = ("_after", "_name", "_now_ms", "written")
+
+    def __init__(
+        self,
+        name: str,
+        after_ms: int | None,
+        after_ms_by_topic: Mapping[str, int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        rules = [(TopicPatterns([pattern]), ms) for pattern, ms in after_ms_by_topic.items()]
+        self._name = name
+        self._now_ms = now_ms
+        self._after: BoundedCache[str, int | None] = BoundedCache(
+            _MAX_TOPICS,
+            lambda topic: next((ms for patterns, ms in rules if patterns.matches(topic)), after_ms),
+        )
+        self.written: int = 0
+
+    def on_send(self, record: Record) -> Record:
+        """Return the record with its moment; refuse one whose application gave it a malformed one."""
+        try:
+            given = moment_of(record, self._name)
+        except WireFormatError as error:
+            raise InterceptorError(str(error)) from error
+        after_ms = self._after[record.topic]
+        # A tombstone says that a key is gone. Where it did not come, the old value would stay for ever.
+        if given is not None or after_ms is None or record.value is None:
+            return record
+        self.written += 1
+        value = encode_moment(min(self._now_ms() + after_ms, MAX_MOMENT_MS))
+        return record.with_headers(record.headers.add(self._name, value))
+
+    def overhead_bytes(self) -> int:
+        """Return an upper bound of the bytes that a moment adds to a record on the wire."""
+        return len(self._name) + _MAX_DIGITS + _FRAMING_BYTES
+
+
+def check_rules(after_ms_by_topic: Mapping[str, int]) -> None:
+    """Refuse rules whose patterns match no topic, or exclude topics."""
+    check_patterns(after_ms_by_topic, path="after_ms_by_topic")
+    for pattern in after_ms_by_topic:
+        if pattern.startswith("!"):
+            raise ConfigError(
+                f"expected patterns of topics that a time is for, found {pattern!r}, which excludes some; "
+                f"the first pattern that fits counts, so write the exceptions first",
+                path="after_ms_by_topic",
+            )

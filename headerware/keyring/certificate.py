@@ -1,0 +1,352 @@
+"""Certificates: an issuer says who holds a signing key, and for which topics (spec/admission.md).
+
+A certificate is a JSON Web Token (RFC 7519) in the compact form of RFC 7515, of the type ``hw-admit+jwt``.
+Its claim ``cnf`` (RFC 7800) has ``jkt``, the thumbprint (RFC 7638) of the key that it is about. So it is of
+use only to whoever holds that key, and may be shown to everybody. A token without ``cnf`` would admit anyone
+who has seen it; such a token is refused wherever it turns up.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headerware.core.errors import AdmissionError, ConfigError, KeyringError, MissingPartError
+from headerware.core.extras import install_command
+from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.keyring.asymmetric import SCHEMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headerware.keyring.keyring import Key, Keyring
+
+TYPE: Final = "hw-admit+jwt"
+MAX_BYTES: Final = 8_192
+ALGORITHMS: Final = ("Ed25519", "EdDSA", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256")
+"""The algorithms of issuers that can be permitted: none with a secret that readers would have to share."""
+CERTIFY_USE: Final = "certify"
+DAY_S: Final = 86_400
+_LATEST_S: Final = 253_402_300_799
+_Seconds = int | float
+_COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """What an issuer says of the holder of a key.
+
+    Args:
+        issuer: who says it.
+        subject: who holds the key.
+        audience: whom it is shown to, such as a cluster.
+        topics: globs of the topics that the holder may write, those with ``!`` excluded.
+        thumbprint: the JWK thumbprint of the key (RFC 7638).
+        issued_ms: when it was issued, in milliseconds since the epoch.
+        not_before_ms: the first moment at which it is valid, likewise.
+        expires_ms: the last moment at which it is valid, likewise.
+        id: its own id, or None.
+        algorithm: the algorithm that the issuer's signature states.
+        issuer_key: the id of the issuer's key, or None.
+    """
+
+    issuer: str
+    subject: str
+    audience: tuple[str, ...]
+    topics: tuple[str, ...]
+    thumbprint: str
+    issued_ms: int
+    not_before_ms: int
+    expires_ms: int
+    id: str | None
+    algorithm: str
+    issuer_key: str | None
+
+    def permits(self, topic: str) -> bool:
+        """Return whether its topics have this one."""
+        return TopicPatterns(self.topics).matches(topic)
+
+
+def read_certificate(text: str) -> Certificate:
+    """Read a certificate without verifying its issuer's signature.
+
+    Raises:
+        AdmissionError: it is no certificate, is not of this type, or is not bound to a key.
+    """
+    if len(text) > MAX_BYTES or (parts := _COMPACT.fullmatch(text)) is None:
+        raise AdmissionError(
+            f"expected a certificate as a signed JSON Web Token in the compact form, {MAX_BYTES} characters "
+            f"at most, found {len(text)} characters of another form"
+        )
+    head = _decoded(parts[1], _Head, "header")
+    if head.typ != TYPE:
+        raise AdmissionError(f"expected a certificate of type {TYPE!r}, found a token of another type")
+    if head.alg not in ALGORITHMS:
+        raise AdmissionError(
+            "its issuer's signature states an algorithm that no issuer may have, such as none, or one with a "
+            "shared secret"
+        )
+    claims = _decoded(parts[2], _Claims, "claims")
+    if claims.cnf is None:
+        raise AdmissionError(
+            "it is a bearer token: it has no cnf that binds it to a key, so whoever sees it could use it. "
+            "Bearer tokens do not go into records; ask the issuer for a certificate of the signing key"
+        )
+    not_before = claims.iat if claims.nbf is None else claims.nbf
+    if not 0 <= claims.iat <= claims.exp <= _LATEST_S or not 0 <= not_before <= claims.exp:
+        raise AdmissionError("its times contradict each other: expected iat and nbf before exp")
+    try:
+        check_patterns(claims.topics, path="topics")
+    except ConfigError:
+        raise AdmissionError("its topics are no globs") from None
+    if all(pattern.startswith("!") for pattern in claims.topics):
+        raise AdmissionError("its topics name none, and only exclude some")
+    return Certificate(
+        issuer=claims.iss,
+        subject=claims.sub,
+        audience=(claims.aud,) if isinstance(claims.aud, str) else claims.aud,
+        topics=claims.topics,
+        thumbprint=claims.cnf.jkt,
+        issued_ms=int(claims.iat * 1_000),
+        not_before_ms=int(not_before * 1_000),
+        expires_ms=int(claims.exp * 1_000),
+        id=claims.jti,
+        algorithm=head.alg,
+        issuer_key=head.kid,
+    )
+
+
+def key_thumbprint(key: Key) -> str:
+    """Return the JWK thumbprint (RFC 7638) of a key with two halves; empty for any other, such as HMAC's."""
+    if key.algorithm not in SCHEMES:
+        return ""
+    fields = json.dumps(_members(key), separators=(",", ":"), sort_keys=True)
+    return _base64url(sha256(fields.encode()).digest())
+
+
+class IssuerKeys:
+    """The public keys of one issuer, and the algorithms that it may use.
+
+    Args:
+        jwks: a JSON Web Key Set (RFC 7517) with public keys only.
+        algorithms: names from RFC 7518 and RFC 9864.
+        source: the name of the set in errors, such as its path.
+
+    Raises:
+        ConfigError: it is no key set, or has a private or shared key.
+        MissingPartError: joserfc is not installed.
+    """
+
+    def __init__(self, jwks: bytes, algorithms: Sequence[str], *, source: str = "the key set") -> None:
+        jose = _jose()
+        self._algorithms = tuple(algorithms)
+        try:
+            found = msgspec.json.decode(jwks, type=_KeySet).keys
+            self._keys = [(key.get("kid"), jose.jwk.import_key(key)) for key in found]
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, KeyError, jose.errors.JoseError):
+            # The cause may quote a key.
+            raise ConfigError(f"{source}: expected a JSON Web Key Set (RFC 7517)") from None
+        if not found:
+            raise ConfigError(f"{source}: expected one key or more, found none")
+        for _, key in self._keys:
+            if key.key_type == "oct" or key.is_private:
+                raise ConfigError(
+                    f"{source}: expected public keys only, found a private or shared one; readers must not "
+                    "be able to issue"
+                )
+
+    def knows(self, certificate: Certificate) -> bool:
+        """Return whether the issuer has the key that a certificate names."""
+        return bool(self._candidates(certificate))
+
+    def verify(self, text: str, certificate: Certificate) -> None:
+        """Raise an AdmissionError unless the issuer has signed the certificate."""
+        if certificate.algorithm not in self._algorithms:
+            raise AdmissionError(
+                f"its issuer's signature states {certificate.algorithm}; {certificate.issuer!r} may use "
+                f"{', '.join(self._algorithms)}"
+            )
+        candidates = self._candidates(certificate)
+        if len(candidates) != 1:
+            raise AdmissionError("signed with a key that its issuer does not have, or that it does not name")
+        jose = _jose()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of an algorithm that the policy permits
+                jose.jws.deserialize_compact(text, candidates[0], algorithms=[certificate.algorithm])
+        except (jose.errors.JoseError, ValueError, TypeError):
+            raise AdmissionError("its issuer's signature does not fit it") from None
+
+    def _candidates(self, certificate: Certificate) -> list[Any]:
+        wanted = certificate.issuer_key
+        return [key for kid, key in self._keys if wanted in {None, kid}]
+
+
+def certify(
+    issuer_key: Key,
+    key: Key,
+    *,
+    issuer: str,
+    subject: str,
+    audience: Sequence[str],
+    topics: Sequence[str],
+    valid_for_s: int = DAY_S,
+    now: datetime | None = None,
+) -> str:
+    """Return a certificate for a key that signs records.
+
+    Args:
+        issuer_key: the issuer's Ed25519 key with its private half; its use has ``certify``.
+        key: the key of the producer; its public half is enough.
+        issuer: the issuer's name, as readers' policies have it.
+        subject: who holds the key.
+        audience: whom it is for, such as the cluster.
+        topics: globs of the topics that the holder may write.
+        valid_for_s: for how many seconds it is valid.
+        now: when it is issued, with a time zone; None is now.
+
+    Raises:
+        KeyringError: one of the keys cannot be used so.
+        AdmissionError: what it would say is no certificate.
+        MissingPartError: joserfc is not installed.
+    """
+    if issuer_key.algorithm != "ed25519" or issuer_key.private is None or CERTIFY_USE not in issuer_key.use:
+        raise KeyringError(
+            f"key {issuer_key.id!r} cannot certify: expected an ed25519 key with its private half, made with "
+            f"--use {CERTIFY_USE}"
+        )
+    if issuer_key.status != "active":
+        raise KeyringError(f"key {issuer_key.id!r} version {issuer_key.version} is {issuer_key.status}")
+    if key.algorithm not in SCHEMES or "sign" not in key.use:
+        raise KeyringError(
+            f"key {key.id!r} cannot have a certificate: expected a key with two halves that signs records. "
+            "Whoever verifies HMAC can also sign, so it proves nobody's identity"
+        )
+    issued = int((now or datetime.now(UTC)).timestamp())
+    claims = {
+        "iss": issuer,
+        "sub": subject,
+        "aud": audience[0] if len(audience) == 1 else list(audience),
+        "iat": issued,
+        "exp": issued + valid_for_s,
+        "cnf": {"jkt": key_thumbprint(key)},
+        "topics": list(topics),
+    }
+    jose = _jose()
+    private = jose.jwk.OKPKey.import_key({**_jwk(issuer_key), "d": _base64url(issuer_key.private)})
+    head = {"alg": "Ed25519", "typ": TYPE, "kid": _kid(issuer_key)}
+    text: str = jose.jws.serialize_compact(
+        head, json.dumps(claims, separators=(",", ":")).encode(), private, algorithms=["Ed25519"]
+    )
+    read_certificate(text)
+    return text
+
+
+def issuer_jwks(keyring: Keyring) -> dict[str, Any]:
+    """Return the JSON Web Key Set of a keyring's issuer keys that are not revoked.
+
+    Raises:
+        KeyringError: there is none.
+    """
+    found = [key for key in keyring.keys if CERTIFY_USE in key.use and key.status != "revoked"]
+    keys = [_jwk(key) for key in found if key.algorithm == "ed25519"]
+    if not keys:
+        raise KeyringError(
+            f"the keyring has no ed25519 key that certifies: make one with --use {CERTIFY_USE}"
+        )
+    return {"keys": keys}
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing that names or holds a key by itself (jku, jwk, x5c), and nothing critical."""
+
+    alg: str
+    typ: str = ""
+    kid: str | None = None
+
+
+class _Confirmation(msgspec.Struct, forbid_unknown_fields=True):
+    jkt: str
+
+    def __post_init__(self) -> None:
+        if len(self.jkt) != len(_base64url(bytes(32))):
+            raise ValueError("jkt is the thumbprint of a key")
+
+
+class _Claims(msgspec.Struct):
+    iss: str
+    sub: str
+    aud: str | tuple[str, ...]
+    exp: _Seconds
+    iat: _Seconds
+    topics: tuple[str, ...]
+    cnf: _Confirmation | None = None
+    nbf: _Seconds | None = None
+    jti: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.iss and self.sub and self.aud and self.topics):
+            raise ValueError("iss, sub, aud and topics are not empty")
+
+
+class _KeySet(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+def _decoded(part: str, kind: Any, name: str) -> Any:
+    try:
+        return msgspec.json.decode(urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=kind)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        # The cause may quote the token.
+        wanted = ", ".join(field.name for field in msgspec.structs.fields(kind) if field.required)
+        raise AdmissionError(
+            f"its {name} cannot be read: expected JSON with {wanted}, each of its type"
+        ) from None
+
+
+def _jwk(key: Key) -> dict[str, Any]:
+    return {**_members(key), "kid": _kid(key)}
+
+
+def _members(key: Key) -> dict[str, str]:
+    """Return the members of a public JWK that RFC 7638 takes."""
+    scheme = SCHEMES[key.algorithm]
+    public = key.public if key.private is None else scheme.public_half(key.private)
+    assert public is not None  # noqa: S101 - a key has one half at least
+    if key.algorithm == "ed25519":
+        return {"crv": "Ed25519", "kty": "OKP", "x": _base64url(public)}
+    numbers = scheme.load_public(public).public_numbers()
+    if key.algorithm == "ecdsa-p256":
+        x, y = (_base64url(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
+        return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
+    e, n = (
+        _base64url(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+        for number in (numbers.e, numbers.n)
+    )
+    return {"e": e, "kty": "RSA", "n": n}
+
+
+def _kid(key: Key) -> str:
+    return f"{key.id}.{key.version}"
+
+
+def _base64url(content: bytes) -> str:
+    return urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def _jose() -> Any:
+    try:
+        import joserfc.errors  # noqa: PLC0415 - of an extra
+        import joserfc.jwk  # noqa: PLC0415
+        import joserfc.jws  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingPartError(
+            f"certificates need joserfc, which is not installed: {install_command('jose')}"
+        ) from error
+    return joserfc

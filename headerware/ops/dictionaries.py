@@ -1,0 +1,439 @@
+"""Train dictionaries on a topic's records, and find out from them what pays.
+
+Samples are values as `compress` meets them: whole, and neither compressed nor encrypted. They are drawn
+uniformly from all that is read, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+import msgspec
+import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import DictionaryError, HeaderError, HeaderwareError
+from headerware.core.headers import Headers
+from headerware.core.hooks import Interceptor, Place
+from headerware.core.record import Record
+from headerware.dictionaries.dictionary import Dictionary, encode_mark, essence
+from headerware.interceptors.compress import (
+    COMPRESS_HEADER,
+    Compress,
+    dictionary_compressor,
+    dictionary_decompressor,
+    is_compressed,
+)
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+DICTIONARY_BYTES: Final = 16 << 10
+"""The size of a dictionary by default; larger ones are seldom better, and cost more cache."""
+MAX_SAMPLE_BYTES: Final = 8 << 20
+"""How many bytes of samples are kept by default."""
+_MAX_VALUE_BYTES: Final = 128 << 10
+"""Larger values gain nothing from a dictionary."""
+_MIN_SAMPLES: Final = 50
+_HELD_OUT: Final = 5
+"""One sample in so many is not trained on, but measured."""
+_CONTENT_TYPES: Final = ("content-type", "Content-Type")
+_LEVEL: Final = 3
+
+
+class Sample(NamedTuple):
+    """A record as `compress` meets it when it is sent."""
+
+    key: bytes | None
+    value: bytes
+    headers: Headers
+
+
+class Skipped(msgspec.Struct):
+    """How many records gave no sample, by reason."""
+
+    empty: int = 0
+    large: int = 0
+    compressed: int = 0
+    content_type: int = 0
+    encoded: int = 0
+    """Those that a step has encoded which the chain here does not undo."""
+
+
+class Samples:
+    """A uniform sample of records, bounded in bytes; for one caller at a time.
+
+    Args:
+        chain: what undoes on consume what was done behind `compress`; None only decompresses.
+        content_type: only records of this content type, or None for all.
+        max_bytes: how many bytes of values are kept.
+    """
+
+    def __init__(
+        self,
+        chain: Chain | None = None,
+        *,
+        content_type: str | None = None,
+        max_bytes: int = MAX_SAMPLE_BYTES,
+    ) -> None:
+        context = Context(side="consumer", dry_run=True)
+        self._session: Final = _before_compress(chain).open(context)
+        self._content_type: Final = None if content_type is None else essence(content_type.encode())
+        self._max_bytes: Final = max_bytes
+        # Each record gets a random number, and those with the smallest ones stay: a uniform sample.
+        self._heap: list[tuple[float, int, Sample]] = []
+        self._random: Final = random.SystemRandom()
+        self._bytes = 0
+        self.seen: int = 0
+        self.skipped: Final = Skipped()
+
+    def add(self, record: Record) -> None:
+        """Take a consumed record into account."""
+        self.seen += 1
+        try:
+            plain = self._session.consume([record])
+        except HeaderwareError:
+            self.skipped.encoded += 1
+            return
+        for each in plain:
+            self._keep(each)
+
+    def _keep(self, record: Record) -> None:
+        value, skipped = record.value, self.skipped
+        found = next((record.headers.last(name) for name in _CONTENT_TYPES if name in record.headers), None)
+        if not value:
+            skipped.empty += 1
+        elif self._content_type is not None and (found is None or essence(found) != self._content_type):
+            skipped.content_type += 1
+        elif len(value) > _MAX_VALUE_BYTES:
+            skipped.large += 1
+        elif is_compressed(value):
+            skipped.compressed += 1
+        else:
+            sample = Sample(record.key, value, record.headers)
+            heapq.heappush(self._heap, (-self._random.random(), self.seen, sample))
+            self._bytes += len(value)
+            while self._bytes > self._max_bytes:
+                self._bytes -= len(heapq.heappop(self._heap)[2].value)
+
+    def taken(self) -> list[Sample]:
+        """Return the samples, in the order of reading."""
+        return [sample for _, _, sample in sorted(self._heap, key=lambda entry: entry[1])]
+
+    def close(self) -> None:
+        """Close the chain's session."""
+        self._session.close()
+
+
+def _before_compress(chain: Chain | None) -> Chain:
+    """Return the part of a chain that gives values as `compress` got them on send."""
+    steps: list[Any] = [
+        step
+        for step in (chain or ())
+        if isinstance(step, Interceptor)
+        and type(step).decodes
+        and step.place is not None
+        and step.place >= Place.COMPRESS
+    ]
+    if not any(isinstance(step, Compress) for step in steps):
+        steps.insert(0, Compress())
+    return Chain(steps)
+
+
+def sample(messages: Iterable[Sequence[Message]], samples: Samples) -> Samples:
+    """Add all messages of a reader's batches to the samples."""
+    from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+
+    for batch in messages:
+        for message in batch:
+            try:
+                samples.add(record_of(message))
+            except HeaderError:
+                samples.skipped.encoded += 1
+    return samples
+
+
+class Trained(NamedTuple):
+    """A dictionary, and what it did for samples that it was not trained on."""
+
+    dictionary: Dictionary
+    samples: int
+    held_out: int
+    plain_bytes: int
+    without_bytes: int
+    with_bytes: int
+
+
+def train(samples: Sequence[Sample], *, size_bytes: int = DICTIONARY_BYTES) -> Trained:
+    """Train a dictionary on four fifths of the samples, and measure it on the rest.
+
+    Args:
+        samples: what to train on; the more, the better: 100 times the dictionary's size is plenty.
+        size_bytes: the size of the dictionary.
+
+    Raises:
+        DictionaryError: there are too few samples, or they have nothing in common.
+    """
+    values = [each.value for each in samples]
+    if len(values) < _MIN_SAMPLES:
+        raise DictionaryError(
+            f"expected at least {_MIN_SAMPLES} records to train on, found {len(values)}; read more of the "
+            "topic"
+        )
+    held_out = values[::_HELD_OUT]
+    learnt: list[Any] = [value for index, value in enumerate(values) if index % _HELD_OUT]
+    try:
+        content = zstandard.train_dictionary(size_bytes, learnt, level=_LEVEL).as_bytes()
+        dictionary = Dictionary(content)
+        compress = dictionary_compressor(content, _LEVEL)
+    except zstandard.ZstdError as error:
+        raise DictionaryError(
+            f"zstd finds no dictionary in {len(learnt)} records of {sum(map(len, learnt)):,} bytes "
+            f"({error}); read more of the topic, or ask for a smaller dictionary"
+        ) from error
+    plain = zstandard.ZstdCompressor(level=_LEVEL).compress
+    made = Trained(
+        dictionary,
+        len(values),
+        len(held_out),
+        sum(map(len, held_out)),
+        sum(len(plain(value)) for value in held_out),
+        sum(len(compress(value)) for value in held_out),
+    )
+    if made.with_bytes >= min(made.plain_bytes, made.without_bytes):
+        raise DictionaryError(
+            f"the records have too little in common: {made.plain_bytes:,} bytes of others become "
+            f"{made.without_bytes:,} with zstd, and {made.with_bytes:,} with the dictionary"
+        )
+    return made
+
+
+# What pays
+
+Record_ = Literal["none", "zstd", "dictionary"]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What one way to compress costs.
+
+    Args:
+        record: how each value is compressed.
+        batch: whether batches are, as ``compression.type=zstd`` does.
+        encrypted: whether values are encrypted in between, with AES-256-GCM.
+        bytes_per_record: a record's share of its batch, in Kafka's record format.
+        ratio: how many times smaller that is than uncompressed and unencrypted.
+        write_us: CPU time to write a record, in microseconds, for compression and encryption alone.
+        read_us: CPU time to read it.
+    """
+
+    record: Record_
+    batch: bool
+    encrypted: bool
+    bytes_per_record: float
+    ratio: float
+    write_us: float
+    read_us: float
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """The figures of all ways to compress some samples, and what follows from them, in words."""
+
+    records: int
+    batch_records: int
+    figures: tuple[Figures, ...]
+    plain_advice: str
+    encrypted_advice: str
+
+    def best(self, *, encrypted: bool) -> Figures:
+        """Return the simplest way that is not much larger than the smallest one."""
+        found = [each for each in self.figures if each.encrypted is encrypted]
+        least = min(each.bytes_per_record for each in found)
+        return min(
+            (each for each in found if each.bytes_per_record <= least * _MUCH),
+            key=lambda each: (_STEPS[each.record] + each.batch, each.bytes_per_record),
+        )
+
+
+_MUCH: Final = 1.05
+"""What does not save a twentieth is not worth a further part."""
+_STEPS: Final[dict[Record_, int]] = {"none": 0, "zstd": 1, "dictionary": 2}
+
+
+def evaluate(samples: Sequence[Sample], dictionary: Dictionary, *, batch_records: int = 100) -> Evaluation:
+    """Measure compression by record, by batch and by both, with and without encryption.
+
+    Args:
+        samples: records; a dictionary should not have been trained on them.
+        dictionary: the dictionary for compression by record.
+        batch_records: how many records a producer's batch has.
+
+    Raises:
+        DictionaryError: there are no samples, or zstd cannot use the dictionary.
+    """
+    if not samples:
+        raise DictionaryError("expected records to evaluate compression on, found none")
+    ways: list[tuple[Record_, bool, bool]] = [
+        (record, batch, encrypted)
+        for encrypted in (False, True)
+        for record in ("none", "zstd", "dictionary")
+        for batch in (False, True)
+    ]
+    plain_bytes = sum(map(len, _batches(samples, batch_records)))
+    figures = tuple(
+        _measured(samples, dictionary, way, batch_records=batch_records, plain_bytes=plain_bytes)
+        for way in ways
+    )
+    found = Evaluation(len(samples), batch_records, figures, "", "")
+    return msgspec.structs.replace(
+        found,
+        plain_advice=_advice(found, encrypted=False),
+        encrypted_advice=_advice(found, encrypted=True),
+    )
+
+
+def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Return the samples to train on, and those to measure."""
+    return [each for index, each in enumerate(samples) if index % 2], list(samples[::2])
+
+
+def _measured(
+    samples: Sequence[Sample],
+    dictionary: Dictionary,
+    way: tuple[Record_, bool, bool],
+    *,
+    batch_records: int,
+    plain_bytes: int,
+) -> Figures:
+    record, batch, encrypted = way
+    pack, unpack = _codec(record, dictionary)
+    mark = {"none": None, "zstd": b"zstd", "dictionary": encode_mark(dictionary.id)}[record]
+    cipher = AESGCM(os.urandom(32))
+    began = time.process_time()
+    packed = [pack(each.value) for each in samples]
+    # A value that does not shrink is sent as it is.
+    shrunk = [
+        mark is not None and len(small) + len(mark) + len(COMPRESS_HEADER) + 2 < len(each.value)
+        for small, each in zip(packed, samples, strict=True)
+    ]
+    values = [
+        small if is_shrunk else each.value
+        for small, each, is_shrunk in zip(packed, samples, shrunk, strict=True)
+    ]
+    if encrypted:
+        nonces = [os.urandom(12) for _ in values]
+        values = [
+            nonce + cipher.encrypt(nonce, value, None) for nonce, value in zip(nonces, values, strict=True)
+        ]
+    writing_s = time.process_time() - began
+    sent = [
+        Sample(
+            each.key,
+            value,
+            Headers((*each.headers, (COMPRESS_HEADER, mark))) if is_shrunk and mark else each.headers,
+        )
+        for each, value, is_shrunk in zip(samples, values, shrunk, strict=True)
+    ]
+    frames = list(_batches(sent, batch_records))
+    reading_s = 0.0
+    if batch:
+        began = time.process_time()
+        whole = zstandard.ZstdCompressor(level=_LEVEL)
+        frames = [whole.compress(frame) for frame in frames]
+        writing_s += time.process_time() - began
+        began = time.process_time()
+        opened = zstandard.ZstdDecompressor()
+        for frame in frames:
+            opened.decompress(frame)
+        reading_s += time.process_time() - began
+    began = time.process_time()
+    for value, is_shrunk in zip(values, shrunk, strict=True):
+        clear = cipher.decrypt(value[:12], value[12:], None) if encrypted else value
+        if is_shrunk:
+            unpack(clear)
+    reading_s += time.process_time() - began
+    size, count = sum(map(len, frames)), len(samples)
+    return Figures(
+        record,
+        batch,
+        encrypted,
+        size / count,
+        plain_bytes / size,
+        writing_s / count * 1e6,
+        reading_s / count * 1e6,
+    )
+
+
+def _codec(
+    record: Record_, dictionary: Dictionary
+) -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]:
+    if record == "none":
+        return (lambda value: value), (lambda value: value)
+    if record == "zstd":
+        return zstandard.ZstdCompressor(level=_LEVEL).compress, zstandard.ZstdDecompressor().decompress
+    return (
+        dictionary_compressor(dictionary.content, _LEVEL),
+        dictionary_decompressor(dictionary.content, 1 << 30),
+    )
+
+
+def _batches(samples: Sequence[Sample], batch_records: int) -> Iterator[bytes]:
+    """Yield the records of each batch in Kafka's record format 2, without the batch's own 61 bytes."""
+    for start in range(0, len(samples), batch_records):
+        yield b"".join(
+            _framed(index, each) for index, each in enumerate(samples[start : start + batch_records])
+        )
+
+
+def _framed(index: int, record: Sample) -> bytes:
+    parts = [b"\0", _varint(0), _varint(index), *_sized(record.key), *_sized(record.value)]
+    parts.append(_varint(len(record.headers)))
+    for name, value in record.headers:
+        parts += (*_sized(name.encode()), *_sized(value))
+    body = b"".join(parts)
+    return _varint(len(body)) + body
+
+
+def _sized(content: bytes | None) -> tuple[bytes, bytes]:
+    return (_varint(-1), b"") if content is None else (_varint(len(content)), content)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as Kafka writes it: zigzag, then seven bits a byte."""
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
+def _advice(found: Evaluation, *, encrypted: bool) -> str:
+    """Say what pays, from the figures."""
+    best = found.best(encrypted=encrypted)
+    sizes = {
+        (each.record, each.batch): f"{each.bytes_per_record:.0f}"
+        for each in found.figures
+        if each.encrypted is encrypted
+    }
+    where = "If values are encrypted" if encrypted else "Without encryption"
+    if best.record == "none" and not best.batch:
+        return f"{where}, compress nothing: no way makes these records a twentieth smaller."
+    compress = {"none": "", "zstd": "compress without a dictionary", "dictionary": "use the dictionary"}
+    batch = "compression.type=zstd" if best.batch else ""
+    do = " and ".join(filter(None, (compress[best.record], f"set {batch}" if batch else "")))
+    text = f"{where}, {do}: {best.bytes_per_record:.0f} bytes a record instead of {sizes['none', False]}. "
+    if best.record == "none":
+        alone, both = sizes["dictionary", False], sizes["dictionary", True]
+        return f"{text}A dictionary alone gives {alone}, and both together {both}."
+    if best.record == "dictionary":
+        without, alone = sizes["zstd", best.batch], sizes["none", True]
+        return f"{text}Without a dictionary it is {without}, and with batch compression alone {alone}."
+    return f"{text}A dictionary would give {sizes['dictionary', best.batch]}."
