@@ -98,8 +98,8 @@ def redrive(
     What is sent, and which letters are done, is one transaction. So it can be stopped or killed at any
     moment, and started again. Letters that are not sent stay, and are looked at again the next time.
 
-    Exit codes: 0 all that was selected is sent (or can be); 1 some letters stay, or it was stopped; 2 it was
-    used wrongly.
+    Exit codes: 0 all that was selected is sent (or can be); 1 some letters stay or were deleted, or it was
+    stopped; 2 it was used wrongly.
     """
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
@@ -125,7 +125,7 @@ def redrive(
         _stopped_by_signals(work),
     ):
         result = _executed(work) if execute else work.preview()
-    is_well = not result.stays and not result.stopped
+    is_well = not (result.stays or result.deleted or result.stopped)
     if as_json:
         show_json(result, ok=is_well)
     else:
@@ -201,6 +201,11 @@ def _print(result: Result) -> None:
         click.echo(f"{counted(count, 'letter')} left ({why}): {WHY[why]}")
     if result.passed_over:
         click.echo(f"{counted(result.passed_over, 'letter')} not selected")
+    if result.deleted:
+        click.echo(
+            f"{counted(result.deleted, 'offset')} of {result.topic} that were not answered are deleted: its "
+            f"retention counts from the records' own time; set retention.ms=-1"
+        )
     if not result.letters:
         click.echo(f"no letters in {result.topic} that are not done")
     if result.stopped:

@@ -178,6 +178,7 @@ class Result(msgspec.Struct, kw_only=True):
         parked: how many letters were moved to the parking topic.
         passed_over: how many were not selected.
         stays: how many stay though they were selected, by cause.
+        deleted: how many offsets the topic has no more that no run has answered, markers of transactions too.
         stopped: whether it was stopped before the end.
         shown: the first letters, as :meth:`Letter.facts`.
     """
@@ -189,6 +190,7 @@ class Result(msgspec.Struct, kw_only=True):
     parked: int = 0
     passed_over: int = 0
     stays: dict[Why, int] = msgspec.field(default_factory=dict)
+    deleted: int = 0
     stopped: bool = False
     shown: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
@@ -316,7 +318,7 @@ class Redrive:
         is_cut = False
         begins = {number: max(0, offset - _LOOK_BACK) for number, offset in places.begins.items()}
         self._reader.start(offsets=begins)
-        places.begin(self._reader, self._topic, self._group)
+        result.deleted = places.begin(self._reader, self._topic, self._group)
         for batch in self._reader.to_end(max_records=size, each_batch=True):
             room = None if limit is None else limit - result.done
             letters: list[Letter] = []
@@ -337,6 +339,8 @@ class Redrive:
             if is_cut or self._stop.is_set() or (limit is not None and result.done >= limit):
                 result.stopped = self._stop.is_set()
                 return
+        places.end(self._reader)
+        yield []
 
     def _judge(self, letter: Record) -> Letter:
         """Decide what becomes of one letter."""
@@ -499,16 +503,18 @@ class _Places:
         self.begins: Final = {number: offset for number, (offset, _) in committed.items()}
         self._positions: dict[int, int] = {}
         self._stays: defaultdict[int, set[int]] = defaultdict(set)
+        self._moved: set[int] = set()
         self._known: dict[int, tuple[int, frozenset[int]]] = {
             number: decode_stays(offset, metadata) for number, (offset, metadata) in committed.items()
         }
 
-    def begin(self, reader: TopicReader, topic: str, group: str) -> None:
-        """Begin where a reader begins; what was deleted before that cannot stay.
+    def begin(self, reader: TopicReader, topic: str, group: str) -> int:
+        """Begin where a reader begins, and return how many offsets before that no run has answered.
 
         Raises:
             HeaderwareError: more was committed than there is.
         """
+        deleted = 0
         for number, (begin, end) in reader.bounds.items():
             below, stays = self._known.get(number, (0, frozenset()))
             if below > end:
@@ -518,7 +524,19 @@ class _Places:
                 )
             self._positions[number] = max(begin, below)
             self._stays[number] = {offset for offset in stays if offset >= begin}
+            if number in self._known:
+                gone = len(stays) - len(self._stays[number]) + self._positions[number] - below
+                deleted += gone
+                self._moved |= {number} if gone else set()
             self._known[number] = below, frozenset(self._stays[number])
+        return deleted
+
+    def end(self, reader: TopicReader) -> None:
+        """Go to where the reader ended, past what stands behind the last letters: markers of transactions."""
+        for number, (_, end) in reader.bounds.items():
+            if self._positions[number] < end:
+                self._positions[number] = end
+                self._moved.add(number)
 
     def is_done(self, partition: int, offset: int) -> bool:
         """Return whether an earlier run is done with a letter."""
@@ -527,7 +545,7 @@ class _Places:
 
     def after(self, letters: Sequence[Letter]) -> dict[int, tuple[int, set[int]]]:
         """Return position and stays of the partitions that letters belong to, once these are answered."""
-        changed: dict[int, tuple[int, set[int]]] = {}
+        changed = {number: (self._positions[number], set(self._stays[number])) for number in self._moved}
         for letter in letters:
             number, offset = letter.record.partition or 0, letter.record.offset or 0
             if number not in changed:
@@ -541,6 +559,7 @@ class _Places:
         """Take what is committed."""
         for number, (position_, stays) in changed.items():
             self._positions[number], self._stays[number] = position_, stays
+        self._moved.clear()
 
 
 def encode_stays(position_: int, stays: set[int]) -> tuple[int, str]:

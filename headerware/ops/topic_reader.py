@@ -2,8 +2,9 @@
 
 The end of a partition is where it ended when the reader started. Offsets have holes: markers of
 transactions, aborted records, and what compaction took away. So a partition is read when a record at the end
-or behind it has come, or when librdkafka says that nothing is left up to where it may read; the last offset
-itself may hold no record. A transaction that is still open counts as the end.
+or behind it has come, or when librdkafka says that nothing is left up to there; the last offset itself may
+hold no record. A transaction that is still open counts as the end. A leader that has just been elected may
+tell of an earlier end: that is not believed, and reading goes on.
 
 Memory is bounded: librdkafka fetches 16 MiB ahead, and a batch is handed on before the next is taken.
 """
@@ -218,7 +219,9 @@ class TopicReader:
                 if offset + 1 >= self._ends[number]:
                     self._open.discard(number)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                self._open.discard(number or 0)
+                assert number is not None and offset is not None  # noqa: PT018, S101 - as above
+                if offset >= self._ends[number]:
+                    self._open.discard(number)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
                 raise KafkaException(error)
         return records

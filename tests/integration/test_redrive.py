@@ -230,6 +230,37 @@ class TestSelection:
         assert left.done == 60_000 - sent
 
 
+class TestWhatRetentionTook:
+    def delete(self, topics: Topics, before: int) -> None:
+        admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
+        (deleted,) = admin.delete_records([TopicPartition(topics.letters, 0, before)]).values()
+        deleted.result()
+
+    def test_is_told_once(self, topics: Topics) -> None:
+        topics.fill(*(b"%d" % number for number in range(10)))
+        assert topics.redrive(Selection(limit=4)).deleted == 0
+        topics.redrive(Selection(reason="another"))
+        self.delete(topics, 6)
+        assert topics.redrive(execute=False).deleted == 2
+        result = topics.redrive(Selection(limit=1))
+        assert (result.deleted, result.done) == (2, 1)
+        self.delete(topics, 10)
+        assert (topics.redrive().deleted, topics.redrive().deleted) == (3, 0)
+
+    def test_is_no_loss_where_nothing_is_left(self, topics: Topics, cluster: Cluster) -> None:
+        topics.letters = topics.letters.replace("orders", "parked")
+        cluster.broker.create_topic(topics.letters)
+        producer = cluster.plain_producer(transactional_id=topics.letters)
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        producer.produce(topics.letters, b"a", headers=list(connect(topics.topic, 0, 0)))
+        producer.commit_transaction(DEADLINE_S)
+        topics.wait_until_stable(topics.letters)
+        assert topics.redrive(Selection(to=topics.topic)).done == 1
+        self.delete(topics, 2)
+        assert topics.redrive(Selection(to=topics.topic)).deleted == 0
+
+
 class TestCircles:
     def test_end_at_max_attempts(self, topics: Topics) -> None:
         topics.put(b"a", [("headerware.redriven", b"2;first=5"), *connect(topics.topic, 0, 0)])
