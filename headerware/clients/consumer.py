@@ -58,7 +58,7 @@ from headerware.clients.offsets import (
 )
 from headerware.clients.pauses import Pauses
 from headerware.clients.processing import MessageLoop, Processes, processing_mode
-from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
+from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
     STATE,
@@ -89,6 +89,7 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
+from headerware.core.hooks import DeadLetterHeaders
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
