@@ -1,4 +1,4 @@
-"""Attacks on admission: stolen, expired, forged and misused certificates, and policies that are bad."""
+"""Stolen, expired, forged and misused certificates, and bad policies: refused, or held back undecided."""
 
 from __future__ import annotations
 
