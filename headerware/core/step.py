@@ -281,7 +281,7 @@ class Failures:
     def _refused_with_all(
         self, step: Step, error: ReassemblyError, originals: Iterable[Record]
     ) -> list[_Refusal]:
-        """Make a dead letter of each record that is given up with an error; if one is held back, so are all."""
+        """Make a dead letter of each record given up with an error; if one is held back, so are all."""
         told: list[_Refusal] = []
         for original in originals:
             refusal = self._refused(step, error, original)
