@@ -27,7 +27,7 @@ pytestmark = pytest.mark.broker
 PROGRAM: Final = Path(__file__).parent / "programs" / "stream_large.py"
 SIZE: Final = 128 << 20
 MOST_MIB: Final = 100
-"""An interpreter with our clients and librdkafka's own queue, of 64 MiB by default."""
+"""More than an interpreter with our clients takes, and less than the value."""
 EXPIRE_MS: Final = 500
 
 
