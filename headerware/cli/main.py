@@ -19,6 +19,7 @@ from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
+from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.run import run
 from headerware.cli.tail import tail
@@ -70,6 +71,7 @@ main.add_command(doctor)
 main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
+main.add_command(redrive)
 main.add_command(lineage)
 main.add_command(audit)
 main.add_command(dictionaries)

@@ -44,6 +44,8 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Each hook with the arguments that it is called with."""
+DeadLetterHeaders = Literal["connect", "spring", "headerware"]
+"""Whose header names a dead letter's reason has."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
@@ -149,11 +151,14 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
         dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
-        dead_letter_headers: whose header names the reason gets: Connect's, in decimal text, or Spring's,
-            binary.
+        dead_letter_headers: whose header names the reason gets: ``connect``, in decimal text, ``spring``,
+            binary, or ``headerware``, text that also counts attempts.
         dead_letter_too_large: what a consumer does with a record whose dead letter the topic refuses as too
             large even with the shortest reason: ``stub`` publishes a dead letter without the payload and goes
             on, ``hold`` stays at the record.
+        dead_letter_unavailable: what happens to a record whose dead letter cannot be stored, because its
+            topic is missing, forbidden or out of reach: ``hold`` stays at the record (``produce`` raises a
+            DeadLetterError), ``refuse`` answers with the reason, as ``raise`` does, and goes on.
     """
 
     type: ClassVar[str] = ""
@@ -184,8 +189,9 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     topics: tuple[str, ...] = ("*",)
     on_error: OnError | None = None
     dead_letter_topic: str = "{topic}.dead-letter"
-    dead_letter_headers: Literal["connect", "spring"] = "connect"
+    dead_letter_headers: DeadLetterHeaders = "connect"
     dead_letter_too_large: Literal["stub", "hold"] = "stub"
+    dead_letter_unavailable: Literal["hold", "refuse"] = "hold"
 
     @property
     def unsignable(self) -> str | None:

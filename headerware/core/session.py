@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
-from headerware.core.dead_letter import PROCESSING_STAGE, dead_letters, is_dead_letter_topic
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
     admit,
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
-PROCESSING: Final = "processing"
-"""The name under which the application's own processing stands among the steps."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -82,6 +80,8 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
+        self._cluster: str | None = None
+        self._runs = False
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
@@ -525,6 +525,7 @@ class Session:
         if publish is None:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
         policy = getattr(interceptor, "dead_letter_too_large", "stub")
+        names = str(getattr(interceptor, "dead_letter_headers", "connect"))
         refusal: InterceptorError | None = None
         for dead_letter, is_stub in dead_letters(
             original,
@@ -532,9 +533,11 @@ class Session:
             # A record that is being sent is stored nowhere else, so its application keeps it.
             stubs=policy == "stub" and stage != "ON_SEND",
             topic=topic,
-            names=str(getattr(interceptor, "dead_letter_headers", "connect")),
+            names=names,
             stage=stage,
             group_id=self.context.group_id,
+            cluster=self._cluster_for(names, stage),
+            now_ms=self.context.now_ms(),
         ):
             try:
                 for part in self._split(dead_letter):
@@ -549,6 +552,19 @@ class Session:
                 return True
         assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
+
+    def learn_cluster(self) -> None:
+        """Learn the cluster's id for dead letters of other threads, which must not ask while one polls."""
+        self._runs = True
+        self._cluster = self.context.awaited_cluster_id()
+
+    def _cluster_for(self, names: str, stage: str) -> str | None:
+        """Return the cluster's id for a dead letter of our own profile, as far as it is known."""
+        if names != "headerware":
+            return None
+        if stage != PROCESSING_STAGE and self._cluster is None and not self._runs:
+            self._cluster = self.context.cluster_id()
+        return self._cluster
 
     def hides(self, topic: str) -> bool:
         """Return whether the chain hides what records of a topic hold."""

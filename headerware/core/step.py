@@ -15,6 +15,8 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    cause_of,
+    position,
     raised_at,
 )
 from headerware.core.hooks import DROP, states
@@ -284,11 +286,27 @@ class Failures:
                 published = self._publish_dead_letter(original, error, step)
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
+                if _refuses_unavailable(step):
+                    self._note_unavailable(step, unstored, original)
+                    return self._failed(step, error, original)
                 return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
             if published:
                 self._note(step, "dead_lettered", error, original)
                 return DROP
         return self._failed(step, error, original)
+
+    def _note_unavailable(self, step: Step, unstored: Exception, original: Record) -> None:
+        """Count a dead letter that was given up, and log the first one of each cause."""
+        step.counts["dead_letters_lost"] = step.counts.get("dead_letters_lost", 0) + 1
+        if step.logged.is_new(("unavailable", cause_of(unstored))):
+            where = position(original.topic, original.partition, original.offset)
+            _log.warning(
+                "%s: the dead letter of %s could not be stored (%s), so the record is refused "
+                "(dead_letter_unavailable = 'refuse'; further ones are only counted)",
+                step.name,
+                where,
+                cause_of(unstored),
+            )
 
     def _failed(self, step: Step, error: InterceptorError, original: Record | None) -> InterceptorError:
         step.counts["failed"] += not isinstance(error, DelayedError)
@@ -302,6 +320,10 @@ class Failures:
         self._tell_stopped(original or _record_at(error), step.name, count, error)
         if step.logged.is_new_error(error):
             _log.warning("%s (%s; further ones for this reason are only counted)", error, count)
+
+
+def _refuses_unavailable(step: Step) -> bool:
+    return getattr(step.interceptor, "dead_letter_unavailable", "hold") == "refuse"
 
 
 def _record_at(error: InterceptorError) -> Record:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 import msgspec
 from opentelemetry.metrics import get_meter
 
+from headerware.core.dead_letter import PROCESSING
 from headerware.core.errors import WireFormatError, cause_of
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
-from headerware.core.session import PROCESSING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,6 +10,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
 from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
@@ -134,6 +135,7 @@ class DedupStep:
         "_scopes",
         "close",
         "on_consume",
+        "on_stopped",
         "settle",
         "settle_batch",
         "stats",
@@ -155,6 +157,7 @@ class DedupStep:
         self.stats: Final = reader.stats
         if port is None:
             self.settle: Callable[[Record], Any] = reader.settle
+            self.on_stopped: GivenUp = window.given_up
         if store is not None:  # in memory a batch costs as much as its records do
             self.settle_batch: Callable[[Sequence[Record]], list[Any]] = reader.settle_batch
             self.close: Callable[[], None] = store.close
