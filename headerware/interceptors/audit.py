@@ -147,7 +147,7 @@ def decode_report(value: bytes | None) -> AuditReport:
     """
     try:
         report = _decoder.decode(value or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         # The text of the error names places and types, never values.
         raise WireFormatError(f"expected a report of an audit, found something else: {error}") from None
     if report.v not in VERSIONS:
