@@ -40,7 +40,7 @@ from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
 from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
-from headerware.core.dead_letter import PROCESSING_STAGE
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
     DeadLetterError,
     HeaderwareError,
@@ -52,7 +52,7 @@ from headerware.core.errors import (
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import PROCESSING, Session
+from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class Lanes:
         consumer = self._consumer
         if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
             consumer._hw_keep_originals()
+        if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
+            consumer._hw_session.learn_cluster()
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         is_given_later = consumer._hw_is_given_later
@@ -205,7 +207,7 @@ class Lanes:
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
     def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._consumer._hw_paused:
+        for topic_partition in set(crowded) - self._consumer._hw_pauses.application:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._consumer.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)

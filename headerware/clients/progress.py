@@ -21,21 +21,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from headerware.core.errors import ConfigError
+from headerware.core.hooks import DeadLetterHeaders
 from headerware.core.services import TopicPartitionKey
 
 Order = Literal["key", "partition", "none"]
 """What is processed one after the other: the records of one key, those of one partition, or nothing."""
 OnFailure = Literal["raise", "skip", "dead_letter"]
 """What becomes of a record whose processing failed for good."""
-DeadLetterHeaders = Literal["connect", "spring"]
-"""The names of the headers of a dead letter: Kafka Connect's, or Spring's."""
 _ORDERS: Final = ("key", "partition", "none")
-_HEADERS: Final = ("connect", "spring")
+_HEADERS: Final = get_args(DeadLetterHeaders)
 _ON_FAILURE: Final = ("raise", "skip", "dead_letter")
 
 

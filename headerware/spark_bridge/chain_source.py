@@ -108,7 +108,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The query or job within which identities of rows differ; None if rows get none."""
     dead_letter_topic: str = "{topic}.dead-letter"
     """The topic of dead letters, unless their step has another; so are the names of their headers."""
-    dead_letter_headers: Literal["connect", "spring"] = "connect"
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect"
 
     def replace(self, **changes: Any) -> TaskSpec:
         """Return a copy with some fields changed."""

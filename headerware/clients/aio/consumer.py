@@ -32,12 +32,13 @@ from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.messages import record_with_local
 from headerware.clients.processing import MessageLoop, processing_mode, tell_received
-from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
+from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
+from headerware.core.hooks import DeadLetterHeaders
 from headerware.core.record import Record, Verified
 
 _SLICE_S: Final = 0.05

