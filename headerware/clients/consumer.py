@@ -43,7 +43,7 @@ from confluent_kafka import (
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients import commits
-from headerware.clients.cluster_id import cluster_id_port
+from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
@@ -170,7 +170,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
-        session = self._hw_session = self._hw_chain.open(consumer_context(self, conf, dead_letters, reports))
+        context = consumer_context(self, conf, dead_letters, reports)
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - it was made there
+        self._hw_cluster_id = context.cluster_id
+        self._hw_lanes: Lanes | None = None
+        # The thread that is between the wire and the application, or that an interrupt took away from
+        # there; 0 if none is.
+        self._hw_fetching_thread = 0
+        session = self._hw_session = self._hw_chain.open(context)
         try:
             self._hw_inbox = Inbox(session.consume_outcome)
             self._hw_offsets = Offsets(session, self._hw_inbox.first_offset)
@@ -191,7 +198,6 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_in_process = None
         self._hw_bind(session)
         self._hw_next_chain = None
-        self._hw_lanes: Lanes | None = None
         self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
         self._hw_paused: set[TopicPartitionKey] = set()
         # Partitions whose first record waits for its moment: that moment by the session's clock, and when to
@@ -210,9 +216,6 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_pauses = RetryPauses()
         # The error of a callback, to be raised by the next call.
         self._hw_deferred_error: Exception | None = None
-        # The thread that is between the wire and the application, or that an interrupt took away from
-        # there; 0 if none is.
-        self._hw_fetching_thread = 0
         # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
         self._hw_fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
@@ -491,6 +494,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_fetching_thread = get_ident()
         if self._hw_refused_offsets:
             self._hw_refused_offsets.commit_if_due(self)
+
+    def _hw_is_polled_elsewhere(self) -> bool:
+        """Return whether another thread polls, now or again and again."""
+        if self._hw_lanes is not None:
+            return not self._hw_lanes.is_poller()
+        return self._hw_fetching_thread not in (0, get_ident())
 
     def _hw_poll_timeout(self, left: float) -> float:
         """Return how long to wait for the wire before the chain has to be asked again."""
@@ -1310,7 +1319,7 @@ def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
-    cluster_id = cluster_id_port(client, conf, _is_in_callback)
+    cluster_id = cluster_id_port(client, conf, may_ask=_may_ask)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
@@ -1326,8 +1335,14 @@ def consumer_context(
     )
 
 
-def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
-    """Return whether this thread is inside a callback of ours."""
+def _may_ask(consumer: Any) -> bool:
+    """Return whether this thread may call a consumer: no other polls it, nor is this inside a callback."""
+    is_polled_elsewhere: Callable[[], bool] | None = getattr(consumer, "_hw_is_polled_elsewhere", None)
+    return not ((is_polled_elsewhere is not None and is_polled_elsewhere()) or _is_in_callback())
+
+
+def _is_in_callback() -> bool:
+    """Return whether this thread is inside a callback of ours, of whichever consumer."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
     while frame is not None:
         if frame.f_code in _CALLBACKS:

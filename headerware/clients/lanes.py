@@ -124,7 +124,7 @@ class Lanes:
         if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
             consumer._hw_keep_originals()
         if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
-            consumer._hw_session.learn_cluster()
+            consumer._hw_session.context.awaited_cluster_id()  # the lanes cannot ask while this one polls
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         is_given_later = consumer._hw_is_given_later
@@ -229,6 +229,7 @@ class Lanes:
         if now < self._next_store:
             return
         self._next_store = now + _STORE_S
+        self._consumer._hw_cluster_id.ask_for_others()
         with self._lock:
             # What was read and did not become a job is not waited for.
             for topic_partition, next_offset in self._consumer._hw_next_offsets.items():

@@ -138,6 +138,9 @@ class InterruptibleConsumer(Consumer):
         super()._hw_begin_explicit()
         self.end_in_task(goes_on=True)
 
+    def _hw_is_polled_elsewhere(self) -> bool:
+        return self.lane is not None and self.lane.thread != get_ident()
+
     def _hw_poll_timeout(self, left: float) -> float:
         # Before the wire is asked, so that no call comes between a message and what becomes of it.
         self._let_others_in()
@@ -150,6 +153,7 @@ class InterruptibleConsumer(Consumer):
         lane = self.lane
         if lane is None:
             return
+        self._hw_cluster_id.ask_for_others()
         if lane.current is not None and lane.current.cancelled:
             raise _StoppedError
         if len(lane):
