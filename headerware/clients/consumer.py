@@ -87,7 +87,7 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
-from headerware.core.hooks import DeadLetterHeaders
+from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
@@ -1063,6 +1063,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         max_backoff_s: float = 30.0,
         dead_letter_topic: str = "{topic}.dead-letter",
         dead_letter_headers: DeadLetterHeaders = "connect",
+        dead_letter_unavailable: DeadLetterUnavailable = "hold",
         max_pending: int = 1_000,
         stop_timeout_s: float = 30.0,
         revoke_timeout_s: float = 10.0,
@@ -1086,7 +1087,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 half of them, at random, is left out.
             max_backoff_s: the longest pause between two attempts, in seconds.
             dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+            dead_letter_headers: the headers that say why: ``connect``, ``spring`` or ``headerware``.
+            dead_letter_unavailable: what becomes of a record whose dead letter cannot be stored: ``hold``
+                tries again and again, and the offset waits; ``refuse`` goes on behind it, as ``skip`` does.
             max_pending: how many records may wait or be at work, shared by the assigned partitions.
             stop_timeout_s: how long to wait for records at work at the end, in seconds.
             revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
@@ -1110,6 +1113,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             max_backoff_s=max_backoff_s,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
+            dead_letter_unavailable=dead_letter_unavailable,
             max_pending=max_pending,
             stop_timeout_s=stop_timeout_s,
             revoke_timeout_s=revoke_timeout_s,
