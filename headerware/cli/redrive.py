@@ -90,10 +90,11 @@ def redrive(
     execute: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Send the dead letters of TOPIC back to where their records came from, each exactly once.
+    """Send the dead letters of a TOPIC back, exactly once.
 
-    It reads the letters of Headerware, Kafka Connect, Spring and Kafka's own brokers. A letter without a
-    payload gets it from the original's topic. Each record is as it was, with its key, headers and time.
+    Each goes to where its record came from. It reads the letters of Headerware, Kafka Connect, Spring and
+    Kafka's own brokers. A letter without a payload gets it from the original's topic. Each record is as it
+    was, with its key, headers and time.
 
     What is sent, and which letters are done, is one transaction. So it can be stopped or killed at any
     moment, and started again. Letters that are not sent stay, and are looked at again the next time.

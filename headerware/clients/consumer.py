@@ -42,7 +42,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
-from headerware.clients import commits
+from headerware.clients import commits, pauses, rebalances
 from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
@@ -56,6 +56,7 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
+from headerware.clients.pauses import Pauses
 from headerware.clients.processing import MessageLoop, Processes, processing_mode
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
@@ -66,6 +67,7 @@ from headerware.clients.raw import (
     is_under_way,
     unless_chained,
 )
+from headerware.clients.rebalances import RebalanceCallback, rebalance_callbacks
 from headerware.clients.refused_records import (
     RefusedOffsets,
     RefusedRecordError,
@@ -94,8 +96,6 @@ from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
 
-RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
-
 # Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
 _C: Final[Any] = cimpl.Consumer
 _c_init, _c_poll, _c_consume = _C.__init__, _C.poll, _C.consume
@@ -104,23 +104,10 @@ _TICK_S: Final = 0.5
 _KEEP_ALIVE_S: Final = 0.1
 """The least time between two polls whose only purpose is to stay in the group."""
 _LOOP_S: Final = 0.1
-_DELAY_S: Final = 1.0
-"""How long a record waits before the clock is asked again whether its moment has come."""
 """How long a loop waits before it looks whether it was stopped."""
 _COMMITTED_TIMEOUT_S: Final = 5.0
 _MAX_BATCH: Final = 1_000_000
 _log: Final = logging.getLogger("headerware")
-
-
-def _c_pause(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
-    # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
-    _C.assignment(consumer)
-    _C.pause(consumer, partitions)
-
-
-def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
-    _C.assignment(consumer)  # as above
-    _C.resume(consumer, partitions)
 
 
 class Consumer(FollowsFile, Processes, cimpl.Consumer):
@@ -199,12 +186,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_bind(session)
         self._hw_next_chain = None
         self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
-        self._hw_paused: set[TopicPartitionKey] = set()
-        # Partitions whose first record waits for its moment: that moment by the session's clock, and when to
-        # look at this clock again, by time.monotonic().
-        self._hw_delayed: dict[TopicPartitionKey, tuple[int, float]] = {}
-        # Partitions that are paused for the moment of a poll.
-        self._hw_paused_briefly: list[TopicPartition] = []
+        self._hw_pauses = Pauses(session.context.now_ms)
         # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
         # began at a symbolic offset, such as OFFSET_STORED.
         self._hw_next_offsets: dict[TopicPartitionKey, int] = {}
@@ -213,7 +195,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_logged = LoggedReasons()
         self._hw_run_counts = dict.fromkeys(OUTCOMES, 0)
         self._hw_refused_offsets = RefusedOffsets()
-        self._hw_pauses = RetryPauses()
+        self._hw_retries = RetryPauses()
         # The error of a callback, to be raised by the next call.
         self._hw_deferred_error: Exception | None = None
         # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
@@ -288,7 +270,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
-        _C.subscribe(self, topics, **_rebalance_callbacks(on_assign, on_revoke, on_lost))
+        _C.subscribe(self, topics, **rebalance_callbacks(on_assign, on_revoke, on_lost))
 
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
@@ -352,13 +334,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_session.revoke(topic_partitions)
         self._hw_inbox.drop(topic_partitions)
         self._hw_offsets.forget(topic_partitions)
-        self._hw_paused -= topic_partitions
+        self._hw_pauses.forget(topic_partitions)
         for topic_partition in topic_partitions:
             # librdkafka has committed the stored offset, if the partition was still ours.
             self._hw_refused_offsets.pop(topic_partition, None)
             self._hw_next_offsets.pop(topic_partition, None)
-        if self._hw_delayed:
-            self._hw_end_delays()
+        if self._hw_pauses.delayed:
+            self._hw_pauses.end_delays(self, self._hw_inbox.first_offset)
 
     # Records
 
@@ -393,13 +375,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                         self._hw_hand_over(messages, began_ns)
                     self._hw_fetching_thread = 0
                     return messages[0]
-            if self._hw_delayed and self._hw_end_delays():
+            if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 self._hw_fetching_thread = 0
                 return None
-            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
+            if self._hw_retries.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
             message: Message | None = _c_poll(self, self._hw_poll_timeout(left))
@@ -452,7 +434,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     raise
                 self._hw_inbox.given, self._hw_inbox.leaving = messages, []
             enough = enough or bool(self._hw_inbox) or self._hw_deferred_error is not None
-            if self._hw_delayed and self._hw_end_delays():
+            if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
@@ -462,7 +444,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 # Records that a callback threw away are read again when the application has got its error.
                 self._hw_fetching_thread = 0 if self._hw_deferred_error is None else self._hw_fetching_thread
                 return messages
-            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
+            if self._hw_retries.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
             # Only one after a batch was thrown away, or a callback that always raises would stop everything.
@@ -505,9 +487,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Return how long to wait for the wire before the chain has to be asked again."""
         if self._hw_needs_ticks and not 0 <= left <= _TICK_S:
             left = _TICK_S
-        if not self._hw_delayed:
+        if not self._hw_pauses.delayed:
             return left
-        first = max(0.0, min(look for _, look in self._hw_delayed.values()) - time.monotonic())
+        first = self._hw_pauses.until_next_look()
         return first if left < 0 else min(left, first)
 
     def _hw_fetch_batch(self, count: int, timeout: float) -> list[Message]:
@@ -570,21 +552,23 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""
         messages = [*messages]
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
-        self._hw_pauses.until = 0.0
+        self._hw_retries.until = 0.0
         while len(messages) < limit:
-            entry = self._hw_inbox.pop(self._hw_paused | self._hw_delayed.keys())
+            entry = self._hw_inbox.pop(self._hw_pauses.held())
             if entry is None:
                 break
             if entry.error is not None and not self._hw_was_delivered(entry):
                 if isinstance(entry.error, DelayedError):
-                    if self._hw_delay(entry):
+                    if self._hw_delay(entry, entry.error):
                         continue
-                    if not messages and (self._hw_retry_dead_letter(entry) or self._hw_delay(entry)):
+                    if not messages and (
+                        self._hw_retry_dead_letter(entry) or self._hw_delay(entry, entry.error)
+                    ):
                         continue
-                if messages or not self._hw_pauses.is_due(entry):
+                if messages or not self._hw_retries.is_due(entry):
                     self._hw_inbox.put_back(entry)
                     break
-                if (entry.raised or self._hw_pauses.were_for_another(entry)) and self._hw_retry_dead_letter(
+                if (entry.raised or self._hw_retries.were_for_another(entry)) and self._hw_retry_dead_letter(
                     entry
                 ):
                     continue
@@ -616,6 +600,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if isinstance(refused, SerdeError):
             raise refused
         raise ConsumeError(error, refused, message) from refused
+
+    def _hw_delay(self, entry: Entry, error: DelayedError) -> bool:
+        """Put a record back whose moment has not come; return whether it has not."""
+        waits = self._hw_pauses.delay(self, entry.topic_partition, error.until_ms)
+        if waits:
+            self._hw_inbox.put_back(entry)
+        return waits
 
     # Refused records
 
@@ -659,7 +650,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Keep a record whose dead letter could not be stored."""
         entry.raised = True
         self._hw_inbox.put_back(entry)
-        self._hw_pauses.postpone(entry)
+        self._hw_retries.postpone(entry)
         self._hw_stay_in_the_group(0)
 
     def _hw_retry_dead_letter(self, entry: Entry) -> bool:
@@ -679,7 +670,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_wait_for_dead_letter(self, left: float) -> bool:
         """Wait until a dead letter may be tried again; return False if none holds the stream."""
-        waits = self._hw_pauses.until - time.monotonic() if self._hw_inbox else 0.0
+        waits = self._hw_retries.until - time.monotonic() if self._hw_inbox else 0.0
         if waits <= 0:
             return False
         self._hw_stay_in_the_group(min(waits, left) if left >= 0 else waits)
@@ -691,10 +682,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if not timeout and now < self._hw_next_keep_alive:
             return
         self._hw_next_keep_alive = now + _KEEP_ALIVE_S
-        paused = self._hw_paused | self._hw_delayed.keys()
-        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in paused]
-        self._hw_paused_briefly = going
-        _C.pause(self, going)
+        self._hw_pauses.pause_briefly(self)
         try:
             event: Message | None = _c_poll(self, timeout)
             if event is not None and event.error() is not None:
@@ -703,54 +691,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 record = record_of(event)
                 self._hw_enqueue(event, record, self._hw_consume_record(record))
         finally:
-            self._hw_resume_paused_briefly()
-
-    def _hw_resume_paused_briefly(self) -> None:
-        # Also those that were lost meanwhile: a partition that comes back would still be paused.
-        for partition in self._hw_paused_briefly:
-            if topic_partition_of(partition) in self._hw_paused | self._hw_delayed.keys():
-                continue  # by a callback, or after an interrupt
-            with suppress(KafkaException):
-                _C.resume(self, [partition])
-        self._hw_paused_briefly = []
-
-    # Records whose moment has not come
-
-    def _hw_delay(self, entry: Entry) -> bool:
-        """Pause the partition of a record whose moment has not come; return whether it has not."""
-        if not isinstance(entry.error, DelayedError) or not self._hw_note_delay(
-            entry.topic_partition, entry.error.until_ms
-        ):
-            return False
-        self._hw_inbox.put_back(entry)
-        with suppress(KafkaException):  # it has gone meanwhile
-            _C.pause(self, [TopicPartition(*entry.topic_partition)])
-        return True
-
-    def _hw_note_delay(self, topic_partition: TopicPartitionKey, until_ms: int) -> bool:
-        """Note how long a partition waits; return whether it has to."""
-        left_ms = until_ms - self._hw_session.context.now_ms()
-        if left_ms > 0:
-            # The clock may be set meanwhile, so it is asked now and then.
-            look = time.monotonic() + min(left_ms / 1000, _DELAY_S)
-            self._hw_delayed[topic_partition] = until_ms, look
-        return left_ms > 0
-
-    def _hw_end_delays(self) -> bool:
-        """Resume partitions whose moment has come, or that began anew; return whether there are any."""
-        now = time.monotonic()
-        ended = [
-            topic_partition
-            for topic_partition, (until_ms, look) in list(self._hw_delayed.items())
-            if self._hw_inbox.first_offset(topic_partition) is None
-            or (now >= look and not self._hw_note_delay(topic_partition, until_ms))
-        ]
-        for topic_partition in ended:
-            if topic_partition not in self._hw_paused:
-                with suppress(KafkaException):
-                    _C.resume(self, [TopicPartition(*topic_partition)])
-            self._hw_delayed.pop(topic_partition, None)
-        return bool(ended)
+            self._hw_pauses.resume_briefly_paused(self)
 
     # Between records
 
@@ -761,11 +702,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             return
         self._hw_next_tick = now + _TICK_S
         self._hw_session.tick()
-        self._hw_pauses.count(now, holds=bool(self._hw_delayed))
-        if self._hw_pauses.held_s and not self._hw_session.safe_offsets():
-            self._hw_pauses.held_s = 0.0
+        self._hw_retries.count(now, holds=bool(self._hw_pauses.delayed))
+        if self._hw_retries.held_s and not self._hw_session.safe_offsets():
+            self._hw_retries.held_s = 0.0
         for outcome in self._hw_session.poll(
-            self._hw_session.context.now_ms() - int(self._hw_pauses.held_s * 1000)
+            self._hw_session.context.now_ms() - int(self._hw_retries.held_s * 1000)
         ):
             self._hw_inbox.add_released(outcome)
         if self._hw_reassembles and not self._hw_inbox and self._hw_lanes is None:
@@ -797,18 +738,15 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     # Position
 
-    @unless_chained(_c_pause)
+    @unless_chained(pauses.pause)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Pause partitions, including their records that the chain has already seen."""
-        _c_pause(self, partitions)
-        self._hw_paused.update(map(topic_partition_of, partitions))
+        self._hw_pauses.pause(self, partitions)
 
-    @unless_chained(_c_resume)
+    @unless_chained(pauses.resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume partitions."""
-        going = [each for each in partitions if topic_partition_of(each) not in self._hw_delayed]
-        _c_resume(self, going)
-        self._hw_paused.difference_update(map(topic_partition_of, partitions))
+        self._hw_pauses.resume(self, partitions)
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
@@ -966,7 +904,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         if self._hw_fetching_thread != get_ident() or is_under_way(self, self._HW_FETCHING, caller):
             return
-        self._hw_resume_paused_briefly()
+        self._hw_pauses.resume_briefly_paused(self)
         self._hw_inbox.restore(self._hw_entries_of_given())
         found = _C.position(self, _C.assignment(self))
         positions = {topic_partition_of(each): each.offset for each in found}
@@ -1268,55 +1206,7 @@ def _is_of(message: Message, topic_partition: TopicPartitionKey) -> bool:
     return message.error() is None and (message.topic(), message.partition()) == topic_partition
 
 
-# Callbacks of librdkafka. They are functions of the module that get the consumer as an argument: a closure
-# over it would be a cycle through C, which keeps the client's threads alive.
-
-
-def _rebalance_callbacks(
-    on_assign: RebalanceCallback | None,
-    on_revoke: RebalanceCallback | None,
-    on_lost: RebalanceCallback | None,
-) -> dict[str, RebalanceCallback]:
-    """Wrap an application's callbacks; without ``on_lost`` the C client falls back to ``on_revoke``."""
-    given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-    for name, callback in given.items():
-        if callback is not None and not callable(callback):
-            raise TypeError(f"{name} expects a callable")
-    wrapped: dict[str, RebalanceCallback] = {
-        "on_assign": partial(_on_assign, on_assign),
-        "on_revoke": partial(_on_revoke, on_revoke),
-    }
-    if on_lost is not None:
-        wrapped["on_lost"] = partial(_on_lost, on_lost)
-    return wrapped
-
-
-def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    consumer._hw_add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
-    if callback is not None:
-        callback(consumer, partitions)
-
-
-def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    try:
-        consumer._hw_before_revocation(partitions)  # noqa: SLF001 - as above
-        if callback is not None:
-            callback(consumer, partitions)
-    finally:
-        consumer._hw_remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
-
-
-def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
-    try:
-        consumer._hw_before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
-        callback(consumer, partitions)
-    finally:
-        consumer._hw_remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
-
-
-_CALLBACKS: Final = frozenset(
-    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, commits.on_commit, tell_statistics)
-)
+_CALLBACKS: Final = rebalances.CALLBACKS | {commits.on_commit.__code__, tell_statistics.__code__}
 
 
 def consumer_context(
@@ -1335,6 +1225,7 @@ def consumer_context(
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
+        partition_of=dead_letters.partition_of,
         max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
     )
 

@@ -207,7 +207,7 @@ class Lanes:
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
     def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._consumer._hw_paused:
+        for topic_partition in set(crowded) - self._consumer._hw_pauses.application:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._consumer.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)

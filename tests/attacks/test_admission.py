@@ -1,4 +1,4 @@
-"""Attacks on admission: stolen, expired, forged and misused certificates, and policies that are bad."""
+"""Stolen, expired, forged and misused certificates, and bad policies: refused, or held back undecided."""
 
 from __future__ import annotations
 
@@ -178,6 +178,19 @@ class TestAdmitted:
         assert read.verified is not None
         assert read.verified.thumbprint == key_thumbprint(world.shop)
 
+    def test_says_whose_certificate_it_was(self, world: World) -> None:
+        read = world.read(world.sent(world.certificate()))
+        assert read.verified is not None
+        assert (read.verified.subject, read.verified.issuer) == ("shop-1", ISSUER)
+        assert read.verified.key_id == "shop"
+
+    def test_only_an_admitted_record_has_a_subject(self, world: World) -> None:
+        sign = Sign(keyring=str(world.folder / "shop.json"), key_id="shop", cluster="c")
+        record = sign.open(world.context("producer")).on_send(Record("orders", b"v", b"k"))
+        read = world.read(record.replace(partition=0, offset=7), require="off")
+        assert read.verified is not None
+        assert (read.verified.subject, read.verified.issuer) == ("", "")
+
     def test_from_producer_to_reader_through_both_chains(self, world: World) -> None:
         path = world.folder / "certificate.jwt"
         path.write_text(world.certificate())
@@ -199,7 +212,8 @@ class TestAdmitted:
         assert max(sizes) <= 2_000
         placed = [each.replace(partition=0, offset=at) for at, each in enumerate(made)]
         with chain.open(world.context("consumer")) as session:
-            assert [each.value for each in session.consume(placed)] == [value]
+            (read,) = session.consume(placed)
+        assert (read.value, read.verified and read.verified.subject) == (value, "shop-1")
 
     def test_a_stored_record_is_admitted_after_its_certificate_has_expired(self, world: World) -> None:
         record = world.sent(world.certificate())
@@ -440,7 +454,14 @@ class TestPolicyFile:
     ) -> None:
         record = world.sent(world.certificate())
         with world.chain().open(world.context("consumer")) as session:
-            for bad in ("version = 2", "not toml", POLICY.replace('"allow"', '"maybe"'), POLICY + "x = 1"):
+            for bad in (
+                "version = 2",
+                "not toml",
+                POLICY.replace('"allow"', '"maybe"'),
+                POLICY + "x = 1",
+                "version = " + "[" * 10_000,
+                "version = " + "1" * 10_000,
+            ):
                 world.policy(bad)
                 world.now_ms += 1_000
                 assert len(list(session.consume([record]))) == 1
@@ -449,7 +470,7 @@ class TestPolicyFile:
             with pytest.raises(AdmissionError, match="no rule allows"):
                 list(session.consume([record]))
             stats = session.stats()["admission"]
-        assert (stats["reloads"], stats["reload_failures"]) == (1, 4)
+        assert (stats["reloads"], stats["reload_failures"]) == (1, 6)
         assert "the last good policy goes on" in caplog.text
 
     def test_an_issuers_key_that_is_taken_away_no_longer_counts(self, world: World) -> None:

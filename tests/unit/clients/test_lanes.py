@@ -206,13 +206,13 @@ class TestLanes:
         runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"lanes": 2, "max_pending": 4})
         runs.start()
         deadline = time.monotonic() + 20
-        while not consumer._hw_paused:
+        while not consumer._hw_pauses.application:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         go_on.set()
         runs.join(20)
         assert seen.values == [b"%d" % number for number in range(30)]
-        assert consumer._hw_paused == set()
+        assert consumer._hw_pauses.application == set()
 
     def test_processes_whole_messages_of_slices_and_commits_behind_them(
         self, topic: str, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer]
