@@ -13,6 +13,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
 from headerware.core.errors import (
     AdmissionError,
+    ClaimError,
     CompressionError,
     ConfigError,
     DeadLetterError,
@@ -25,6 +26,8 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    MissingObjectError,
+    ObjectStoreError,
     PluginError,
     ReassemblyError,
     RecordError,
@@ -68,6 +71,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncSerializingProducer",
     "Chain",
+    "ClaimError",
     "CompressionError",
     "ConfigError",
     "Consumer",
@@ -87,6 +91,8 @@ __all__ = [
     "Interceptor",
     "InterceptorError",
     "KeyringError",
+    "MissingObjectError",
+    "ObjectStoreError",
     "Place",
     "PluginError",
     "Producer",

@@ -14,6 +14,7 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.claims import claims
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
@@ -75,5 +76,6 @@ main.add_command(redrive)
 main.add_command(lineage)
 main.add_command(audit)
 main.add_command(dictionaries)
+main.add_command(claims)
 main.add_command(keys)
 main.add_command(registry)

@@ -198,6 +198,11 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Why it cannot be in a chain that signs; None if it can."""
         return None
 
+    @property
+    def carries_bytes(self) -> tuple[int, int] | None:
+        """Above which size, and up to which, it carries values in another way than in one record; or None."""
+        return None
+
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
         """Return the object with the hooks for one session; the interceptor itself if it has no state."""
         return self

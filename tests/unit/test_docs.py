@@ -30,6 +30,7 @@ from headerware.dictionaries import dictionaries_type
 from headerware.interceptors import built_in
 from headerware.keyring import read_keyring
 from headerware.keyring.services import key_service_type
+from headerware.object_store import object_store_type
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
@@ -436,6 +437,12 @@ class TestOptions:
         documented = self.documented("docs/dictionaries.md", "store")
         assert documented == {
             word: self.options(dictionaries_type(word)) for word in dictionaries_type.built_in
+        }
+
+    def test_of_each_object_store_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/claim-check.md", "store")
+        assert documented == {
+            word: self.options(object_store_type(word)) for word in object_store_type.built_in
         }
 
     def test_of_each_key_service_are_these_with_their_defaults(self) -> None:

@@ -80,6 +80,11 @@ class Slice(Interceptor, frozen=True, kw_only=True):
                 path="max_pending_bytes",
             )
 
+    @property
+    def carries_bytes(self) -> tuple[int, int]:
+        """The size above which this splits messages, and the largest that it takes."""
+        return self.max_bytes or _DEFAULT_MAX_BYTES, self.max_message_bytes
+
     def open(self, context: Context) -> SliceStep:
         """Return the hooks of one session.
 
