@@ -44,7 +44,7 @@ from headerware.connect.modes import Mode
 from headerware.connect.values.parse import parse_nested, parse_string
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.dead_letter import origin_of
+from headerware.core.dead_letter import origin_of, read_reason, redrives, without_reason
 from headerware.core.errors import HeaderwareError
 from headerware.core.header_ids import HeaderId
 from headerware.core.header_text import decode_text, encode_text
@@ -83,6 +83,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
+from headerware.ops.redrive import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -1087,22 +1088,20 @@ def _duplicates(_folder: Path) -> Target:
     return Target(seeds, lambda parts: session.consume([_record(parts)]), pairs_at=3)
 
 
-def _origins(_folder: Path) -> Target:
-    """Where a dead letter says it comes from, in Connect's words and in Spring's."""
-    pairs = [
-        [
-            ("__connect.errors.topic", b"orders"),
-            ("__connect.errors.partition", b"3"),
-            ("__connect.errors.offset", b"42"),
-        ],
-        [
-            ("kafka_dlt-original-topic", b"orders"),
-            ("kafka_dlt-original-partition", bytes(4)),
-            ("kafka_dlt-original-offset", bytes(8)),
-        ],
+def _letters(_folder: Path) -> Target:
+    """What dead letters say of themselves, in all dialects, and how often they were sent back."""
+    vectors = _vectors("dead-letter")
+    counts = [[["headerware.redriven", case["value"]]] for case in vectors["counts"]]
+    seeds = [
+        _parts(Record("t", headers=Headers.trusted([(name, _hex(value)) for name, value in headers])))
+        for headers in (*(case["headers"] for case in vectors["reasons"]), *counts)
     ]
-    seeds = [_parts(Record("t", headers=Headers(headers))) for headers in pairs]
-    return Target(seeds, lambda parts: origin_of(_record(parts).headers, "t"), pairs_at=3, refusals=())
+
+    def read(parts: Parts) -> Any:
+        headers = _record(parts).headers
+        return read_reason(headers), redrives(headers), origin_of(headers, "t"), without_reason(headers)
+
+    return Target(seeds, read, pairs_at=3, refusals=())
 
 
 def _trails(_folder: Path) -> Target:
@@ -1174,7 +1173,13 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         _single(["application/json; charset=utf-8", 'a/b; x="q\\"q;"; y=z', "application/cloudevents+json"]),
         lambda parts: parse_content_type(_text(parts[0])),
     ),
-    "dead letters: origins": _origins,
+    "dead letters": _letters,
+    "dead letters: which stay": lambda _: Target(
+        _single([*_texts("dead-letter", "offsets", "metadata"), *_vectors("dead-letter")["refused_offsets"]]),
+        lambda parts: decode_stays(0, _text(parts[0])),
+        lambda _, accepted: len(accepted[1]) <= 1_000_000 and max(accepted[1], default=-1) < accepted[0],
+        free_bytes=150 << 20,
+    ),
     "dedup": _duplicates,
     "dedup: identities": lambda _: Target(
         _layouts(_texts("dedup", "identities", "wire") + _texts("dedup", "derived", "wire")),
@@ -1222,10 +1227,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "registry: changes": lambda _: Target(
         _single(_texts("registry-topic", "changes", "value") + _texts("registry-topic", "damaged", "value")),
         _one(decode_change),
+        named=(0,),
     ),
     "registry: rows": _registry_rows,
     "registry: files": lambda _: Target(
-        [(_registry_file().encode(),)], lambda parts: read_registry(_text(parts[0]), "ids.toml")
+        [(_registry_file().encode(),)], lambda parts: read_registry(_text(parts[0]), "ids.toml"), named=(0,)
     ),
     "schema": lambda _: Target(
         _single(
