@@ -9,6 +9,7 @@ import msgspec
 
 from headerware.connect.data.schema import Schema
 from headerware.connect.wire_records import joined
+from headerware.core.context import wall_clock_ms
 from headerware.core.dead_letter import dead_letter
 from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
@@ -89,4 +90,6 @@ def source_dead_letter(
         names="connect",
         stage="SOURCE",
         group_id=None,
+        cluster=None,
+        now_ms=wall_clock_ms(),
     )
