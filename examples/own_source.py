@@ -12,7 +12,7 @@ import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated, BinaryIO
 from zipfile import ZipFile, ZipInfo
 
 import vega_datasets
@@ -37,7 +37,7 @@ class Member(NativeItem):
         super().__init__(ItemContext(key=info.filename, version=f"{info.CRC:08x}"), info.file_size)
         self.archive = archive
 
-    def open_stream(self) -> IO[bytes]:
+    def open_stream(self) -> BinaryIO:
         with ZipFile(self.archive) as opened:
             try:
                 return opened.open(self.context.key)
