@@ -14,13 +14,16 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.claims import claims
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
+from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.run import run
+from headerware.cli.slices import slices
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
@@ -71,9 +74,12 @@ main.add_command(doctor)
 main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
+main.add_command(redrive)
 main.add_command(lineage)
 main.add_command(source)
 main.add_command(audit)
 main.add_command(dictionaries)
+main.add_command(claims)
+main.add_command(slices)
 main.add_command(keys)
 main.add_command(registry)

@@ -66,9 +66,10 @@ def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:
         show_json({"source": loaded.name, "tasks": counts})
     else:
         total = {name: sum(each[name] for each in counts.values()) for name in _SHOWN}
+        sent, objects = counted(total["acknowledged"], "record"), counted(total["objects"], "object")
         click.echo(
-            f"{loaded.name}: {counted(total['acknowledged'], 'record')} of {counted(total['objects'], 'object')}, "
-            f"{total['complete']:,} complete; {total['bad_records']:,} bad, {total['failed']:,} failed"
+            f"{loaded.name}: {sent} of {objects}, {total['complete']:,} complete; "
+            f"{counted(total['bad_records'], 'bad record')}, {total['failed']:,} objects failed"
         )
 
 
@@ -126,11 +127,10 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
         return
     table = Table("object", "record", "complete", "version", "properties", box=None, pad_edge=False)
     for each in shown:
-        complete = "yes" if each["complete"] else "no"
         cells = (
             each["key"],
             each["record_number"],
-            complete,
+            "yes" if each["complete"] else "no",
             each["version"] or "",
             each["properties"] or "",
         )
@@ -213,7 +213,9 @@ def _stopping(runner: SourceRunner) -> Iterator[None]:
         signal.signal(number, before[number])
         runner.stop()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

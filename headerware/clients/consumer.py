@@ -42,8 +42,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.error import ConsumeError
 
-from headerware.clients import commits
-from headerware.clients.cluster_id import cluster_id_port
+from headerware.clients import commits, pauses, rebalances
+from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
@@ -56,8 +56,9 @@ from headerware.clients.offsets import (
     topic_partition_of,
     with_own_metadata,
 )
+from headerware.clients.pauses import Pauses
 from headerware.clients.processing import MessageLoop, Processes, processing_mode
-from headerware.clients.progress import DeadLetterHeaders, OnFailure, Order, Processing
+from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
     STATE,
@@ -66,6 +67,7 @@ from headerware.clients.raw import (
     is_under_way,
     unless_chained,
 )
+from headerware.clients.rebalances import RebalanceCallback, rebalance_callbacks
 from headerware.clients.refused_records import (
     RefusedOffsets,
     RefusedRecordError,
@@ -87,13 +89,12 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
+from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
-
-RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 
 # Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
 _C: Final[Any] = cimpl.Consumer
@@ -103,23 +104,10 @@ _TICK_S: Final = 0.5
 _KEEP_ALIVE_S: Final = 0.1
 """The least time between two polls whose only purpose is to stay in the group."""
 _LOOP_S: Final = 0.1
-_DELAY_S: Final = 1.0
-"""How long a record waits before the clock is asked again whether its moment has come."""
 """How long a loop waits before it looks whether it was stopped."""
 _COMMITTED_TIMEOUT_S: Final = 5.0
 _MAX_BATCH: Final = 1_000_000
 _log: Final = logging.getLogger("headerware")
-
-
-def _c_pause(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
-    # This raises if the consumer is closed, at which confluent-kafka 2.13 ends the process.
-    _C.assignment(consumer)
-    _C.pause(consumer, partitions)
-
-
-def _c_resume(consumer: cimpl.Consumer, partitions: list[TopicPartition]) -> None:
-    _C.assignment(consumer)  # as above
-    _C.resume(consumer, partitions)
 
 
 class Consumer(FollowsFile, Processes, cimpl.Consumer):
@@ -169,7 +157,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
-        session = self._hw_session = self._hw_chain.open(consumer_context(self, conf, dead_letters, reports))
+        context = consumer_context(self, conf, dead_letters, reports)
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - it was made there
+        self._hw_cluster_id = context.cluster_id
+        self._hw_lanes: Lanes | None = None
+        # The thread that is between the wire and the application, or that an interrupt took away from
+        # there; 0 if none is.
+        self._hw_fetching_thread = 0
+        session = self._hw_session = self._hw_chain.open(context)
         try:
             self._hw_inbox = Inbox(session.consume_outcome)
             self._hw_offsets = Offsets(session, self._hw_inbox.first_offset)
@@ -190,14 +185,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_in_process = None
         self._hw_bind(session)
         self._hw_next_chain = None
-        self._hw_lanes: Lanes | None = None
         self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
-        self._hw_paused: set[TopicPartitionKey] = set()
-        # Partitions whose first record waits for its moment: that moment by the session's clock, and when to
-        # look at this clock again, by time.monotonic().
-        self._hw_delayed: dict[TopicPartitionKey, tuple[int, float]] = {}
-        # Partitions that are paused for the moment of a poll.
-        self._hw_paused_briefly: list[TopicPartition] = []
+        self._hw_pauses = Pauses(session.context.now_ms)
         # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
         # began at a symbolic offset, such as OFFSET_STORED.
         self._hw_next_offsets: dict[TopicPartitionKey, int] = {}
@@ -206,12 +195,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_logged = LoggedReasons()
         self._hw_run_counts = dict.fromkeys(OUTCOMES, 0)
         self._hw_refused_offsets = RefusedOffsets()
-        self._hw_pauses = RetryPauses()
+        self._hw_retries = RetryPauses()
         # The error of a callback, to be raised by the next call.
         self._hw_deferred_error: Exception | None = None
-        # The thread that is between the wire and the application, or that an interrupt took away from
-        # there; 0 if none is.
-        self._hw_fetching_thread = 0
         # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
         self._hw_fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
@@ -284,7 +270,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Subscribe to topics; the chain forgets revoked partitions after the application's callback."""
-        _C.subscribe(self, topics, **_rebalance_callbacks(on_assign, on_revoke, on_lost))
+        _C.subscribe(self, topics, **rebalance_callbacks(on_assign, on_revoke, on_lost))
 
     @unless_chained(_C.unsubscribe)
     def unsubscribe(self) -> None:
@@ -348,13 +334,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_session.revoke(topic_partitions)
         self._hw_inbox.drop(topic_partitions)
         self._hw_offsets.forget(topic_partitions)
-        self._hw_paused -= topic_partitions
+        self._hw_pauses.forget(topic_partitions)
         for topic_partition in topic_partitions:
             # librdkafka has committed the stored offset, if the partition was still ours.
             self._hw_refused_offsets.pop(topic_partition, None)
             self._hw_next_offsets.pop(topic_partition, None)
-        if self._hw_delayed:
-            self._hw_end_delays()
+        if self._hw_pauses.delayed:
+            self._hw_pauses.end_delays(self, self._hw_inbox.first_offset)
 
     # Records
 
@@ -389,13 +375,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                         self._hw_hand_over(messages, began_ns)
                     self._hw_fetching_thread = 0
                     return messages[0]
-            if self._hw_delayed and self._hw_end_delays():
+            if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if asked and timeout >= 0 and left <= 0:
                 self._hw_fetching_thread = 0
                 return None
-            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
+            if self._hw_retries.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
             message: Message | None = _c_poll(self, self._hw_poll_timeout(left))
@@ -448,7 +434,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     raise
                 self._hw_inbox.given, self._hw_inbox.leaving = messages, []
             enough = enough or bool(self._hw_inbox) or self._hw_deferred_error is not None
-            if self._hw_delayed and self._hw_end_delays():
+            if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
@@ -458,7 +444,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 # Records that a callback threw away are read again when the application has got its error.
                 self._hw_fetching_thread = 0 if self._hw_deferred_error is None else self._hw_fetching_thread
                 return messages
-            if self._hw_pauses.until and self._hw_wait_for_dead_letter(left):
+            if self._hw_retries.until and self._hw_wait_for_dead_letter(left):
                 asked = True
                 continue
             # Only one after a batch was thrown away, or a callback that always raises would stop everything.
@@ -491,13 +477,19 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if self._hw_refused_offsets:
             self._hw_refused_offsets.commit_if_due(self)
 
+    def _hw_is_polled_elsewhere(self) -> bool:
+        """Return whether another thread polls, now or again and again."""
+        if self._hw_lanes is not None:
+            return not self._hw_lanes.is_poller()
+        return self._hw_fetching_thread not in (0, get_ident())
+
     def _hw_poll_timeout(self, left: float) -> float:
         """Return how long to wait for the wire before the chain has to be asked again."""
         if self._hw_needs_ticks and not 0 <= left <= _TICK_S:
             left = _TICK_S
-        if not self._hw_delayed:
+        if not self._hw_pauses.delayed:
             return left
-        first = max(0.0, min(look for _, look in self._hw_delayed.values()) - time.monotonic())
+        first = self._hw_pauses.until_next_look()
         return first if left < 0 else min(left, first)
 
     def _hw_fetch_batch(self, count: int, timeout: float) -> list[Message]:
@@ -560,21 +552,23 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Add messages from the inbox, up to a refused record; answer for that one if it is the first."""
         messages = [*messages]
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
-        self._hw_pauses.until = 0.0
+        self._hw_retries.until = 0.0
         while len(messages) < limit:
-            entry = self._hw_inbox.pop(self._hw_paused | self._hw_delayed.keys())
+            entry = self._hw_inbox.pop(self._hw_pauses.held())
             if entry is None:
                 break
             if entry.error is not None and not self._hw_was_delivered(entry):
                 if isinstance(entry.error, DelayedError):
-                    if self._hw_delay(entry):
+                    if self._hw_delay(entry, entry.error):
                         continue
-                    if not messages and (self._hw_retry_dead_letter(entry) or self._hw_delay(entry)):
+                    if not messages and (
+                        self._hw_retry_dead_letter(entry) or self._hw_delay(entry, entry.error)
+                    ):
                         continue
-                if messages or not self._hw_pauses.is_due(entry):
+                if messages or not self._hw_retries.is_due(entry):
                     self._hw_inbox.put_back(entry)
                     break
-                if (entry.raised or self._hw_pauses.were_for_another(entry)) and self._hw_retry_dead_letter(
+                if (entry.raised or self._hw_retries.were_for_another(entry)) and self._hw_retry_dead_letter(
                     entry
                 ):
                     continue
@@ -606,6 +600,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if isinstance(refused, SerdeError):
             raise refused
         raise ConsumeError(error, refused, message) from refused
+
+    def _hw_delay(self, entry: Entry, error: DelayedError) -> bool:
+        """Put a record back whose moment has not come; return whether it has not."""
+        waits = self._hw_pauses.delay(self, entry.topic_partition, error.until_ms)
+        if waits:
+            self._hw_inbox.put_back(entry)
+        return waits
 
     # Refused records
 
@@ -649,7 +650,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Keep a record whose dead letter could not be stored."""
         entry.raised = True
         self._hw_inbox.put_back(entry)
-        self._hw_pauses.postpone(entry)
+        self._hw_retries.postpone(entry)
         self._hw_stay_in_the_group(0)
 
     def _hw_retry_dead_letter(self, entry: Entry) -> bool:
@@ -669,7 +670,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     def _hw_wait_for_dead_letter(self, left: float) -> bool:
         """Wait until a dead letter may be tried again; return False if none holds the stream."""
-        waits = self._hw_pauses.until - time.monotonic() if self._hw_inbox else 0.0
+        waits = self._hw_retries.until - time.monotonic() if self._hw_inbox else 0.0
         if waits <= 0:
             return False
         self._hw_stay_in_the_group(min(waits, left) if left >= 0 else waits)
@@ -681,10 +682,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if not timeout and now < self._hw_next_keep_alive:
             return
         self._hw_next_keep_alive = now + _KEEP_ALIVE_S
-        paused = self._hw_paused | self._hw_delayed.keys()
-        going = [each for each in _C.assignment(self) if topic_partition_of(each) not in paused]
-        self._hw_paused_briefly = going
-        _C.pause(self, going)
+        self._hw_pauses.pause_briefly(self)
         try:
             event: Message | None = _c_poll(self, timeout)
             if event is not None and event.error() is not None:
@@ -693,54 +691,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 record = record_of(event)
                 self._hw_enqueue(event, record, self._hw_consume_record(record))
         finally:
-            self._hw_resume_paused_briefly()
-
-    def _hw_resume_paused_briefly(self) -> None:
-        # Also those that were lost meanwhile: a partition that comes back would still be paused.
-        for partition in self._hw_paused_briefly:
-            if topic_partition_of(partition) in self._hw_paused | self._hw_delayed.keys():
-                continue  # by a callback, or after an interrupt
-            with suppress(KafkaException):
-                _C.resume(self, [partition])
-        self._hw_paused_briefly = []
-
-    # Records whose moment has not come
-
-    def _hw_delay(self, entry: Entry) -> bool:
-        """Pause the partition of a record whose moment has not come; return whether it has not."""
-        if not isinstance(entry.error, DelayedError) or not self._hw_note_delay(
-            entry.topic_partition, entry.error.until_ms
-        ):
-            return False
-        self._hw_inbox.put_back(entry)
-        with suppress(KafkaException):  # it has gone meanwhile
-            _C.pause(self, [TopicPartition(*entry.topic_partition)])
-        return True
-
-    def _hw_note_delay(self, topic_partition: TopicPartitionKey, until_ms: int) -> bool:
-        """Note how long a partition waits; return whether it has to."""
-        left_ms = until_ms - self._hw_session.context.now_ms()
-        if left_ms > 0:
-            # The clock may be set meanwhile, so it is asked now and then.
-            look = time.monotonic() + min(left_ms / 1000, _DELAY_S)
-            self._hw_delayed[topic_partition] = until_ms, look
-        return left_ms > 0
-
-    def _hw_end_delays(self) -> bool:
-        """Resume partitions whose moment has come, or that began anew; return whether there are any."""
-        now = time.monotonic()
-        ended = [
-            topic_partition
-            for topic_partition, (until_ms, look) in list(self._hw_delayed.items())
-            if self._hw_inbox.first_offset(topic_partition) is None
-            or (now >= look and not self._hw_note_delay(topic_partition, until_ms))
-        ]
-        for topic_partition in ended:
-            if topic_partition not in self._hw_paused:
-                with suppress(KafkaException):
-                    _C.resume(self, [TopicPartition(*topic_partition)])
-            self._hw_delayed.pop(topic_partition, None)
-        return bool(ended)
+            self._hw_pauses.resume_briefly_paused(self)
 
     # Between records
 
@@ -751,11 +702,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             return
         self._hw_next_tick = now + _TICK_S
         self._hw_session.tick()
-        self._hw_pauses.count(now, holds=bool(self._hw_delayed))
-        if self._hw_pauses.held_s and not self._hw_session.safe_offsets():
-            self._hw_pauses.held_s = 0.0
+        self._hw_retries.count(now, holds=bool(self._hw_pauses.delayed))
+        if self._hw_retries.held_s and not self._hw_session.safe_offsets():
+            self._hw_retries.held_s = 0.0
         for outcome in self._hw_session.poll(
-            self._hw_session.context.now_ms() - int(self._hw_pauses.held_s * 1000)
+            self._hw_session.context.now_ms() - int(self._hw_retries.held_s * 1000)
         ):
             self._hw_inbox.add_released(outcome)
         if self._hw_reassembles and not self._hw_inbox and self._hw_lanes is None:
@@ -787,18 +738,15 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     # Position
 
-    @unless_chained(_c_pause)
+    @unless_chained(pauses.pause)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Pause partitions, including their records that the chain has already seen."""
-        _c_pause(self, partitions)
-        self._hw_paused.update(map(topic_partition_of, partitions))
+        self._hw_pauses.pause(self, partitions)
 
-    @unless_chained(_c_resume)
+    @unless_chained(pauses.resume)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Resume partitions."""
-        going = [each for each in partitions if topic_partition_of(each) not in self._hw_delayed]
-        _c_resume(self, going)
-        self._hw_paused.difference_update(map(topic_partition_of, partitions))
+        self._hw_pauses.resume(self, partitions)
 
     @unless_chained(_C.seek)
     def seek(self, partition: TopicPartition) -> None:
@@ -956,7 +904,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         if self._hw_fetching_thread != get_ident() or is_under_way(self, self._HW_FETCHING, caller):
             return
-        self._hw_resume_paused_briefly()
+        self._hw_pauses.resume_briefly_paused(self)
         self._hw_inbox.restore(self._hw_entries_of_given())
         found = _C.position(self, _C.assignment(self))
         positions = {topic_partition_of(each): each.offset for each in found}
@@ -1053,6 +1001,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         max_backoff_s: float = 30.0,
         dead_letter_topic: str = "{topic}.dead-letter",
         dead_letter_headers: DeadLetterHeaders = "connect",
+        dead_letter_unavailable: DeadLetterUnavailable = "hold",
         max_pending: int = 1_000,
         stop_timeout_s: float = 30.0,
         revoke_timeout_s: float = 10.0,
@@ -1076,7 +1025,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 half of them, at random, is left out.
             max_backoff_s: the longest pause between two attempts, in seconds.
             dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+            dead_letter_headers: the headers that say why: ``connect``, ``spring`` or ``headerware``.
+            dead_letter_unavailable: what becomes of a record whose dead letter cannot be stored: ``hold``
+                tries again and again, and the offset waits; ``refuse`` goes on behind it, as ``skip`` does.
             max_pending: how many records may wait or be at work, shared by the assigned partitions.
             stop_timeout_s: how long to wait for records at work at the end, in seconds.
             revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
@@ -1100,6 +1051,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             max_backoff_s=max_backoff_s,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
+            dead_letter_unavailable=dead_letter_unavailable,
             max_pending=max_pending,
             stop_timeout_s=stop_timeout_s,
             revoke_timeout_s=revoke_timeout_s,
@@ -1254,62 +1206,14 @@ def _is_of(message: Message, topic_partition: TopicPartitionKey) -> bool:
     return message.error() is None and (message.topic(), message.partition()) == topic_partition
 
 
-# Callbacks of librdkafka. They are functions of the module that get the consumer as an argument: a closure
-# over it would be a cycle through C, which keeps the client's threads alive.
-
-
-def _rebalance_callbacks(
-    on_assign: RebalanceCallback | None,
-    on_revoke: RebalanceCallback | None,
-    on_lost: RebalanceCallback | None,
-) -> dict[str, RebalanceCallback]:
-    """Wrap an application's callbacks; without ``on_lost`` the C client falls back to ``on_revoke``."""
-    given = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
-    for name, callback in given.items():
-        if callback is not None and not callable(callback):
-            raise TypeError(f"{name} expects a callable")
-    wrapped: dict[str, RebalanceCallback] = {
-        "on_assign": partial(_on_assign, on_assign),
-        "on_revoke": partial(_on_revoke, on_revoke),
-    }
-    if on_lost is not None:
-        wrapped["on_lost"] = partial(_on_lost, on_lost)
-    return wrapped
-
-
-def _on_assign(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    consumer._hw_add_partitions(partitions)  # noqa: SLF001 - the client itself, without a cycle
-    if callback is not None:
-        callback(consumer, partitions)
-
-
-def _on_revoke(callback: RebalanceCallback | None, consumer: Any, partitions: list[TopicPartition]) -> None:
-    try:
-        consumer._hw_before_revocation(partitions)  # noqa: SLF001 - as above
-        if callback is not None:
-            callback(consumer, partitions)
-    finally:
-        consumer._hw_remove_partitions(partitions, commit=True)  # noqa: SLF001 - as above
-
-
-def _on_lost(callback: RebalanceCallback, consumer: Any, partitions: list[TopicPartition]) -> None:
-    try:
-        consumer._hw_before_revocation(partitions, lost=True)  # noqa: SLF001 - as above
-        callback(consumer, partitions)
-    finally:
-        consumer._hw_remove_partitions(partitions, commit=False)  # noqa: SLF001 - as above
-
-
-_CALLBACKS: Final = frozenset(
-    callback.__code__ for callback in (_on_assign, _on_revoke, _on_lost, commits.on_commit, tell_statistics)
-)
+_CALLBACKS: Final = rebalances.CALLBACKS | {commits.on_commit.__code__, tell_statistics.__code__}
 
 
 def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
-    cluster_id = cluster_id_port(client, conf, _is_in_callback)
+    cluster_id = cluster_id_port(client, conf, may_ask=_may_ask)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
@@ -1321,12 +1225,19 @@ def consumer_context(
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
+        partition_of=dead_letters.partition_of,
         max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
     )
 
 
-def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
-    """Return whether this thread is inside a callback of ours."""
+def _may_ask(consumer: Any) -> bool:
+    """Return whether this thread may call a consumer: no other polls it, nor is this inside a callback."""
+    is_polled_elsewhere: Callable[[], bool] | None = getattr(consumer, "_hw_is_polled_elsewhere", None)
+    return not ((is_polled_elsewhere is not None and is_polled_elsewhere()) or _is_in_callback())
+
+
+def _is_in_callback() -> bool:
+    """Return whether this thread is inside a callback of ours, of whichever consumer."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
     while frame is not None:
         if frame.f_code in _CALLBACKS:

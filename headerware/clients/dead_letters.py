@@ -26,7 +26,7 @@ _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """Less than any pause between attempts."""
-_UNFIT: Final = frozenset(
+UNFIT: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
@@ -83,6 +83,11 @@ class DeadLetters:
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
+    def partition_of(self, record: Record) -> int:
+        """Return the partition of a dead letter whose slices have keys of their own."""
+        with self._lock:
+            return PartitionPicker(self._open(), str(self._conf.get("partitioner", ""))).partition_of(record)
+
     def _open(self) -> cimpl.Producer:
         if self._producer is None:
             self._producer = _Publisher(self._conf)
@@ -109,7 +114,7 @@ class DeadLetters:
             )
             producer.flush()
         if reports[0] is not None:
-            if reports[0].code() not in _UNFIT:
+            if reports[0].code() not in UNFIT:
                 self._failed[record.topic] = time.monotonic() + _ALIKE_S, reports[0]
             raise KafkaException(reports[0])
 
@@ -137,7 +142,7 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
         # Their texts may quote the refused part.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    unfit = isinstance(cause, KafkaError) and cause.code() in _UNFIT
+    unfit = isinstance(cause, KafkaError) and cause.code() in UNFIT
     hint = (
         f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client limit the size "
         f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"

@@ -40,7 +40,7 @@ from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
 from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
-from headerware.core.dead_letter import PROCESSING_STAGE
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
     DeadLetterError,
     HeaderwareError,
@@ -52,7 +52,7 @@ from headerware.core.errors import (
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
-from headerware.core.session import PROCESSING, Session
+from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ class Lanes:
         consumer = self._consumer
         if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
             consumer._hw_keep_originals()
+        if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
+            consumer._hw_session.context.awaited_cluster_id()  # the lanes cannot ask while this one polls
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         is_given_later = consumer._hw_is_given_later
@@ -205,7 +207,7 @@ class Lanes:
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
     def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._consumer._hw_paused:
+        for topic_partition in set(crowded) - self._consumer._hw_pauses.application:
             with suppress(KafkaException):  # it has gone meanwhile
                 self._consumer.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)
@@ -227,6 +229,7 @@ class Lanes:
         if now < self._next_store:
             return
         self._next_store = now + _STORE_S
+        self._consumer._hw_cluster_id.ask_for_others()
         with self._lock:
             # What was read and did not become a job is not waited for.
             for topic_partition, next_offset in self._consumer._hw_next_offsets.items():
@@ -518,9 +521,13 @@ class Lanes:
                 stage=PROCESSING_STAGE if job.message.error() is None else "ON_CONSUME",
             )
         except DeadLetterError as error:
+            refuses = self.options.dead_letter_unavailable == "refuse"
             if "unstored" not in self._logged:
                 self._logged.add("unstored")
-                _log.warning("%s; it is tried again (further failures are not logged)", str(error))
+                then = "the record is passed over" if refuses else "it is tried again"
+                _log.warning("%s; %s (further failures are not logged)", str(error), then)
+            if refuses:
+                return self._pass_over(job, reason, original, "skipped", is_lost=True)
             pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             job.carried = reason, original, pause_s
             return partial(self._retry, job, pause_s, count=None)
@@ -528,20 +535,23 @@ class Lanes:
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
 
     def _pass_over(
-        self, job: Job, reason: HeaderwareError, original: Record, outcome: str
+        self, job: Job, reason: HeaderwareError, original: Record, outcome: str, *, is_lost: bool = False
     ) -> Callable[[], object]:
         """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
         if job.message.error() is None:
             _session_of(job).stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
             _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
-        return partial(self._end, job, outcome)
+        return partial(self._end, job, outcome, "dead_letters_lost" if is_lost else None)
 
     # Under the lock
 
-    def _end(self, job: Job, count: str) -> None:
+    def _end(self, job: Job, count: str, beside: str | None = None) -> None:
         self._progress.finish(job)
-        self._consumer._hw_run_counts[count] += 1
+        counts = self._consumer._hw_run_counts
+        counts[count] += 1
+        if beside is not None:
+            counts[beside] = counts.get(beside, 0) + 1
 
     def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
         self._progress.postpone(job, time.monotonic() + pause_s)

@@ -1,7 +1,9 @@
-"""Dead letters: the untouched original, with the reason in headers of Kafka Connect or Spring.
+"""Dead letters: the untouched original, with the reason in headers (spec/dead-letter.md).
 
-Connect's are decimal text (KIP-298), Spring's are binary: the partition 4 bytes, offset and timestamp 8,
-big-endian. If a dead letter fails again, its reason is replaced, so that it does not grow.
+There are three profiles. Connect's is decimal text (KIP-298). Spring's is binary: the partition 4 bytes,
+offset and timestamp 8, big-endian. Our own is text of at most 4,096 bytes, and also counts attempts. A fourth
+is only read: that of Kafka's brokers (KIP-1191), decimal text. If a dead letter fails again, its reason is
+replaced, so that it does not grow.
 
 A stub stands for an original that the topic does not take. It has no value and none of the original's
 headers; its key is the original's position as text, such as ``orders[3]@42``. A dead letter without an
@@ -18,31 +20,55 @@ without those of a null value or key.
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 import traceback
-from typing import TYPE_CHECKING, Final
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import msgspec
 
 from headerware.core.errors import SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.record import Record
+from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from headerware.core.errors import InterceptorError
 
 _Lengths = tuple[int, int]
 """The longest message and the longest stack trace of a reason, in characters."""
 
+PROCESSING: Final = "processing"
+"""The name under which the application's own processing stands among the steps."""
 PROCESSING_STAGE: Final = "PROCESSING"
 """The stage of a record on which the application's own processing failed."""
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
-_PREFIXES: Final = (CONNECT, SPRING)
-_STUB: Final = "headerware.stub."
+KAFKA: Final = "__dlq.errors."
+HEADERWARE: Final = "headerware.dead_letter."
+PREFIXES: Final = (CONNECT, SPRING, KAFKA, HEADERWARE)
+"""The beginnings of the names of all reasons."""
+REDRIVEN: Final = "headerware.redriven"
+"""The header that says how often a record was sent back: ``COUNT`` or ``COUNT;first=MILLISECONDS``."""
+Dialect = Literal["connect", "spring", "kafka", "headerware"]
+"""The profiles that are read."""
+STUB: Final = "headerware.stub."
 _FULL: Final[_Lengths] = (4096, 4096)
 _SHORTER: Final[tuple[_Lengths, ...]] = ((4096, 0), (128, 0))
-_DIGITS: Final = 20
+_LONGEST_NAME_BYTES: Final = 255
+_LONGEST_REASON_BYTES: Final = 1_024
+_MAX_GIVEN_UP: Final = 10_000
+_MAX_COUNT: Final = 2**31 - 1
+_DIALECTS: Final[dict[str, Dialect]] = {
+    CONNECT: "connect",
+    SPRING: "spring",
+    KAFKA: "kafka",
+    HEADERWARE: "headerware",
+}
+_REDRIVEN_TEXT: Final = re.compile(rb"([1-9][0-9]{0,8})(?:;first=([0-9]{1,18}))?")
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
@@ -54,16 +80,21 @@ def dead_letter(
     names: str,
     stage: str,
     group_id: str | None,
+    cluster: str | None,
+    now_ms: int,
     lengths: _Lengths = _FULL,
 ) -> Record:
     """Make the record that goes to the dead-letter topic.
 
-    In ``topic``, ``{topic}`` stands for the record's own. ``names`` is ``connect`` or ``spring``; ``stage``
-    says what failed, such as ``ON_CONSUME``.
+    In ``topic``, ``{topic}`` stands for the record's own. ``names`` is ``connect``, ``spring`` or
+    ``headerware``; ``stage`` says what failed, such as ``ON_CONSUME``. ``cluster`` is the id of the record's
+    cluster, if it is known, and ``now_ms`` the time of the failure; only our own profile has them.
     """
-    own = [pair for pair in record.headers if not pair[0].startswith(_PREFIXES)]
+    own = [pair for pair in record.headers if not pair[0].startswith(PREFIXES)]
     if names == "spring":
         reason = _spring(record, error, stage, group_id, lengths)
+    elif names == "headerware":
+        reason = _headerware(record, error, stage, group_id, cluster, now_ms)
     else:
         reason = _connect(record, error, stage, lengths)
     return Record(
@@ -84,6 +115,8 @@ def dead_letters(
     names: str,
     stage: str,
     group_id: str | None,
+    cluster: str | None,
+    now_ms: int,
 ) -> Iterator[tuple[Record, bool]]:
     """Make the dead letters to try, the best first, each with whether it is only a stub.
 
@@ -94,7 +127,15 @@ def dead_letters(
     def made_of(original: Record) -> Iterator[Record]:
         for lengths in (_FULL, *_SHORTER):
             yield dead_letter(
-                original, error, topic=topic, names=names, stage=stage, group_id=group_id, lengths=lengths
+                original,
+                error,
+                topic=topic,
+                names=names,
+                stage=stage,
+                group_id=group_id,
+                cluster=cluster,
+                now_ms=now_ms,
+                lengths=lengths,
             )
 
     tried: Record | None = None
@@ -119,31 +160,12 @@ def _stub_headers(record: Record) -> Iterator[Pair]:
     """Yield the headers that describe the record in its stub."""
     for name, part in (("value", record.value), ("key", record.key)):
         if part is not None:
-            yield f"{_STUB}{name}.bytes", str(len(part)).encode()
-            yield f"{_STUB}{name}.sha256", hashlib.sha256(part).hexdigest().encode()
+            yield f"{STUB}{name}.bytes", str(len(part)).encode()
+            with part.open() if isinstance(part, StoredBytes) else BytesIO(part) as file:
+                yield f"{STUB}{name}.sha256", hashlib.file_digest(file, "sha256").hexdigest().encode()
     size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
-    yield f"{_STUB}headers", str(len(record.headers)).encode()
-    yield f"{_STUB}headers.bytes", str(size).encode()
-
-
-def origin_of(headers: Headers, found_in: str) -> str | None:
-    """Return the position of the record that a dead letter was made of, as text; None for other records.
-
-    A record that is back in its own topic is no dead letter any more, though the reason is still there.
-    """
-    topic = headers.last(CONNECT + "topic")
-    if topic is not None:
-        texts = (headers.last(CONNECT + name) or b"" for name in ("partition", "offset"))
-        numbers = [int(text) if text.isdigit() and len(text) < _DIGITS else None for text in texts]
-    else:
-        topic = headers.last(SPRING + "original-topic")
-        values = (headers.last(SPRING + name) or b"" for name in ("original-partition", "original-offset"))
-        numbers = [
-            int.from_bytes(value, "big") if len(value) == size else None
-            for value, size in zip(values, (4, 8), strict=True)
-        ]
-    name = None if topic is None else topic.decode("utf-8", "replace")
-    return None if name is None or name == found_in else position(name, *numbers)
+    yield f"{STUB}headers", str(len(record.headers)).encode()
+    yield f"{STUB}headers.bytes", str(size).encode()
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
@@ -202,6 +224,271 @@ def _spring(
         "exception-stacktrace": None if stacktrace is None else stacktrace.encode(),
     }
     return [(SPRING + name, value) for name, value in reason.items() if value is not None]
+
+
+def _headerware(
+    record: Record,
+    error: InterceptorError,
+    stage: str,
+    group_id: str | None,
+    cluster: str | None,
+    now_ms: int,
+) -> list[Pair]:
+    raised = _raised(error, stage)
+    cause = raised.__cause__
+    # A stub's original has no headers left, so it begins to count again.
+    before = read_reason(record.headers)
+    earlier = before.attempts if before and before.attempts else redrives(record.headers)[0]
+    first_ms = before.first_failed_ms if before else redrives(record.headers)[1]
+    names: dict[str, str | None] = {
+        "version": "1",
+        "cluster": cluster,
+        "topic": record.topic,
+        "partition": _decimal(record.partition),
+        "offset": _decimal(record.offset),
+        "timestamp": _decimal(record.timestamp_ms),
+        "group": group_id,
+        "stage": stage,
+        "step": error.step,
+        "error": _class_name(raised),
+        "cause": None if cause is None else _class_name(cause),
+        "attempts": str(min(earlier + 1, _MAX_COUNT)),
+        "first_failed": str(now_ms if first_ms is None else first_ms),
+        "last_failed": str(now_ms),
+    }
+    reason = [(HEADERWARE + name, _cut(text, _LONGEST_NAME_BYTES)) for name, text in names.items() if text]
+    return [*reason, (f"{HEADERWARE}reason", _cut(str(error), _LONGEST_REASON_BYTES))]
+
+
+def _cut(text: str, size_bytes: int) -> bytes:
+    """Return text in UTF-8, cut behind a whole character."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= size_bytes:
+        return encoded
+    return encoded[: size_bytes - 3].decode("utf-8", "ignore").encode() + b"..."
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """What a dead letter says of its original, in whichever dialect; None where it does not say.
+
+    All of it is a claim of whoever wrote the letter.
+
+    Args:
+        dialect: whose header names it has.
+        cluster: the id of the original's cluster.
+        topic: the original's topic, if the text is a name that Kafka permits.
+        partition: its partition.
+        offset: its offset.
+        timestamp_ms: its time, in milliseconds since the epoch.
+        group: the consumer group that refused it.
+        step: what refused it: an interceptor, or a class.
+        error: the class of the error.
+        reason: the error's text, cut to 4,096 characters.
+        attempts: how often it has failed.
+        first_failed_ms: when it failed first, in milliseconds since the epoch.
+    """
+
+    dialect: Dialect
+    cluster: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    group: str | None = None
+    step: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    attempts: int | None = None
+    first_failed_ms: int | None = None
+
+
+_MAX_TEXT: Final = 4_096
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LAST_PARTITION: Final = 2**31 - 1
+_LAST_OFFSET: Final = 2**63 - 1
+
+
+class Origin(NamedTuple):
+    """The position of a dead letter's original, as far as the letter tells it; as text ``orders[3]@42``."""
+
+    topic: str
+    partition: int | None
+    offset: int | None
+
+    def __str__(self) -> str:
+        return position(*self)
+
+
+class GivenUp:
+    """The positions of records that ``run`` gave up and kept as dead letters; safe for several threads.
+
+    An interceptor that remembers records against copies has one as its ``on_stopped``. A dead letter that is
+    sent back stands at another position, and is no copy for the consumer that gave the record up. For all
+    others, which have processed it, it is. Each position counts once. ``key`` makes of a record what its
+    position is remembered as.
+    """
+
+    __slots__ = ("_key", "_positions")
+
+    def __init__(self, key: Callable[[Record], Hashable]) -> None:
+        self._key = key
+        self._positions: dict[Hashable, None] = {}
+
+    def __call__(
+        self,
+        direction: str,
+        record: Record,
+        step: str,
+        outcome: str,
+        error: BaseException | None,  # noqa: ARG002
+    ) -> None:
+        """Note a record, as :class:`~headerware.core.services.HearsStopped` says."""
+        if direction == "consume" and step == PROCESSING and outcome == "dead_lettered":
+            self._positions[self._key(record)] = None
+            if len(self._positions) > _MAX_GIVEN_UP:
+                self._positions.pop(next(iter(self._positions)), None)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._positions
+
+    def discard(self, key: Hashable) -> None:
+        """Forget a position, whose record has come back."""
+        self._positions.pop(key, None)
+
+
+def read_reason(headers: Iterable[Pair]) -> Reason | None:
+    """Return the reason of a dead letter; None if there is none.
+
+    The last reason header decides whose names count, for whoever refused a record wrote behind what was
+    there. Of several headers of one name the last counts.
+    """
+    found = [(name, value) for name, value in headers if name.startswith(PREFIXES)]
+    if not found:
+        return None
+    last, by_name = found[-1][0], dict(found)
+    prefix = next(prefix for prefix in PREFIXES if last.startswith(prefix))
+    read = _READERS[_DIALECTS[prefix]]
+    return read(lambda name: by_name.get(prefix + name))
+
+
+def origin_of(headers: Iterable[Pair], found_in: str) -> Origin | None:
+    """Return the position of the record that a dead letter was made of; None for other records.
+
+    A record that is back in its own topic is no dead letter any more, though the reason is still there.
+    """
+    reason = read_reason(headers)
+    if reason is None or reason.topic is None or reason.topic == found_in:
+        return None
+    return Origin(reason.topic, reason.partition, reason.offset)
+
+
+def without_reason(headers: Iterable[Pair]) -> Headers:
+    """Return the original's headers: those of a letter without the reason, in any dialect, and the count."""
+    ours = (*PREFIXES, STUB)
+    return Headers.trusted(pair for pair in headers if not pair[0].startswith(ours) and pair[0] != REDRIVEN)
+
+
+def redrives(headers: Iterable[Pair]) -> tuple[int, int | None]:
+    """Return how often a record was sent back from a dead-letter topic, and when it failed first, if known.
+
+    Of several headers the largest count is taken, so that nobody can hide a count behind a smaller one.
+    """
+    counts: list[tuple[int, int | None]] = [(0, None)]
+    for name, value in headers:
+        if name == REDRIVEN and (match := _REDRIVEN_TEXT.fullmatch(value or b"")):
+            counts.append((int(match[1]), int(match[2]) if match[2] else None))
+    return max(counts, key=lambda each: each[0])
+
+
+def redriven(headers: Headers, count: int, first_failed_ms: int | None) -> Headers:
+    """Return headers with the count of a record that is sent back, behind all others."""
+    first = "" if first_failed_ms is None else f";first={first_failed_ms}"
+    return Headers.trusted([*headers, (REDRIVEN, f"{count}{first}".encode())])
+
+
+def _read_connect(get: Callable[[str], bytes | None]) -> Reason:
+    return Reason(
+        dialect="connect",
+        topic=_topic(get("topic")),
+        partition=_number(get("partition"), _LAST_PARTITION),
+        offset=_number(get("offset"), _LAST_OFFSET),
+        step=_text(get("class.name")),
+        error=_text(get("exception.class.name")),
+        reason=_text(get("exception.message")),
+    )
+
+
+def _read_spring(get: Callable[[str], bytes | None]) -> Reason:
+    return Reason(
+        dialect="spring",
+        topic=_topic(get("original-topic")),
+        partition=_binary(get("original-partition"), 4),
+        offset=_binary(get("original-offset"), 8),
+        timestamp_ms=_binary(get("original-timestamp"), 8),
+        group=_text(get("original-consumer-group")),
+        error=_text(get("exception-fqcn")),
+        reason=_text(get("exception-message")),
+    )
+
+
+def _read_kafka(get: Callable[[str], bytes | None]) -> Reason:
+    return Reason(
+        dialect="kafka",
+        topic=_topic(get("topic")),
+        partition=_number(get("partition"), _LAST_PARTITION),
+        offset=_number(get("offset"), _LAST_OFFSET),
+        group=_text(get("group")),
+        reason=_text(get("message")),
+        attempts=_number(get("delivery.count"), _MAX_COUNT),
+    )
+
+
+def _read_headerware(get: Callable[[str], bytes | None]) -> Reason:
+    return Reason(
+        dialect="headerware",
+        cluster=_text(get("cluster")),
+        topic=_topic(get("topic")),
+        partition=_number(get("partition"), _LAST_PARTITION),
+        offset=_number(get("offset"), _LAST_OFFSET),
+        timestamp_ms=_number(get("timestamp"), _LAST_OFFSET),
+        group=_text(get("group")),
+        step=_text(get("step")),
+        error=_text(get("error")),
+        reason=_text(get("reason")),
+        attempts=_number(get("attempts"), _MAX_COUNT),
+        first_failed_ms=_number(get("first_failed"), 10**18 - 1),
+    )
+
+
+_READERS: Final[dict[Dialect, Callable[[Callable[[str], bytes | None]], Reason]]] = {
+    "connect": _read_connect,
+    "spring": _read_spring,
+    "kafka": _read_kafka,
+    "headerware": _read_headerware,
+}
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value[: 4 * _MAX_TEXT].decode("utf-8", "replace")[:_MAX_TEXT]
+
+
+def _topic(value: bytes | None) -> str | None:
+    text = _text(value)
+    return text if text and _TOPIC.fullmatch(text) and text not in (".", "..") else None
+
+
+def _number(value: bytes | None, largest: int) -> int | None:
+    if value is None or not re.fullmatch(rb"[0-9]{1,19}", value):
+        return None
+    number = int(value)
+    return number if number <= largest else None
+
+
+def _binary(value: bytes | None, size_bytes: int) -> int | None:
+    if value is None or len(value) != size_bytes:
+        return None
+    number = int.from_bytes(value, signed=True)
+    return number if number >= 0 else None
 
 
 def _decimal(number: int | None) -> str | None:

@@ -19,6 +19,8 @@
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
     │   └── BadRecordError       one record of an object that cannot be read; those behind it can
+    ├── ObjectStoreError         an object store out of reach, or one that refuses
+    │   └── NoSuchObjectError    a store that works, and does not have the object
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
@@ -29,6 +31,8 @@
         │   └── ShreddedError
         ├── CompressionError
         ├── ReassemblyError
+        ├── ClaimError
+        │   └── MissingObjectError
         ├── TransportHeaderError
         ├── ExpiredError
         ├── AdmissionError
@@ -45,6 +49,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headerware.core.record import Record
 
 
@@ -222,6 +228,14 @@ class DictionaryError(HeaderwareError):
     """A dictionary that is none or cannot be trained, or a store of dictionaries that cannot be reached."""
 
 
+class ObjectStoreError(HeaderwareError):
+    """An object store that cannot be reached, does not answer in time, or refuses what it is asked."""
+
+
+class NoSuchObjectError(ObjectStoreError):
+    """An object that a store does not have, although the store works."""
+
+
 class SerdeError(InterceptorError):
     """A key or value that a serializer or deserializer refused.
 
@@ -268,10 +282,23 @@ class CompressionError(InterceptorError):
 class ReassemblyError(InterceptorError):
     """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
 
-    ``offsets`` are those of the slices that had come and are given up with it.
+    ``offsets`` are those of the slices that had come and are given up with it. ``arrived`` makes these again,
+    as they were on the wire, until their dead letters are stored; None if they are not kept.
     """
 
     offsets: tuple[int, ...] = ()
+    arrived: Callable[[], Iterable[Record]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None, "arrived": None})
+
+
+class ClaimError(InterceptorError):
+    """A record whose claim on an object lies, or names what it may not, or whose object is another one."""
+
+
+class MissingObjectError(ClaimError):
+    """A record whose object the store no longer has, or never had."""
 
 
 class TransportHeaderError(InterceptorError):

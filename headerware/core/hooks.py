@@ -44,6 +44,10 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Each hook with the arguments that it is called with."""
+DeadLetterHeaders = Literal["connect", "spring", "headerware"]
+"""Whose header names a dead letter's reason has."""
+DeadLetterUnavailable = Literal["hold", "refuse"]
+"""What happens to a record whose dead letter cannot be stored."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
@@ -107,9 +111,10 @@ class FanOut:
         records: called for each pass over them.
         size_bytes: what they take on the wire together, as far as it is known.
         whole: the record that they are made from; the session sets it.
+        last_waits: whether the last may only be sent once the others are stored.
     """
 
-    __slots__ = ("_records", "count", "size_bytes", "whole")
+    __slots__ = ("_records", "count", "last_waits", "size_bytes", "whole")
 
     def __init__(
         self,
@@ -118,7 +123,9 @@ class FanOut:
         *,
         size_bytes: int = 0,
         whole: Record | None = None,
+        last_waits: bool = False,
     ) -> None:
+        self.last_waits: Final = last_waits
         self.count: Final = count
         self.size_bytes: Final = size_bytes
         self.whole: Final = whole
@@ -149,11 +156,14 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
         dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
-        dead_letter_headers: whose header names the reason gets: Connect's, in decimal text, or Spring's,
-            binary.
+        dead_letter_headers: whose header names the reason gets: ``connect``, in decimal text, ``spring``,
+            binary, or ``headerware``, text that also counts attempts.
         dead_letter_too_large: what a consumer does with a record whose dead letter the topic refuses as too
             large even with the shortest reason: ``stub`` publishes a dead letter without the payload and goes
             on, ``hold`` stays at the record.
+        dead_letter_unavailable: what happens to a record whose dead letter cannot be stored, because its
+            topic is missing, forbidden or out of reach: ``hold`` stays at the record (``produce`` raises a
+            DeadLetterError), ``refuse`` answers with the reason, as ``raise`` does, and goes on.
     """
 
     type: ClassVar[str] = ""
@@ -177,6 +187,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sending then gets no dead letter, which would show it."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    streams: ClassVar[bool] = False
+    """Whether it takes consumed values that are on disk, because it looks at nothing but their length."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 
@@ -184,12 +196,18 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     topics: tuple[str, ...] = ("*",)
     on_error: OnError | None = None
     dead_letter_topic: str = "{topic}.dead-letter"
-    dead_letter_headers: Literal["connect", "spring"] = "connect"
+    dead_letter_headers: DeadLetterHeaders = "connect"
     dead_letter_too_large: Literal["stub", "hold"] = "stub"
+    dead_letter_unavailable: DeadLetterUnavailable = "hold"
 
     @property
     def unsignable(self) -> str | None:
         """Why it cannot be in a chain that signs; None if it can."""
+        return None
+
+    @property
+    def carries_bytes(self) -> tuple[int, int] | None:
+        """Above which size, and up to which, it carries values in another way than in one record; or None."""
         return None
 
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context

@@ -42,6 +42,9 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
         uncovered: the names of the headers that the signature does not cover, in order.
         set_aside: these headers themselves, if the application is to get them; no step sees them.
         thumbprint: the JWK thumbprint (RFC 7638) of the key that signed; empty for HMAC.
+        subject: who holds that key, by the certificate with which ``admission`` admitted the record; empty
+            without it.
+        issuer: who certified that; empty without it.
     """
 
     key_id: str
@@ -54,6 +57,8 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
     uncovered: tuple[str, ...] = ()
     set_aside: Headers = EMPTY
     thumbprint: str = ""
+    subject: str = ""
+    issuer: str = ""
 
     @property
     def signer(self) -> tuple[str, bytes]:

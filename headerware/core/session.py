@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
-from headerware.core.dead_letter import PROCESSING_STAGE, dead_letters, is_dead_letter_topic
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
     admit,
@@ -35,6 +35,7 @@ from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
 from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
+from headerware.core.stored_bytes import StoredBytes
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
-PROCESSING: Final = "processing"
-"""The name under which the application's own processing stands among the steps."""
 _log: Final = logging.getLogger("headerware")
 
 
@@ -104,6 +103,12 @@ class Session:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
         """Return the outcome of one record from the wire; raise nothing for it."""
+        for step in self._steps:
+            if step.states("splits") and step.on_error == "dead_letter":
+                # Of slices, which may never become a message; where names are compact, nobody knows which.
+                compacts = any(each.states("compacts") for each in self._steps)
+                names = frozenset[str](getattr(step.interceptor, "decodes", ()))
+                self._consume.keep_originals(None if compacts else names)
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
@@ -513,7 +518,8 @@ class Session:
         Return False for a record that cannot have one: a dead letter already, objects that were never
         serialized, or one that is being sent through a chain that hides it.
         """
-        if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
+        on_wire = original.value.__class__ in WIRE_TYPES or isinstance(original.value, StoredBytes)
+        if not on_wire or original.key.__class__ not in WIRE_TYPES:
             return False
         if stage == "ON_SEND" and self.hides(original.topic):
             return False
@@ -525,6 +531,7 @@ class Session:
         if publish is None:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
         policy = getattr(interceptor, "dead_letter_too_large", "stub")
+        names = str(getattr(interceptor, "dead_letter_headers", "connect"))
         refusal: InterceptorError | None = None
         for dead_letter, is_stub in dead_letters(
             original,
@@ -532,9 +539,11 @@ class Session:
             # A record that is being sent is stored nowhere else, so its application keeps it.
             stubs=policy == "stub" and stage != "ON_SEND",
             topic=topic,
-            names=str(getattr(interceptor, "dead_letter_headers", "connect")),
+            names=names,
             stage=stage,
             group_id=self.context.group_id,
+            cluster=self.context.cluster_id() if names == "headerware" else None,
+            now_ms=self.context.now_ms(),
         ):
             try:
                 for part in self._split(dead_letter):
@@ -558,8 +567,11 @@ class Session:
         """Split the dead letter of a reassembled message, which may be too large to go whole."""
         for step in self._steps:
             if step.states("splits") and (split := step.hook("on_send")):
-                parts = split(dead_letter)
-                return (parts,) if isinstance(parts, Record) else parts
+                parts: Record | Iterable[Record] = split(dead_letter)
+                if not isinstance(parts, Record):
+                    return parts
+        if isinstance(dead_letter.value, StoredBytes):
+            dead_letter = dead_letter.with_value(bytes(dead_letter.value))
         return (dead_letter,)
 
 

@@ -15,6 +15,9 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    ReassemblyError,
+    cause_of,
+    position,
     raised_at,
 )
 from headerware.core.hooks import DROP, states
@@ -31,7 +34,7 @@ from headerware.core.services import (
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from headerware.core.hooks import OnError
     from headerware.core.session import Session
@@ -271,7 +274,24 @@ class Failures:
         if step.on_error == "skip":
             self._note(step, "skipped", refused, None)
             return []
+        if step.on_error == "dead_letter" and isinstance(refused, ReassemblyError) and refused.arrived:
+            return self._refused_with_all(step, refused, refused.arrived())
         return [self._refused(step, refused)]
+
+    def _refused_with_all(
+        self, step: Step, error: ReassemblyError, originals: Iterable[Record]
+    ) -> list[_Refusal]:
+        """Make a dead letter of each record given up with an error; if one is held back, so are all."""
+        told: list[_Refusal] = []
+        for original in originals:
+            refusal = self._refused(step, error, original)
+            if refusal is error:
+                told = [error]
+            elif isinstance(refusal, InterceptorError):
+                refusal.offset = min(error.offsets, default=refusal.offset)  # all of them come again
+                return [refusal]
+        error.arrived = None
+        return told
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):
@@ -284,11 +304,27 @@ class Failures:
                 published = self._publish_dead_letter(original, error, step)
             except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
                 pass_on_interrupt(unstored)
+                if _refuses_unavailable(step):
+                    self._note_unavailable(step, unstored, original)
+                    return self._failed(step, error, original)
                 return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
             if published:
                 self._note(step, "dead_lettered", error, original)
                 return DROP
         return self._failed(step, error, original)
+
+    def _note_unavailable(self, step: Step, unstored: Exception, original: Record) -> None:
+        """Count a dead letter that was given up, and log the first one of each cause."""
+        step.counts["dead_letters_lost"] = step.counts.get("dead_letters_lost", 0) + 1
+        if step.logged.is_new(("unavailable", cause_of(unstored))):
+            where = position(original.topic, original.partition, original.offset)
+            _log.warning(
+                "%s: the dead letter of %s could not be stored (%s), so the record is refused "
+                "(dead_letter_unavailable = 'refuse'; further ones are only counted)",
+                step.name,
+                where,
+                cause_of(unstored),
+            )
 
     def _failed(self, step: Step, error: InterceptorError, original: Record | None) -> InterceptorError:
         step.counts["failed"] += not isinstance(error, DelayedError)
@@ -302,6 +338,10 @@ class Failures:
         self._tell_stopped(original or _record_at(error), step.name, count, error)
         if step.logged.is_new_error(error):
             _log.warning("%s (%s; further ones for this reason are only counted)", error, count)
+
+
+def _refuses_unavailable(step: Step) -> bool:
+    return getattr(step.interceptor, "dead_letter_unavailable", "hold") == "refuse"
 
 
 def _record_at(error: InterceptorError) -> Record:

@@ -20,6 +20,7 @@ import msgspec
 
 from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.header_text import decode_text, encode_text
+from headerware.core.printable import without_values
 
 MAX_DICTIONARY_BYTES: Final = 256 << 10
 """The largest dictionary that is published or read. 16 KiB are usual; more seldom pays."""
@@ -192,8 +193,10 @@ def decode_use(key: bytes, value: bytes) -> Use:
         raise WireFormatError(f"a use of {len(value):,} bytes, expected at most {MAX_USE_BYTES:,}")
     try:
         use = _decode_use(value)
-    except msgspec.MsgspecError as error:
-        raise WireFormatError(f"the use of a dictionary is not what it should be: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise WireFormatError(
+            f"the use of a dictionary is not what it should be: {without_values(error)}"
+        ) from None
     if use.key != key:
         raise WireFormatError("the use of a dictionary stands under another key than its own")
     if any(later.number <= earlier.number for earlier, later in zip(use.versions, use.versions[1:])):  # noqa: B905 - pairs

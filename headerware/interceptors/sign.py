@@ -20,6 +20,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
@@ -244,6 +245,7 @@ class SignStep:
         "on_consume",
         "on_send",
         "on_send_batch",
+        "on_stopped",
         "settle",
     )
 
@@ -274,6 +276,7 @@ class SignStep:
             self._send_batch if options.batch_records > 1 else None
         )
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
+        self.on_stopped: GivenUp | None = self._verification.given_up
         self.settle: Callable[[Record], Record] | None = (
             self._verification.settle if self._verification.settles else None
         )
@@ -485,6 +488,7 @@ class _Verification:
         "_origins",
         "_own_cluster",
         "_window",
+        "given_up",
         "on_consume",
         "settles",
         "uncovered",
@@ -505,6 +509,7 @@ class _Verification:
         self._covered = frozenset(options.covered)
         self._origins = Origins(options.accept_origins)
         self._window = ReplayWindow(options.replay_window) if options.replay_window else None
+        self.given_up: Final = None if self._window is None else self._window.given_up
         self.settles: Final = self._window is not None or bool(options.covered) or options.uncovered == "pass"
         """Whether anything is left to do once all steps have accepted a record."""
         self._known: BoundedCache[str, BoundedCache[bytes, _Known]] = BoundedCache(
@@ -584,22 +589,29 @@ class _Verification:
         to_layout, new_verified = decode_text, Verified
         keyring = current(now_ms())
         own: str | None = None  # asked with the first record, which may wait for it
+        # Most records have the statement of the one before; a statement says where it ends.
+        latest_topic, latest_statement = "", b""
+        latest_known: _Known | None = None
 
         def check(
             record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]
         ) -> dict[str, Any]:
-            nonlocal keyring, own
+            nonlocal keyring, own, latest_topic, latest_statement, latest_known
             now = now_ms()
             newest = current(now)
             if newest is not keyring or (own is None and own_cluster() is not None):
                 known_in.clear()
                 batches.clear()
-                keyring, own = newest, own_cluster()
+                keyring, own, latest_known = newest, own_cluster(), None
             try:
                 value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
                 raise SignatureError(f"its hw.sig cannot be read: {error}") from error
-            known = known_in[record.topic].get(value[: end_of(value)])
+            topic = record.topic
+            if latest_known and topic == latest_topic and value.startswith(latest_statement):
+                known: _Known | None = latest_known
+            else:
+                known = known_in[topic].get(value[: end_of(value)])
             found = known or examine(record, value, own, now)
             verify, end, conditional_key, statement, thumbprint = found
             stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
@@ -612,8 +624,10 @@ class _Verification:
             signed_at_ms, producer, sequence = stamp_of(stamp)
             if conditional_key is not None or max_age_ms is not None:
                 judge(conditional_key, statement, record, signed_at_ms, now)
-            if not known:
-                known_in[record.topic][value[:end]] = found
+            if found is not latest_known:
+                latest_topic, latest_statement, latest_known = topic, value[:end], found
+                if not known:
+                    known_in[topic][latest_statement] = found
             verified = new_verified(
                 statement.key_id,
                 statement.key_version,
@@ -723,10 +737,12 @@ class ReplayWindow:
     for longest go first; a copy of what has left the window passes. For one caller at a time.
     """
 
-    __slots__ = ("_producers", "_size")
+    __slots__ = ("_producers", "_size", "given_up")
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.given_up: Final = GivenUp(lambda record: (record.topic, record.partition, record.offset))
+        """The records that the application gave up; each may come back once, from a dead-letter topic."""
         self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Position]] = OrderedDict()
 
     def check(self, verified: Verified, position: _Position) -> None:
@@ -736,7 +752,9 @@ class ReplayWindow:
         """
         positions = self._producers.get(verified.signer)
         before = None if positions is None else positions.get(verified.sequence)
-        if before is not None and (before != position or position[2] is None):
+        if before is None or (before == position and position[2] is not None):
+            return
+        if before not in self.given_up:
             raise SignatureError(
                 f"replayed: sequence {verified.sequence} of producer {verified.producer.hex()} was seen at "
                 f"{position_text(*before)}"
@@ -746,6 +764,9 @@ class ReplayWindow:
         """Check a record that all steps have accepted once more, and remember it."""
         self.check(verified, position)
         positions = self._positions_of(verified.signer)
+        before = positions.get(verified.sequence)
+        if before is not None and before != position:
+            self.given_up.discard(before)
         positions[verified.sequence] = position
         if len(positions) > self._size:
             positions.popitem(last=False)

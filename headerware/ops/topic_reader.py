@@ -2,8 +2,9 @@
 
 The end of a partition is where it ended when the reader started. Offsets have holes: markers of
 transactions, aborted records, and what compaction took away. So a partition is read when a record at the end
-or behind it has come, or when librdkafka says that nothing is left up to where it may read; the last offset
-itself may hold no record. A transaction that is still open counts as the end.
+or behind it has come, or when librdkafka says that nothing is left up to there; the last offset itself may
+hold no record. A transaction that is still open counts as the end. A leader that has just been elected may
+tell of an earlier end: that is not believed, and reading goes on.
 
 Memory is bounded: librdkafka fetches 16 MiB ahead, and a batch is handed on before the next is taken.
 """
@@ -167,14 +168,24 @@ class TopicReader:
                 text = f"{servers} cannot be reached: {reason}; {TO_REACH_A_CLUSTER}"
                 raise KafkaException(Error(failure.code(), text)) from error
 
-    def start(self, start: Start = BEGINNING, *, limit: int | None = None) -> None:
-        """Begin to read, of each partition up to ``limit`` offsets if one is given."""
+    def start(
+        self,
+        start: Start = BEGINNING,
+        *,
+        limit: int | None = None,
+        offsets: Mapping[int, int] | None = None,
+    ) -> None:
+        """Begin to read, of each partition up to ``limit`` offsets if one is given.
+
+        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``.
+        """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
 
         for number in self.partitions:
             place = TopicPartition(self._topic, number)
             low, high = self._consumer.get_watermark_offsets(place, timeout=self._left_s())
             first = high - start.number if start.kind == "last" else start.number
+            first = (offsets or {}).get(number, first)
             self._begin[number], self._ends[number] = min(high, max(low, first)), high
         if start.kind == "time":
             asked = [TopicPartition(self._topic, number, start.number) for number in self.partitions]
@@ -208,10 +219,33 @@ class TopicReader:
                 if offset + 1 >= self._ends[number]:
                     self._open.discard(number)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
-                self._open.discard(number or 0)
+                assert number is not None and offset is not None  # noqa: PT018, S101 - as above
+                if offset >= self._ends[number]:
+                    self._open.discard(number)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
                 raise KafkaException(error)
         return records
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        """Return what the group has committed: offset and metadata, of the partitions that have any.
+
+        It waits for transactions that are being ended.
+
+        Raises:
+            confluent_kafka.KafkaException: the group's coordinator does not answer.
+        """
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
+
+        asked = [TopicPartition(self._topic, number) for number in self.partitions]
+        found = self._consumer.committed(asked, timeout=self._left_s())
+        for each in found:
+            if each.error is not None:  # it is not known, which is not the same as none
+                raise KafkaException(each.error)
+        return {each.partition: (each.offset, each.metadata or "") for each in found if each.offset >= 0}
+
+    def group_metadata(self) -> Any:
+        """Return the group's metadata, for transactions that commit the offsets of what was read."""
+        return self._consumer.consumer_group_metadata()
 
     def to_end(self, *, max_records: int = 500, each_batch: bool = False) -> Iterator[list[Message]]:
         """Yield what there is from the start to the end, in batches, and finish.
@@ -242,6 +276,16 @@ class TopicReader:
                 yield batch
                 if each_batch:
                     self._deadline = time.monotonic() + self._timeout_s
+
+    def count_partitions(self, topic: str) -> int:
+        """Return how many partitions another topic of the cluster has; 0 if there is no such topic."""
+        found = self._consumer.list_topics(topic, timeout=self._left_s()).topics[topic]
+        return 0 if found.error is not None else len(found.partitions)
+
+    @property
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """Where each partition was begun, and where it ended then."""
+        return {number: (begin, self._ends[number]) for number, begin in self._begin.items()}
 
     @property
     def has_reached_the_end(self) -> bool:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headerware.connect.data.schema import Schema, SchemaAndValue
-from headerware.connect.data.struct import Struct
+from headerware.connect.data.schema import Schema
+from headerware.connect.wire_records import joined
+from headerware.core.context import wall_clock_ms
 from headerware.core.dead_letter import dead_letter
 from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
@@ -62,11 +63,7 @@ class EvolvingRecord(msgspec.Struct, frozen=True):
 
     def to_record(self) -> Record:
         """Return the record that a chain takes: values with a schema are beside it, or are a Struct."""
-        value, key = self.value, self.key
-        if self.value_schema is not None and value is not None and not isinstance(value, Struct):
-            value = SchemaAndValue(self.value_schema, value)
-        if self.key_schema is not None and key is not None and not isinstance(key, Struct):
-            key = SchemaAndValue(self.key_schema, key)
+        value, key = joined(self.value_schema, self.value), joined(self.key_schema, self.key)
         return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)
 
 
@@ -93,4 +90,6 @@ def source_dead_letter(
         names="connect",
         stage="SOURCE",
         group_id=None,
+        cluster=None,
+        now_ms=wall_clock_ms(),
     )

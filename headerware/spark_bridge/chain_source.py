@@ -108,7 +108,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The query or job within which identities of rows differ; None if rows get none."""
     dead_letter_topic: str = "{topic}.dead-letter"
     """The topic of dead letters, unless their step has another; so are the names of their headers."""
-    dead_letter_headers: Literal["connect", "spring"] = "connect"
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect"
 
     def replace(self, **changes: Any) -> TaskSpec:
         """Return a copy with some fields changed."""
@@ -119,6 +119,7 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     """Load and check a chain; return its source, to be shipped, and the chain."""
     if not is_disabled():
         source, loaded = _read(chain)
+        _require_values_in_memory(loaded)
         _require_importable(loaded if source.chain is not None else ())
         return source, loaded
     try:
@@ -142,6 +143,17 @@ def _require_importable(chain: Iterable[object]) -> None:
                     "addPyFile",
                     path=f"interceptors.{label(step)}",
                 )
+
+
+def _require_values_in_memory(chain: Iterable[object]) -> None:
+    """Raise ConfigError for a step that would give values on disk, which no row can hold."""
+    for step in chain:
+        if getattr(step, "gives_stored_bytes", False):
+            raise ConfigError(
+                f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
+                f"leave the option out for Spark",
+                path=f"interceptors.{label(step)}",
+            )
 
 
 def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:

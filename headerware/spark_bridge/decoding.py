@@ -57,7 +57,7 @@ def decode(
     job: str | None = None,
     cluster_id: str | None = None,
     dead_letter_topic: str = "{topic}.dead-letter",
-    dead_letter_headers: Literal["connect", "spring"] = "connect",
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect",
 ) -> DataFrame:
     """Decode a frame that was read from Kafka through a chain, as a consumer decodes its records.
 
@@ -79,7 +79,7 @@ def decode(
         job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that was read from, for signatures; None leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.

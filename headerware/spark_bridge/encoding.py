@@ -67,7 +67,7 @@ def encode(
     partition_counts: Mapping[str, int] | None = None,
     max_message_bytes: int | None = None,
     dead_letter_topic: str = "{topic}.dead-letter",
-    dead_letter_headers: Literal["connect", "spring"] = "connect",
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect",
 ) -> DataFrame:
     """Encode a frame that is to be written to Kafka through a chain, as a producer encodes its records.
 
@@ -90,7 +90,7 @@ def encode(
             its partition gets partition 0 of a topic that is not listed.
         max_message_bytes: the largest message that the producer takes, for ``slice``.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.

@@ -113,7 +113,7 @@ def decode_stateful(
     job: str | None = None,
     cluster_id: str | None = None,
     dead_letter_topic: str = "{topic}.dead-letter",
-    dead_letter_headers: Literal["connect", "spring"] = "connect",
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect",
 ) -> DataFrame:
     """Decode a stream through a chain that reassembles messages, as :func:`decode` does for a batch frame.
 
@@ -142,7 +142,7 @@ def decode_stateful(
         job: the name of this job in trails; None takes Spark's application name.
         cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the frame is no stream; the chain has no ``slice``, or has

@@ -94,6 +94,11 @@ class Cluster:
         self._made.append(producer)
         return producer
 
+    def plain_consumer(self) -> confluent_kafka.Consumer:
+        consumer = confluent_kafka.Consumer({"group.id": uuid.uuid4().hex, **self._conf({})})
+        self._made.append(consumer)
+        return consumer
+
     def on_the_wire(self, topic: str) -> list[Message]:
         """Read all that a topic holds, as a client that has never heard of Headerware does."""
         conf = {**FROM_THE_BEGINNING, "group.id": uuid.uuid4().hex, **self._conf({})}

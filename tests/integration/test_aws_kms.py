@@ -11,9 +11,7 @@ from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from headerware import ConfigError, Context
 from headerware.keyring.services import (
@@ -27,53 +25,25 @@ from headerware.keyring.services import (
     NoSuchKeyError,
 )
 from headerware.testing import KeyServiceConformance
+from tests.kms_server import REGION, KmsServer, set_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEY = bytes(range(32))
-REGION = "eu-central-1"
 ARN = f"arn:aws:kms:{REGION}:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
 @pytest.fixture(autouse=True)
 def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "tests")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-
-
-class Moto:
-    """AWS as moto has it, with two keys; it can be stopped and started."""
-
-    def __init__(self) -> None:
-        self.port = 0
-        self.start()
-        self.client = boto3.client("kms", region_name=REGION, endpoint_url=self.url)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self.server = ThreadedMotoServer("127.0.0.1", self.port, verbose=False)
-        self.server.start()
-        self.port = self.server.get_host_and_port()[1]
-
-    def stop(self) -> None:
-        self.server.stop()
-
-    def new_key(self) -> str:
-        arn: str = self.client.create_key()["KeyMetadata"]["Arn"]
-        return arn
+    set_credentials(monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def moto() -> Iterator[Moto]:
+def moto() -> Iterator[KmsServer]:
     with pytest.MonkeyPatch.context() as environment:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            environment.setenv(name, "tests")
-        server = Moto()
+        set_credentials(environment)
+        server = KmsServer()
         yield server
         server.client.close()
         server.stop()
@@ -81,7 +51,7 @@ def moto() -> Iterator[Moto]:
 
 class TestMoto(KeyServiceConformance):
     @pytest.fixture(autouse=True)
-    def _keys(self, moto: Moto) -> None:
+    def _keys(self, moto: KmsServer) -> None:
         self.moto = moto
         self.keys = {self.key_id: moto.new_key(), self.other_key_id: moto.new_key()}
         self.deleted: tuple[str, ...] = ()
@@ -189,8 +159,7 @@ class Kms:
 @pytest.fixture(scope="module")
 def _kms() -> Iterator[Kms]:
     with pytest.MonkeyPatch.context() as environment:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            environment.setenv(name, "tests")
+        set_credentials(environment)
         with closing(Kms()) as server, closing(server.service):
             yield server
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # theirs
 
 from headerware.testing import BrokerError, JavaTools, KafkaBroker
 from tests.waiting import until
@@ -54,6 +55,13 @@ def has_ended(pid: int) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+def test_keeps_records_of_long_ago(kafka_broker: KafkaBroker) -> None:
+    kafka_broker.create_topic("long-ago")
+    admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    (answer,) = admin.describe_configs([ConfigResource("topic", "long-ago")]).values()
+    assert answer.result()["retention.ms"].value == "-1"
 
 
 @pytest.fixture

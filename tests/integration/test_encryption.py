@@ -11,13 +11,27 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from headerware import AsyncProducer, Chain, Consumer, Context, Headers, HeldBackError, Producer
+from headerware import (
+    AsyncProducer,
+    Chain,
+    Consumer,
+    Context,
+    DecryptionError,
+    Headers,
+    HeldBackError,
+    Producer,
+)
 from headerware.core.errors import KeyServiceUnavailableError
+from headerware.dictionaries import FolderDictionaries
+from headerware.dictionaries.dictionary import encode_mark
+from headerware.dictionaries.store import publish
 from headerware.interceptors import Compress, Encrypt, Sign, Slice, new_key_secret
 from headerware.keyring import with_deletion, with_new_key
 from headerware.keyring.services import FileKeys, KeyService, Wrapped
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import EmbeddedCluster
+from tests.airports import airports, trained
+from tests.waiting import until
 
 DEADLINE_S = 30
 
@@ -111,6 +125,68 @@ def test_the_whole_chain_from_asyncio_to_a_consumer(
     assert [
         message.value() for message in read(Consumer(conf(cluster, "g"), chain=Chain(steps)), "cards", 20)
     ] == values
+
+
+class TestWithADictionary:
+    """Compress with a trained dictionary, then encrypt, in one chain."""
+
+    @pytest.fixture
+    def chain(self, keyring: Path, service: Switched) -> Callable[..., Chain]:
+        store = FolderDictionaries(path=str(keyring.parent / "dictionaries"))
+        for size_bytes in (8 << 10, 16 << 10):  # the second takes over
+            publish(store.open(), trained(size_bytes), "cards")
+        encrypt = Encrypt(key_service=service, key_id="cards")
+        sign = Sign(keyring=str(keyring), key_id="shop")
+
+        def chain_of(*, dictionaries: bool = True) -> Chain:
+            return Chain([Compress(dictionaries=store if dictionaries else None), encrypt, sign])
+
+        return chain_of
+
+    def test_both_ends_have_both(self, cluster: EmbeddedCluster, chain: Callable[..., Chain]) -> None:
+        values = airports()[:50]
+        sizes: dict[bytes, int] = {}
+        for dictionaries in (True, False):
+            with Producer(conf(cluster), chain=chain(dictionaries=dictionaries)) as producer:
+                for value in values:
+                    producer.produce("cards", value, key=b"%d" % dictionaries, partition=0)
+        for message in read(confluent_kafka.Consumer(conf(cluster, "plain")), "cards", 100):
+            key, value = message.key() or b"", message.value() or b""
+            sizes[key] = sizes.get(key, 0) + len(value)
+            if key == b"1":
+                mark = Headers(message.headers()).last("hw.compress")
+                assert mark == encode_mark(trained().id)
+        assert sizes[b"1"] < sizes[b"0"] / 1.5, "encrypted bytes would not shrink, so it compressed before"
+        found = read(Consumer(conf(cluster, "g"), chain=chain()), "cards", 100)
+        assert [message.value() for message in found] == values * 2
+        assert {Headers(message.headers()).names() for message in found} == {()}
+
+    def test_the_dictionary_is_bound_to_the_ciphertext(
+        self, cluster: EmbeddedCluster, keyring: Path, chain: Callable[..., Chain]
+    ) -> None:
+        """Another dictionary of the store would give another plaintext, if any."""
+        unsigned = Chain(list(chain())[:2])
+        with Producer(conf(cluster), chain=unsigned) as producer:
+            producer.produce("cards", airports()[0], partition=0)
+        [wire] = read(confluent_kafka.Consumer(conf(cluster, "plain")), "cards", 1)
+        headers = Headers(wire.headers()).put("hw.compress", encode_mark(trained(8 << 10).id))
+        forger = confluent_kafka.Producer(conf(cluster))
+        forger.produce("cards", wire.value(), partition=1, headers=list(headers))
+        assert forger.flush(DEADLINE_S) == 0
+        consumer = Consumer(conf(cluster, "g"), chain=unsigned)
+        consumer.assign([confluent_kafka.TopicPartition("cards", 1, 0)])
+        refused: list[DecryptionError] = []
+
+        def is_refused() -> bool:
+            try:
+                assert consumer.poll(0.1) is None
+            except DecryptionError as error:
+                refused.append(error)
+            return bool(refused)
+
+        until(is_refused, "the record is refused")
+        consumer.close()
+        assert "its tag does not fit" in str(refused[0])
 
 
 def test_a_stream_waits_for_its_key_service_and_loses_nothing(

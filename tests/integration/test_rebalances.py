@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from headerware.interceptors import Slice
+from headerware.interceptors import Delay, Slice, not_before_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,6 +23,8 @@ pytestmark = pytest.mark.broker
 
 DEADLINE_S: Final = 60.0
 PARTITIONS: Final = 4
+WAIT_MS: Final = 8_000
+"""Longer than two rebalances take, on a busy machine, too."""
 LARGE: Final = {name: name.encode() + bytes(6_000) for name in "AB"}
 """Five slices each."""
 
@@ -35,15 +37,16 @@ def strategy(request: pytest.FixtureRequest) -> str:
 class Group:
     """Consumers of one group, polled in turns, and what they were given."""
 
-    def __init__(self, cluster: Cluster, topic: str, **conf: object) -> None:
+    def __init__(self, cluster: Cluster, topic: str, step: object = None, **conf: object) -> None:
         self._cluster = cluster
+        self._step = step or Slice()
         self._topic = topic
         self._conf: dict[str, Any] = {"heartbeat_interval_ms": 200, **conf}
         self.members: list[Consumer] = []
         self.given: list[tuple[int, bytes]] = []
 
     def join(self) -> Consumer:
-        member = self._cluster.consumer(self._topic, Slice(), **self._conf)
+        member = self._cluster.consumer(self._topic, self._step, **self._conf)
         self.members.append(member)
         return member
 
@@ -152,6 +155,51 @@ class TestInMidMessage:
         expect(b"seven")
         group.leave(first)
         assert committed() == [(17, None)] * PARTITIONS, "nothing is held back any more"
+
+
+class TestWhileRecordsWait:
+    """The first record of each partition is there to be read, and the second waits for its moment."""
+
+    def test_whoever_gets_a_partition_waits_on(self, cluster: Cluster, strategy: str) -> None:
+        topic = cluster.topic("delays", partitions=PARTITIONS)
+        group = Group(
+            cluster, topic, Delay(), partition_assignment_strategy=strategy, auto_commit_interval_ms=100
+        )
+        first = group.join()
+        group.poll_until("the first consumer has all partitions", group.is_shared)
+        moment_ms = time.time_ns() // 1_000_000 + WAIT_MS
+        wire = cluster.plain_producer()
+        for number in range(PARTITIONS):
+            for value in (b"first", b"waits", b"behind"):
+                headers: Any = [not_before_header(moment_ms)] if value == b"waits" else None
+                wire.produce(topic, value, b"key", number, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+
+        def waiting(member: Consumer, count: int) -> None:
+            group.poll_until(f"{count} records wait", lambda: member.stats()["delay"]["delayed"] >= count)
+
+        def have_only_the_first() -> None:
+            assert time.time_ns() // 1_000_000 < moment_ms, "the machine is too slow for this test"
+            assert sorted(group.given) == [(number, b"first") for number in range(PARTITIONS)]
+
+        waiting(first, PARTITIONS)
+        second = group.join()
+        group.poll_until("both share", group.is_shared)
+        waiting(second, PARTITIONS // 2)
+        have_only_the_first()
+        before = first.stats()["delay"]["delayed"]
+        group.leave(second)
+        group.poll_until("the first consumer has all partitions again", group.is_shared)
+        waiting(first, before + PARTITIONS // 2)
+        have_only_the_first()
+        assert {cluster.committed(topic, topic, number)[0] for number in range(PARTITIONS)} == {1}
+
+        group.poll_until("one that waited", lambda: len(group.given) > PARTITIONS)
+        assert time.time_ns() // 1_000_000 >= moment_ms
+        group.poll_until("everything", lambda: len(group.given) == 3 * PARTITIONS)
+        for number in range(PARTITIONS):
+            values = [value for partition, value in group.given if partition == number]
+            assert values == [b"first", b"waits", b"behind"]
 
 
 class TestUnderLoad:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import time
 import uuid
-from base64 import b64decode
+from base64 import b64decode, urlsafe_b64decode
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -24,10 +26,24 @@ from headerware import (
     SignatureError,
     TransportHeaderError,
 )
-from headerware.interceptors import Compress, Sign, Slice, Trace, Trail, read_trail
-from headerware.keyring import with_new_key
+from headerware.dictionaries import FolderDictionaries
+from headerware.dictionaries.dictionary import encode_mark
+from headerware.dictionaries.store import publish
+from headerware.interceptors import (
+    Admission,
+    Compress,
+    Delay,
+    Expire,
+    Sign,
+    Slice,
+    Trace,
+    Trail,
+    read_trail,
+)
+from headerware.keyring import certify, encode_jwks, read_keyring, with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import JavaTools
+from tests.airports import airports, trained
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -40,6 +56,22 @@ pytestmark = pytest.mark.broker
 TEXT: Final = b"text that compresses well. " * 20
 NOISE: Final = random.Random(1).randbytes(300)
 LARGE: Final = random.Random(2).randbytes(4_000)
+AIRPORT: Final = airports()[7]
+HOUR_MS: Final = 3_600_000
+MOMENTS: Final = ["hw.expires", "hw.not-before"]
+POLICY: Final = """
+version = 1
+audience = "all"
+
+[[issuers]]
+issuer = "i"
+jwks = "issuer.jwks.json"
+algorithms = ["Ed25519"]
+
+[[rules]]
+effect = "allow"
+subjects = ["the shop"]
+"""
 OWN: Final[list[tuple[str, bytes | None]]] = [("a", b"1"), ("a", None), ("b", b"")]
 STATE: Final = TraceState([("vendor", "1")])
 SPAN: Final = NonRecordingSpan(
@@ -53,8 +85,21 @@ class Seen(NamedTuple):
     """One topic with a record of each kind, by key, as a plain consumer sees it."""
 
     topic: str
-    keyring: str
+    folder: Path
+    """Has the keys, the certificate, the policy and the dictionaries."""
     records: dict[str, list[Message]]
+
+    @property
+    def keyring(self) -> str:
+        return str(self.folder / "keys.json")
+
+    @property
+    def dictionaries(self) -> FolderDictionaries:
+        return FolderDictionaries(path=str(self.folder / "dictionaries"))
+
+    @property
+    def policy(self) -> str:
+        return str(self.folder / "policy.toml")
 
     def one(self, key: str) -> tuple[bytes | None, dict[str, bytes | None], list[str]]:
         """Return value, headers and names of the headers of the one record that has this key."""
@@ -69,10 +114,13 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def seen(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    topic = shared_cluster.topic("seen")
-    keyring = str(tmp_path_factory.mktemp("seen") / "keys.json")
-    edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
-    sign = Sign(keyring=keyring, key_id="test")
+    seen = Seen(shared_cluster.topic("seen"), tmp_path_factory.mktemp("seen"), {})
+    edit_keyring(seen.keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+    edit_keyring(seen.keyring, lambda keys: with_new_key(keys, "shop", "ed25519"))
+    certify_shop(seen)
+    publish(seen.dictionaries.open(), trained(), seen.topic)
+    topic, sign = seen.topic, Sign(keyring=seen.keyring, key_id="test")
+    sign_as_shop = Sign(keyring=seen.keyring, key_id="shop")
     sent: list[tuple[str, bytes | None, list[object]]] = [
         ("plain", TEXT, []),
         ("trace", TEXT, [Trace()]),
@@ -85,6 +133,10 @@ def seen(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> S
         ("sign", TEXT, [sign]),
         ("sliced and signed", LARGE, [Slice(max_bytes=1_500), sign]),
         ("tombstone", None, [Trace(), Trail(), Compress(), Slice(max_bytes=1_500), sign]),
+        ("dictionary", AIRPORT, [Compress(dictionaries=seen.dictionaries)]),
+        ("expire", TEXT, [Expire(after_ms=HOUR_MS)]),
+        ("delay", TEXT, [Delay(after_ms=1)]),
+        ("admission", TEXT, [Admission(certificate=str(seen.folder / "shop.jwt")), sign_as_shop]),
     ]
     for key, value, chain in sent:
         producer = shared_cluster.producer(*chain)
@@ -92,10 +144,29 @@ def seen(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> S
         producer.produce(topic, value, key, headers=OWN)
         detach(token)
         assert producer.flush(DEADLINE_S) == 0
-    records: dict[str, list[Message]] = {}
+    producer = shared_cluster.producer(Sign(keyring=seen.keyring, key_id="shop", batch_records=2))
+    batch = [{"value": TEXT, "key": "batch", "headers": OWN}] * 2
+    assert producer.produce_many(topic, batch)
+    assert producer.flush(DEADLINE_S) == 0
     for message in shared_cluster.on_the_wire(topic):
-        records.setdefault((message.key() or b"").decode(), []).append(message)
-    return Seen(topic, keyring, records)
+        seen.records.setdefault((message.key() or b"").decode(), []).append(message)
+    return seen
+
+
+def certify_shop(seen: Seen) -> None:
+    """Write what ``admission`` needs at both ends."""
+    folder = seen.folder
+    [issuer] = edit_keyring(
+        folder / "issuer.json",
+        lambda keys: with_new_key(keys, "issuer", "ed25519", use=("certify",)),
+        create=True,
+    ).keys
+    shop = read_keyring(seen.keyring).signing_key("shop")
+    certificate = certify(issuer, shop, issuer="i", subject="the shop", audience=["all"], topics=["*"])
+    (folder / "shop.jwt").write_text(certificate)
+    keys = encode_jwks(read_keyring(folder / "issuer.json"), use="certify")
+    (folder / "issuer.jwks.json").write_bytes(keys)
+    Path(seen.policy).write_text(POLICY)
 
 
 class TestPlainConsumer:
@@ -162,6 +233,36 @@ class TestPlainConsumer:
         assert b"".join(piece.value() or b"" for piece in pieces) == LARGE
         assert {Headers(piece.headers()).names()[-2:] for piece in pieces} == {("hw.slice", "hw.sig")}
 
+    def test_compress_with_a_dictionary(self, seen: Seen) -> None:
+        value, headers, names = seen.one("dictionary")
+        assert names == ["hw.compress"]
+        assert headers["hw.compress"] == encode_mark(trained().id)
+        opened = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(trained().content))
+        assert opened.decompress(b"\x28\xb5\x2f\xfd" + (value or b"")) == AIRPORT
+
+    @pytest.mark.parametrize(("key", "header"), [("expire", "hw.expires"), ("delay", "hw.not-before")])
+    def test_moments_are_digits(self, seen: Seen, key: str, header: str) -> None:
+        value, headers, names = seen.one(key)
+        assert (value, names) == (TEXT, [header])
+        assert abs(int(headers[header] or b"") - time.time() * 1_000) < 2 * HOUR_MS
+
+    def test_admission_and_sign(self, seen: Seen) -> None:
+        value, headers, names = seen.one("admission")
+        assert (value, names) == (TEXT, ["hw.admit", "hw.sig"])
+        token = (headers["hw.admit"] or b"").decode()
+        claims = token.split(".")[1]
+        said = json.loads(urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        assert (said["sub"], said["topics"]) == ("the shop", ["*"])
+        assert 300 < len(token) < 600
+
+    def test_sign_in_batches(self, seen: Seen) -> None:
+        alone = seen.one("admission")[1]["hw.sig"] or b""
+        found = [Headers(message.headers()) for message in seen.records["batch"]]
+        assert [headers.names() for headers in found] == [("a", "a", "b", "hw.sig")] * 2
+        layouts = [b64decode(headers.last("hw.sig") or b"") for headers in found]
+        assert [layout[:1] for layout in layouts] == [b"\x02"] * 2
+        assert len(layouts[0]) > len(b64decode(alone)) + 32, "a hash for the only doubling"
+
     def test_a_tombstone_stays_one(self, seen: Seen) -> None:
         value, _, names = seen.one("tombstone")
         assert (value, names) == (None, [*W3C, "hw.trail", "hw.sig"])
@@ -186,7 +287,16 @@ class TestChainThatLacksOne:
     def read(
         self, cluster: Cluster, seen: Seen, *lacking: type
     ) -> tuple[Delivered, dict[str, list[HeaderwareError]]]:
-        chain = [Trace(), Trail(service="me"), Compress(), Slice(), Sign(keyring=seen.keyring, require="off")]
+        chain = [
+            Trace(),
+            Trail(service="me"),
+            Expire(),
+            Delay(),
+            Compress(dictionaries=seen.dictionaries),
+            Slice(),
+            Admission(policy=seen.policy, require="off"),
+            Sign(keyring=seen.keyring, require="off"),
+        ]
         kept = [interceptor for interceptor in chain if not isinstance(interceptor, lacking)]
         consumer = cluster.consumer(seen.topic, *kept, group_id=uuid.uuid4().hex)
         errors: list[HeaderwareError] = []
@@ -204,13 +314,16 @@ class TestChainThatLacksOne:
         assert refused == {}
         assert {key: [value for value, _ in found] for key, found in delivered.items()} == {
             **{key: [TEXT] for key in ("plain", "trace", "trail", "zstd", "gzip", "fits", "sign")},
+            **{key: [TEXT] for key in ("expire", "delay", "admission")},
+            "batch": [TEXT, TEXT],
+            "dictionary": [AIRPORT],
             "incompressible": [NOISE],
             "slice": [LARGE],
             "sliced and signed": [LARGE],
             "tombstone": [None],
         }
         names = {name for found in delivered.values() for _, names in found for name in names}
-        assert names == {*W3C, "hw.trail"}, "the rest was for transport, and is taken off"
+        assert names == {*W3C, "hw.trail", *MOMENTS}, "the rest was for transport, and is taken off"
 
     def test_trace_and_trail(self, shared_cluster: Cluster, seen: Seen) -> None:
         delivered, refused = self.read(shared_cluster, seen, Trace, Trail)
@@ -218,14 +331,47 @@ class TestChainThatLacksOne:
         assert delivered["trace"] == [(TEXT, W3C)]
         assert delivered["trail"] == [(TEXT, ["hw.trail"])]
 
+    def test_expire_and_delay(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Expire, Delay)
+        assert refused == {}
+        assert delivered["expire"] == [(TEXT, ["hw.expires", "hw.trail"])]
+        assert delivered["delay"] == [(TEXT, ["hw.not-before", "hw.trail"])]
+        producer = shared_cluster.producer(Trail())  # both may be sent on
+        for key in ("expire", "delay"):
+            producer.produce(shared_cluster.topic("on"), TEXT, headers=seen.records[key][0].headers())
+        assert producer.flush(DEADLINE_S) == 0
+
+    def test_admission(self, shared_cluster: Cluster, seen: Seen) -> None:
+        delivered, refused = self.read(shared_cluster, seen, Admission)
+        assert refused == {}
+        assert delivered["admission"] == [(TEXT, ["hw.admit", "hw.trail"])]
+        producer = shared_cluster.producer(Trail())
+        with pytest.raises(HeaderError, match=r"hw\.admit"):
+            producer.produce(seen.topic, TEXT, headers=[("hw.admit", b"a token")])
+
+    def test_admission_is_in_the_chain(self, shared_cluster: Cluster, seen: Seen) -> None:
+        chain = [
+            Slice(),
+            Admission(policy=seen.policy, require="off"),
+            Sign(keyring=seen.keyring, require="off"),
+        ]
+        consumer = shared_cluster.consumer(seen.topic, *chain, group_id=uuid.uuid4().hex)
+        subjects = {}
+        for message in shared_cluster.rest_of(consumer, seen.topic, []):
+            verified = consumer.verified(message)
+            subjects[message.key()] = None if verified is None else verified.subject
+        assert subjects[b"admission"] == "the shop"
+        assert {subjects[b"sign"], subjects[b"batch"], subjects[b"plain"]} == {"", None}
+
     def test_compress(self, shared_cluster: Cluster, seen: Seen) -> None:
         delivered, refused = self.read(shared_cluster, seen, Compress)
         assert {key: [type(error) for error in found] for key, found in refused.items()} == {
             "zstd": [TransportHeaderError],
             "gzip": [TransportHeaderError],
+            "dictionary": [TransportHeaderError],
         }
         assert "'compress'" in str(refused["zstd"][0]), "it says what to add"
-        assert set(delivered) == set(seen.records) - {"zstd", "gzip"}
+        assert set(delivered) == set(seen.records) - {"zstd", "gzip", "dictionary"}
 
     def test_slice(self, shared_cluster: Cluster, seen: Seen) -> None:
         delivered, refused = self.read(shared_cluster, seen, Slice)
@@ -236,7 +382,7 @@ class TestChainThatLacksOne:
         assert set(delivered) == set(seen.records) - set(refused)
 
     def test_sign(self, shared_cluster: Cluster, seen: Seen) -> None:
-        delivered, refused = self.read(shared_cluster, seen, Sign)
+        delivered, refused = self.read(shared_cluster, seen, Admission, Sign)  # which needs sign
         assert refused == {}
         for key, value in (("sign", TEXT), ("sliced and signed", LARGE), ("tombstone", None)):
             ((found, names),) = delivered[key]

@@ -14,6 +14,7 @@ from headerware.core.errors import AdmissionError, ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
+from headerware.core.record import VERIFIED
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
@@ -40,7 +41,8 @@ class Admission(Interceptor, frozen=True, kw_only=True):
 
     On consume the record's signature has been verified by ``sign``. The certificate must be by an issuer of
     the policy, for the policy's audience, for the key that signed and for the topic, and valid; and the
-    policy's rules must allow the record. The header is taken off.
+    policy's rules must allow the record. The header is taken off, and ``record.verified`` says whose
+    certificate it was (``subject``), and by whom it is (``issuer``).
 
     Args:
         certificate: path of the file with the certificate; producers need it. It is read again when it
@@ -124,14 +126,14 @@ class AdmissionStep:
         )
 
     def on_consume(self, record: Record) -> Record:
-        """Return an admitted record without its certificate; refuse any other."""
+        """Return an admitted record with its subject in place of its certificate; refuse any other."""
         if self._policy is None:
             raise AdmissionError("there is no policy to judge by; set the option policy")
         if ADMIT_HEADER not in record.headers.names() and self._options.require != "enforce":
             self._note_missing(record.topic)
             return record
         try:
-            self._policy.admit(
+            certificate = self._policy.admit(
                 record,
                 now_ms=self._now_ms(),
                 clock_skew_ms=self._options.clock_skew_ms,
@@ -140,7 +142,12 @@ class AdmissionStep:
         except AdmissionError:
             self._refused += 1
             raise
-        return record.with_headers(record.headers.remove(ADMIT_HEADER))
+        verified = msgspec.structs.replace(
+            record.local[VERIFIED],  # type: ignore[index]  # without it nothing is admitted
+            subject=certificate.subject,
+            issuer=certificate.issuer,
+        )
+        return record.with_local(VERIFIED, verified).with_headers(record.headers.remove(ADMIT_HEADER))
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a certificate adds to a record on the wire."""

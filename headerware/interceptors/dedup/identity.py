@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headerware.core.dead_letter import CONNECT, SPRING
+from headerware.core.dead_letter import CONNECT, HEADERWARE, KAFKA, PREFIXES, SPRING
 from headerware.core.errors import InterceptorError, WireFormatError
 from headerware.core.header_text import decode_text, encode_text
 
@@ -41,10 +41,10 @@ _SCOPE: Final = b"hw.id scope\x00"
 _CONTENT: Final = b"hw.id content\x00"
 _DEAD_LETTER: Final = b"hw.id letter\x00"
 _MAX_SEQUENCE: Final = 2**64 - 1
-_REASONS: Final = (CONNECT, SPRING)
 _ORIGINS: Final = frozenset(
-    [CONNECT + part for part in ("topic", "partition", "offset")]
-    + [f"{SPRING}original-{part}" for part in ("topic", "partition", "offset")]
+    prefix + part
+    for prefix in (CONNECT, KAFKA, HEADERWARE, f"{SPRING}original-")
+    for part in ("topic", "partition", "offset")
 )
 
 pack_sequence: Final = struct.Struct(">Q").pack
@@ -158,7 +158,7 @@ def identity_of(record: Record) -> bytes:
         layout = layout_of(headers[indexes[0]][1])
     except WireFormatError as error:
         raise InterceptorError(f"its {ID_HEADER} cannot be read: {error}") from error
-    reasons = [pair for pair in headers[indexes[0] + 1 :] if pair[0].startswith(_REASONS)]
+    reasons = [pair for pair in headers[indexes[0] + 1 :] if pair[0].startswith(PREFIXES)]
     return layout + _dead_letter_digest(record.topic, reasons) if reasons else layout
 
 

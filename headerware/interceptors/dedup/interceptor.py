@@ -10,6 +10,7 @@ from weakref import WeakSet
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
+from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError, InterceptorError, WireFormatError
 from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
@@ -83,6 +84,7 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "dedup"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.DEDUP
+    streams: ClassVar[bool] = True
     decodes: ClassVar[tuple[str, ...]] = (ID_HEADER,)
 
     id_from: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
@@ -134,6 +136,7 @@ class DedupStep:
         "_scopes",
         "close",
         "on_consume",
+        "on_stopped",
         "settle",
         "settle_batch",
         "stats",
@@ -155,6 +158,7 @@ class DedupStep:
         self.stats: Final = reader.stats
         if port is None:
             self.settle: Callable[[Record], Any] = reader.settle
+            self.on_stopped: GivenUp = window.given_up
         if store is not None:  # in memory a batch costs as much as its records do
             self.settle_batch: Callable[[Sequence[Record]], list[Any]] = reader.settle_batch
             self.close: Callable[[], None] = store.close

@@ -14,6 +14,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError
 from headerware.core.sqlite_schema import foreign_parts
 from headerware.interceptors.dedup.identity import MARK_AT
@@ -39,7 +40,7 @@ class MemoryWindows:
     A window holds at least ``window`` identities, and at most twice as many.
     """
 
-    __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window")
+    __slots__ = ("_generations", "_held", "_latest", "_max_identities", "_sources", "_window", "given_up")
 
     def __init__(self, window: int, max_identities: int) -> None:
         self._window = window
@@ -47,6 +48,8 @@ class MemoryWindows:
         self._sources: OrderedDict[bytes, _Generations] = OrderedDict()
         self._held = 0
         self._latest = b""
+        self.given_up: Final = GivenUp(_position_hash)
+        """The records that the application gave up; each may come back once, from a dead-letter topic."""
         self._generations: _Generations = [{}, {}]
 
     def __len__(self) -> int:
@@ -60,7 +63,7 @@ class MemoryWindows:
         mark = identity[MARK_AT:]
         offset = record.offset
         # A position is kept as its hash: if two have the same hash, a copy passes, and nothing is lost.
-        position = hash((record.topic, record.partition, offset))
+        position = _position_hash(record)
         seen = recent.get(mark)
         if seen is None:
             seen = earlier.get(mark)
@@ -70,6 +73,11 @@ class MemoryWindows:
                 if len(recent) >= self._window or self._held > self._max_identities:
                     self._make_room()
                 return False
+        if seen != position and seen in self.given_up:
+            self.given_up.discard(seen)
+            recent[mark] = position
+            self._held += mark in earlier
+            return False
         return seen != position or offset is None
 
     def _switch_to(self, source: bytes) -> _Generations:
@@ -98,6 +106,10 @@ class MemoryWindows:
         self._held -= sum(map(len, forgotten))
 
 
+def _position_hash(record: Record) -> int:
+    return hash((record.topic, record.partition, record.offset))
+
+
 _log: Final = logging.getLogger("headerware.interceptors.dedup")
 
 _SCHEMA_VERSION: Final = 1
@@ -118,6 +130,7 @@ CREATE TABLE seen (
 )
 """
 _REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES (?, ?, ?)"
+_REPLACE: Final = "UPDATE seen SET place = ? WHERE identity = ?"
 _RECALL: Final = """
 SELECT CASE WHEN typeof(place) = 'blob' AND length(place) = ? THEN place END FROM seen WHERE identity = ?
 """
@@ -152,6 +165,7 @@ class SqliteWindow:
         "_unpruned",
         "_warned",
         "failures",
+        "given_up",
     )
 
     def __init__(
@@ -167,6 +181,8 @@ class SqliteWindow:
         self.failures: int = 0
         self._connection = _open(path)
         self._schema_version = -1
+        self.given_up: Final = GivenUp(_position_digest)
+        """As of :class:`MemoryWindows`; it ends with this window, for what is in the file does not tell."""
 
     def is_duplicate(self, identity: bytes, record: Record) -> bool:
         """Remember a record, or return True if it has come before from another position."""
@@ -203,6 +219,10 @@ class SqliteWindow:
                     [before] = connection.execute(_RECALL, (_POSITION_BYTES, key)).fetchone() or [None]
                     if before is None:  # we did not write it; no record is dropped for it
                         raise sqlite3.DatabaseError("it holds rows that are none of ours")  # noqa: TRY301
+                    if before != position and before in self.given_up:
+                        self.given_up.discard(before)
+                        connection.execute(_REPLACE, (position, key))
+                        before = position
                     found.append(before != position or record.offset is None)
             self._prune(now)
             connection.execute("COMMIT")

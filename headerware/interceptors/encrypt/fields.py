@@ -100,6 +100,8 @@ class EncryptFields(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown
         cluster: this cluster's id; None asks the client.
         accept_origins: other topics whose records may stand here too, as for ``encrypt``.
         data_key_max_age_ms: how long a data key encrypts, in milliseconds.
+        data_key_max_uses: how many fields it encrypts.
+        data_key_max_bytes: how many bytes it encrypts.
         data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
         data_key_cache_entries: how many of them are.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
@@ -198,7 +200,7 @@ class EncryptFieldsStep:
             check_signer(ready.statement, record, self._signer)
             try:
                 plain = msgspec.msgpack.decode(ready.open(tail, bound_key, place))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 raise DecryptionError(
                     f"the field {_shown(place)} holds something other than MessagePack"
                 ) from None

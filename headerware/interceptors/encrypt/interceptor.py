@@ -67,6 +67,8 @@ _TAIL_TEXT_BYTES: Final = text_bytes(_NULL_TAIL_BYTES + 2)
 _MAX_TOPICS: Final = 1024
 _ASK_EVERY_MS: Final = 100
 """For how long a data key encrypts without asking whether it still counts."""
+_ASK_EVERY_PART: Final = 128
+"""After which part of a data key's uses or bytes it is asked, too."""
 _FRAMING_BYTES: Final = 10
 """The most that the record format spends on a header's two lengths."""
 _FIRST_STATEMENT_BYTES: Final = 2048
@@ -99,6 +101,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown_field
         accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
             ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
         data_key_max_age_ms: how long a data key encrypts, in milliseconds.
+        data_key_max_uses: how many records it encrypts.
+        data_key_max_bytes: how many bytes of values it encrypts.
         data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
         data_key_cache_entries: how many of them are.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
@@ -169,15 +173,16 @@ def _check_bound(names: Sequence[str]) -> None:
 
 
 class _Topic:
-    """A topic that records are sent to: what encrypts them, and when its data key was asked for."""
+    """A topic that records are sent to: what encrypts them, and what it did since its key was asked for."""
 
-    __slots__ = ("asked_ms", "data_key", "scope", "seal")
+    __slots__ = ("asked_ms", "data_key", "records", "scope", "seal", "size_bytes")
 
     def __init__(self, scope: str) -> None:
         self.scope: Final = scope
         self.data_key: DataKey | None = None
         self.seal: Seal
         self.asked_ms: float = -math.inf
+        self.records = self.size_bytes = 0
 
 
 class _Cluster:
@@ -245,6 +250,8 @@ class EncryptStep:
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
         cluster_of, passes_nulls = self._keys.own_cluster, self._options.nulls == "pass"
         encrypts_keys = self._secret is not None
+        max_records = self._options.data_key_max_uses // _ASK_EVERY_PART
+        max_bytes = self._options.data_key_max_bytes // _ASK_EVERY_PART
         current = _Cluster(self._keys.known_cluster())
 
         def on_send(record: Record) -> Record:
@@ -256,8 +263,16 @@ class EncryptStep:
             if cluster.id is None and cluster_of() is not None:
                 cluster = current = _Cluster(cluster_of())
             to = cluster.topics[topic]
-            if not 0 <= now_ms() - to.asked_ms < _ASK_EVERY_MS:
-                self._renew(to, cluster.id or "", topic)
+            size_bytes = 0 if value is None else len(value)
+            if (
+                not 0 <= now_ms() - to.asked_ms < _ASK_EVERY_MS
+                or to.records >= max_records
+                or to.size_bytes >= max_bytes
+            ):
+                self._renew(to, cluster.id or "", topic, size_bytes)
+            else:
+                to.records += 1
+                to.size_bytes += size_bytes
             if encrypts_keys:
                 key = self._cipher_of_keys().encrypt(topic, key)
             text, sealed = to.seal(random(SALT_BYTES), key, value, headers)
@@ -277,14 +292,18 @@ class EncryptStep:
 
         return on_send
 
-    def _renew(self, to: _Topic, cluster: str, topic: str) -> None:
-        """Ask whether a topic's data key still counts, and take the new one if it does not."""
+    def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> None:
+        """Ask whether a topic's data key still counts for one more record, and take the new one if not."""
         now_ms = self._keys.now_ms()
         if self._options.key_id is None:
             raise InterceptorError("sending takes a key_id to encrypt with, and none is configured")
+        data_keys = self._keys.data_keys
+        if to.data_key is not None:
+            # Other threads may count on meanwhile.
+            (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
+            data_keys.note_use(to.data_key, to.scope, records=records, size_bytes=in_bytes)
         try:
-            # Each record has a key of its own, so a data key has no limit of records or bytes.
-            data_key = self._keys.data_keys.to_send(self._options.key_id, to.scope, 0)
+            data_key = data_keys.to_send(self._options.key_id, to.scope, size_bytes)
         except KeyServiceError as error:
             cannot_encrypt(error)
         if data_key is not to.data_key:

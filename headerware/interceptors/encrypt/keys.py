@@ -57,6 +57,8 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True, forbid_unknown_f
     cluster: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     accept_origins: tuple[str, ...] = ()
     data_key_max_age_ms: Annotated[int, msgspec.Meta(ge=1)] = 3_600_000
+    data_key_max_uses: Annotated[int, msgspec.Meta(ge=1)] = 1 << 30
+    data_key_max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 40
     data_key_cache_ms: Annotated[int, msgspec.Meta(ge=1)] = 7_200_000
     data_key_cache_entries: Annotated[int, msgspec.Meta(ge=2)] = 1024
     key_service_timeout_ms: Annotated[int, msgspec.Meta(ge=1)] = 5_000
@@ -115,6 +117,8 @@ class SessionKeys:
             open_key_service(options.key_service, context, path="key_service"),
             key_ids=self.accepted,
             max_age_ms=options.data_key_max_age_ms,
+            max_uses=options.data_key_max_uses,
+            max_bytes=options.data_key_max_bytes,
             cache_entries=options.data_key_cache_entries,
             cache_age_ms=options.data_key_cache_ms,
             timeout_ms=options.key_service_timeout_ms,

@@ -210,6 +210,17 @@ class DataKeys:
                 key = self._take(question, size_bytes)
         return key
 
+    def note_use(self, key: DataKey, scope: str, *, records: int, size_bytes: int) -> None:
+        """Count records that a key has encrypted beside those for which it was asked.
+
+        A caller that keeps a key for a while tells afterwards what it was used for.
+        """
+        with self._lock:
+            sending = self._sending.get((key.key_id, scope, None))
+            if sending is not None and sending.key is key:
+                sending.uses_left -= records
+                sending.bytes_left -= size_bytes
+
     def to_read(self, key_id: str, wrapped: bytes, scope: str) -> DataKey:
         """Return the key to decrypt a record with.
 

@@ -44,13 +44,13 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
         OSError: the source cannot be reached now; nothing is tried again here.
     """
     with closing(open_source(config.source, SourceContext(name=config.name, tasks=config.tasks))) as opened:
-        start = config.first_key()
+        start, passed = config.first_key(), None
         while True:
             last = start
             for item in opened.items(start):
                 context = item.context
-                if start is not None and not start < context.key and start != config.first_key():
-                    continue  # the last key of the page before
+                if context.key == passed:
+                    continue  # it was the last one of the page before
                 decision = decide(config, item, offsets.get(offset_key(config, context.key)))
                 why, topic, partition = decision.why, None, None
                 try:
@@ -71,4 +71,4 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                     last = context.key
             if last == start or last is None:
                 return
-            start = last
+            start = passed = last

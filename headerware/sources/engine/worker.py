@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from headerware.connect.wire_records import joined
 from headerware.core.errors import (
     BadRecordError,
     ObjectError,
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("headerware.sources")
 _CONTENT_TYPE: Final = "content-type"
+_WORTHWHILE: Final = 64
+"""Records that are handed to a poll that waits, though there is room for more."""
+_SLOW_S: Final = 0.01
+"""A source whose records come at such intervals, in seconds, has each one handed on at once."""
 
 
 class Worker:
@@ -362,6 +367,7 @@ class _Reading:
         self._content_type: Final = item.context.content_type or config.extractor.content_type
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
+        self._asked = 0.0
         self._clear()
 
     def route(self) -> None:
@@ -382,6 +388,10 @@ class _Reading:
             if self._content_type is not None and value.__class__ is bytes:
                 own.append((_CONTENT_TYPE, self._content_type.encode()))
             headers = Headers.trusted([*own, *headers])
+        if evolve is None:
+            value, key = joined(found.schema, value), joined(found.key_schema, found.key)
+            made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)
+            return made, found.properties
         evolving = EvolvingRecord(
             self._item.context.key,
             number,
@@ -395,8 +405,7 @@ class _Reading:
             timestamp_ms,
             found.properties,
         )
-        if evolve is not None:
-            evolving = self._evolved(evolving, evolve)
+        evolving = self._evolved(evolving, evolve)
         return evolving.to_record(), evolving.properties
 
     def _evolved(self, given: EvolvingRecord, evolve: Any) -> EvolvingRecord:
@@ -420,8 +429,17 @@ class _Reading:
         self._records.append(record)
         self._bytes += size_bytes
         self.number, self.properties = number, properties
-        if len(self._records) >= self._max_records or self._queue.is_hungry:
+        if len(self._records) >= self._max_records or (self._queue.is_hungry and self._is_due()):
             self.flush()
+
+    def _is_due(self) -> bool:
+        """Return whether a poll that waits gets a batch that is not full.
+
+        A fast source fills one in no time, and handing over each record costs more than reading it.
+        """
+        now = time.monotonic()
+        was, self._asked = self._asked, now
+        return len(self._records) >= _WORTHWHILE or now - was >= _SLOW_S
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None

@@ -26,7 +26,7 @@ try:
     from obstore import exceptions
     from obstore.store import from_url
 except ImportError as missing:
-    raise MissingPartError(f"objects needs obstore: {install_command('storage')}") from missing
+    raise MissingPartError(f"objects needs obstore: {install_command('sources')}") from missing
 
 _PAGE: Final = 1_000
 _FIRST_READ_BYTES: Final = 1 << 20

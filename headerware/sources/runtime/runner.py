@@ -99,6 +99,8 @@ class SourceRunner:
     def _run_task(self, run: _TaskRun) -> None:
         try:
             run.run()
+        except StoppedError:  # while it tried something again; that comes after a restart
+            pass
         except BaseException as error:  # noqa: BLE001 - run() raises it
             with self._lock:
                 self._failures.append(error)
@@ -142,8 +144,6 @@ class _TaskRun:
         try:
             while not self._stopping.is_set() and not task.is_done:
                 sender.send(task.poll())
-        except StoppedError:
-            return
         except SourceError:
             sender.finish()  # what came before is good
             raise
@@ -314,6 +314,8 @@ class _ExactlyOnce(_Sender):
         self._records = 0
         self._began = 0.0
         self._is_broken = False
+        self._is_ended = False
+        """Whether no transaction is possible any more."""
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -346,17 +348,15 @@ class _ExactlyOnce(_Sender):
 
     def finish(self) -> None:
         """Commit what is open."""
-        if self._open:
+        if self._open and not self._is_ended:
             self._commit()
 
     def close(self) -> None:
         """Abort what is open; it is read again after a restart."""
-        if self._open:
-            try:
-                self._producer.abort_transaction(_STOP_S)
-            except KafkaException as error:
-                _log.debug("the open transaction was left to its timeout: %s", error.args[0].str())
-        super().close()
+        if not self._is_ended:
+            super().close()  # this aborts
+        # Else another process has taken over. To close would try to abort its transaction, and warn that
+        # it cannot; the client goes with its last reference.
 
     def _try(self, batch: Batch, *, is_first: bool) -> None:
         """Queue a batch; a transaction that breaks is aborted, and sent again, by the commit."""
@@ -367,9 +367,19 @@ class _ExactlyOnce(_Sender):
         except BufferError:
             self._is_broken = True
         except KafkaException as error:
-            if isinstance(error, HeaderwareError) or not _is_passing(error):
-                raise
+            self._require_passing(error)
             self._is_broken = True
+
+    def _require_passing(self, error: Exception) -> None:
+        """Raise an error unless the same transaction, or a new one, may succeed."""
+        failure = error.args[0] if error.args else None
+        if isinstance(error, BufferError):
+            return
+        if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
+            raise error
+        self._is_ended = failure.fatal()
+        if self._is_ended or not (failure.txn_requires_abort() or failure.retriable()):
+            raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
     def _commit(self) -> None:
         """Commit the open batches with their offsets; abort and send them again if need be."""
@@ -393,10 +403,8 @@ class _ExactlyOnce(_Sender):
                     is_complete = True
                 self._producer.commit_transaction(_CALL_S)
             except (KafkaException, BufferError) as error:
-                if isinstance(error, HeaderwareError) or not _is_passing(error):
-                    raise
-                failure = error.args[0]
-                self._is_broken = isinstance(error, BufferError) or not failure.retriable()
+                self._require_passing(error)
+                self._is_broken = isinstance(error, BufferError) or not error.args[0].retriable()
                 retries.pause(error)
             else:
                 break
@@ -466,14 +474,6 @@ def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] 
         record.timestamp_ms or 0,
         wire_headers(record.headers),
     )
-
-
-def _is_passing(error: Exception) -> bool:
-    """Return whether the same transaction, or a new one, may succeed."""
-    failure = error.args[0] if error.args else None
-    if not isinstance(failure, KafkaError):
-        return isinstance(error, BufferError)
-    return not failure.fatal() and (failure.txn_requires_abort() or failure.retriable())
 
 
 def _shown(error: BaseException) -> str:

@@ -106,7 +106,7 @@ def foreach_batch(
     discard_waiting: bool = False,
     on_progress: Callable[[Progress], Any] | None = None,
     dead_letter_topic: str = "{topic}.dead-letter",
-    dead_letter_headers: Literal["connect", "spring"] = "connect",
+    dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect",
 ) -> ForeachBatch:
     """Return the function for ``writeStream.foreachBatch``.
 
@@ -132,7 +132,7 @@ def foreach_batch(
         discard_waiting: with a chain that no longer has ``slice``: forget the slices that still wait.
         on_progress: called on the driver when a batch is done.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason, Connect's or Spring's.
+        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: the chain, a sink or an option is wrong.

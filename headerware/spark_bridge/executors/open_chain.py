@@ -140,6 +140,8 @@ class OpenChain:
             names=names,
             stage=stage,
             group_id=spec.group_id,
+            cluster=spec.cluster_id,
+            now_ms=self.clock(),
         )
         return {
             "step": error.step,

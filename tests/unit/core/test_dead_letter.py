@@ -16,12 +16,19 @@ from headerware import (
     Context,
     DeadLetterError,
     Headers,
+    HeldBackError,
     InterceptorError,
     Place,
     Record,
     SignatureError,
 )
-from headerware.core.dead_letter import is_dead_letter_topic
+from headerware.core.dead_letter import (
+    is_dead_letter_topic,
+    read_reason,
+    redriven,
+    redrives,
+    without_reason,
+)
 from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
@@ -396,3 +403,183 @@ class TestTooLarge:
         session = Chain([refusing()]).open(Context(publish=publish))
         assert isinstance(session.consume_outcome(self.LARGE), DeadLetterError)
         assert len(attempts) == 1
+
+
+OURS = "headerware.dead_letter."
+
+
+def ours(
+    record: Record = ORIGINAL, error: Exception | None = None, now_ms: int = 1_700_000_001_000
+) -> Record:
+    published: list[Record] = []
+    context = Context(
+        publish=published.append, group_id="billing", cluster_id=lambda: "c1", now_ms=lambda: now_ms
+    )
+    session = Chain([refusing(error, dead_letter_headers="headerware")]).open(context)
+    assert session.consume_outcome(record) is DROP
+    return published[0]
+
+
+class TestOurNames:
+    def test_say_why_where_and_how_often(self) -> None:
+        letter = ours()
+        assert {name.removeprefix(OURS): value for name, value in letter.headers[4:]} == {
+            "version": b"1",
+            "cluster": b"c1",
+            "topic": b"orders",
+            "partition": b"3",
+            "offset": b"42",
+            "timestamp": b"1700000000123",
+            "group": b"billing",
+            "stage": b"ON_CONSUME",
+            "step": b"sign",
+            "error": b"headerware.core.errors.SignatureError",
+            "attempts": b"1",
+            "first_failed": b"1700000001000",
+            "last_failed": b"1700000001000",
+            "reason": b"sign at orders[3]@42: no signature",
+        }
+
+    def test_name_the_class_of_a_foreign_error_but_not_its_text(self) -> None:
+        letter = ours(error=ValueError(SECRET))
+        assert letter.headers.last(f"{OURS}cause") == b"builtins.ValueError"
+        assert not any(SECRET.encode() in (value or b"") for _, value in letter.headers)
+
+    @pytest.mark.parametrize("earlier", ["connect", "spring", "headerware"])
+    def test_replace_the_reason_of_an_earlier_failure(self, earlier: str) -> None:
+        (first,) = letters(refusing(dead_letter_headers=earlier))
+        second = ours(first.replace(topic="retries", partition=0, offset=7))
+        names = second.headers.names()
+        assert [name for name in names if not name.startswith(OURS)] == ["traceparent", "a", "a", "hw.sig"]
+        assert second.headers.last(f"{OURS}topic") == b"retries"
+
+    def test_do_not_grow_however_often_a_record_fails(self) -> None:
+        letter, sizes = ours(), set()
+        for round_ in range(1, 50):
+            letter = ours(
+                letter.replace(topic="orders", partition=0, offset=round_), now_ms=1_700_000_001_000 + round_
+            )
+            sizes.add(len(letter.headers))
+        assert len(sizes) == 1
+        assert letter.headers.last(f"{OURS}attempts") == b"50"
+        assert letter.headers.last(f"{OURS}first_failed") == b"1700000001000"
+        assert letter.headers.last(f"{OURS}last_failed") == b"1700000001049"
+
+    def test_are_bounded_whatever_the_error_says(self) -> None:
+        error = InterceptorError("ü" * 100_000)
+        error.step = "s" * 10_000
+        letter = ours(ORIGINAL.replace(topic="t" * 249, headers=Headers()), error)
+        size = sum(len(name.encode()) + len(value or b"") for name, value in letter.headers)
+        assert size <= 4096
+        assert (letter.headers.last(f"{OURS}reason") or b"").decode().endswith("...")
+
+    def test_go_on_counting_in_a_record_that_was_sent_back(self) -> None:
+        again = ORIGINAL.with_headers(redriven(ORIGINAL.headers, 2, 1_600_000_000_000))
+        letter = ours(again)
+        assert letter.headers.last(f"{OURS}attempts") == b"3"
+        assert letter.headers.last(f"{OURS}first_failed") == b"1600000000000"
+        assert redrives(letter.headers) == (2, 1_600_000_000_000)
+
+
+class TestReadReason:
+    @pytest.mark.parametrize("dialect", ["connect", "spring", "headerware"])
+    def test_reads_what_was_written(self, dialect: str) -> None:
+        (letter,) = letters(refusing(dead_letter_headers=dialect))
+        reason = read_reason(letter.headers)
+        assert reason is not None
+        assert (reason.dialect, reason.topic, reason.partition, reason.offset) == (dialect, "orders", 3, 42)
+        assert reason.error == "headerware.core.errors.SignatureError"
+        assert reason.reason == "sign at orders[3]@42: no signature"
+        assert without_reason(letter.headers) == ORIGINAL.headers
+
+    def test_the_last_reason_decides_whose_names_count(self) -> None:
+        forged = [("headerware.dead_letter.topic", b"salaries"), ("kafka_dlt-original-topic", b"salaries")]
+        record = ORIGINAL.with_headers(Headers(forged))
+        reason = read_reason(
+            [*forged, ("__connect.errors.topic", b"salaries"), ("__connect.errors.topic", b"orders")]
+        )
+        assert reason is not None
+        assert (reason.dialect, reason.topic) == ("connect", "orders")
+        (letter,) = letters(refusing(), record=record)
+        assert "salaries" not in str(letter.headers)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "field"),
+        [
+            ("__connect.errors.partition", b"-1", "partition"),
+            ("__connect.errors.partition", b"2147483648", "partition"),
+            ("__connect.errors.offset", b"9223372036854775808", "offset"),
+            ("__connect.errors.offset", b"1" * 100_000, "offset"),
+            ("__connect.errors.offset", "٣".encode(), "offset"),
+            ("__connect.errors.offset", None, "offset"),
+            ("__connect.errors.topic", b"../orders", "topic"),
+            ("__connect.errors.topic", b"..", "topic"),
+            ("__connect.errors.topic", b"t" * 250, "topic"),
+            ("__connect.errors.topic", b"\xff\xfe", "topic"),
+            ("kafka_dlt-original-partition", b"1", "partition"),
+            ("kafka_dlt-original-offset", b"\xff" * 8, "offset"),
+            ("kafka_dlt-original-timestamp", b"\x80" + bytes(7), "timestamp_ms"),
+            ("__dlq.errors.delivery.count", b"many", "attempts"),
+            ("headerware.dead_letter.first_failed", b"-5", "first_failed_ms"),
+        ],
+    )
+    def test_what_cannot_be_is_not_said(self, name: str, value: bytes | None, field: str) -> None:
+        reason = read_reason([(name, value)])
+        assert reason is not None
+        assert getattr(reason, field) is None
+
+    def test_a_text_of_any_size_is_cut(self) -> None:
+        reason = read_reason([("__connect.errors.exception.message", b"\xf0\x9f\x98\x80" * 1_000_000)])
+        assert reason is not None
+        assert len(reason.reason or "") == 4_096
+
+    def test_a_record_without_a_reason_is_no_letter(self) -> None:
+        assert read_reason(ORIGINAL.headers) is None
+
+    @pytest.mark.parametrize("value", [None, b"", b"0", b"-1", b"1;first=", b"1;first=1;", b"9" * 10, b"1 "])
+    def test_a_count_that_is_none_counts_nothing(self, value: bytes | None) -> None:
+        assert redrives([("headerware.redriven", value)]) == (0, None)
+
+    def test_a_smaller_count_hides_no_larger_one(self) -> None:
+        assert redrives([("headerware.redriven", b"3;first=9"), ("headerware.redriven", b"1")]) == (3, 9)
+
+
+class TestUnavailable:
+    """The topic of dead letters takes nothing; ``hold`` is the default."""
+
+    FAILURES = (
+        DeadLetterError("topic 'orders.dead-letter' did not take it: UNKNOWN_TOPIC_OR_PART"),
+        DeadLetterError("topic 'orders.dead-letter' did not take it: TOPIC_AUTHORIZATION_FAILED"),
+        DeadLetterError("topic 'orders.dead-letter' did not take it: _MSG_TIMED_OUT"),
+        ConnectionError("refused"),
+    )
+
+    def outcome(self, failure: Exception, *, sends: bool = False, **options: Any) -> Any:
+        def publish(_: Record) -> None:
+            raise failure
+
+        session = Chain([refusing(**options)]).open(Context(publish=publish))
+        outcome = session.send_outcome if sends else session.consume_outcome
+        return outcome(ORIGINAL.replace(headers=Headers())), session.stats()["sign"]
+
+    @pytest.mark.parametrize("failure", FAILURES, ids=str)
+    def test_hold_stays_at_the_record(self, failure: Exception) -> None:
+        error, counts = self.outcome(failure)
+        assert isinstance(error, DeadLetterError)
+        assert "dead_letters_lost" not in counts
+
+    @pytest.mark.parametrize("failure", FAILURES, ids=str)
+    @pytest.mark.parametrize("sends", [False, True])
+    def test_refuse_answers_with_the_reason(
+        self, failure: Exception, sends: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            error, counts = self.outcome(failure, sends=sends, dead_letter_unavailable="refuse")
+        assert isinstance(error, SignatureError)
+        assert (counts["failed"], counts["dead_letters_lost"]) == (1, 1)
+        assert "dead_letter_unavailable = 'refuse'" in caplog.text
+
+    def test_what_is_held_back_is_not_refused(self) -> None:
+        held = HeldBackError("the key service is down")
+        session = Chain([refusing(held, dead_letter_unavailable="refuse")]).open(Context())
+        assert isinstance(session.consume_outcome(ORIGINAL), HeldBackError)

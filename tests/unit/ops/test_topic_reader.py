@@ -127,6 +127,22 @@ class TestTopicReader:
             producer.flush(30)
             assert places([message for batch in reader.to_end() for message in batch]) == [(1, 0)]
 
+    def test_does_not_believe_an_end_that_is_earlier_than_the_known_one(
+        self, opened: Callable[..., TopicReader], topic: str, embedded_cluster: EmbeddedCluster
+    ) -> None:
+        with opened(topic, partition=1) as reader:
+            reader.start()
+            # As a leader tells that has just been elected: the partition ends before where it was known to.
+            reader._ends[1] += 1
+            batches = reader.to_end()
+            assert places(next(batches)) == [(1, 0)]
+            assert reader.read(timeout_s=1) == []
+            assert not reader.has_reached_the_end
+            producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+            producer.produce(topic, b"later", partition=1)
+            assert producer.flush(30) == 0
+            assert [places(batch) for batch in batches] == [[(1, 1)]]
+
     def test_gives_up_in_time(self, opened: Callable[..., TopicReader], topic: str) -> None:
         with opened(topic) as reader:
             reader.start()

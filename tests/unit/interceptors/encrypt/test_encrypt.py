@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -379,6 +380,32 @@ class TestKeys:
         assert statement_of(sent(session, RECORD.replace(topic="b"))).wrapped not in wrapped
         clock.now += 3_600_001
         assert statement_of(sent(session)).wrapped not in wrapped
+
+    @pytest.mark.parametrize(
+        ("limits", "at_most"),
+        [
+            ({"data_key_max_uses": 10}, 10),
+            ({"data_key_max_uses": 1_000}, 1_010),
+            ({"data_key_max_bytes": 10 * len(RECORD.value)}, 10),
+            ({"data_key_max_bytes": 1_000 * len(RECORD.value)}, 1_010),
+        ],
+    )
+    def test_a_data_key_is_used_up(
+        self, opened: Open, keys: Watched, limits: dict[str, int], at_most: int
+    ) -> None:
+        """Large limits are counted to within one part in a hundred."""
+        session = opened(**limits)
+        given = Counter(statement_of(sent(session)).wrapped for _ in range(3 * at_most))
+        assert max(given.values()) <= at_most
+        assert sorted(given.values())[-2] >= 0.78 * at_most  # its successor is made before it is used up
+        assert keys.wraps in range(3, 5)
+
+    def test_threads_use_up_a_data_key_together(self, opened: Open) -> None:
+        """Not counted to the last record: each has a key of its own, so the limit is a rule of renewal."""
+        session = opened(data_key_max_uses=1_000)
+        with ThreadPoolExecutor(4) as threads:
+            records = list(threads.map(lambda _: sent(session), range(4_000)))
+        assert max(Counter(statement_of(record).wrapped for record in records).values()) <= 1_200
 
     def test_a_deleted_key_shreds_its_records(self, opened: Open, path: Path, clock: Clock) -> None:
         wire = sent(opened())

@@ -1,0 +1,859 @@
+"""Send dead letters back to where their records came from, or elsewhere, each exactly once.
+
+One transaction has the records of a batch and the offsets of their letters, under a group of its own. So a
+process that is killed at any moment neither loses a record nor sends one twice; the next one goes on where
+the last transaction ended. Whoever starts later takes over: the transactional id fences those before.
+
+Letters that are not sent stay: the committed offset is the first of them, and its metadata has those behind
+it (spec/dead-letter.md). They are looked at again next time.
+
+What a letter says of its original is a claim of whoever wrote it. So records only go to topics, and are only
+read from topics, that the command or the configuration permits.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+import warnings
+import zlib
+from collections import defaultdict
+from contextlib import suppress
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+
+from headerware.clients.dead_letters import UNFIT
+from headerware.clients.messages import record_of, wire_headers
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.dead_letter import (
+    STUB,
+    Reason,
+    is_dead_letter_topic,
+    read_reason,
+    redriven,
+    redrives,
+    without_reason,
+)
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
+from headerware.core.headers import EMPTY, Headers
+from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.ops.topic_reader import Progress, TopicReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headerware.core.record import Record
+    from headerware.ops.tail import Condition
+
+ORIGINAL: Final = "original"
+"""The word for the topic that each letter names."""
+DEFAULT_PATTERN: Final = "{topic}.dead-letter"
+Why = Literal[
+    "no_reason",
+    "unreadable",
+    "no_topic",
+    "not_allowed",
+    "no_partition",
+    "another_cluster",
+    "gone",
+    "changed",
+    "too_often",
+    "unfit",
+]
+"""Why a letter stays, though it was selected."""
+WHY: Final[dict[Why, str]] = {
+    "no_reason": "it is no dead letter: it has no header with a reason",
+    "unreadable": "its headers cannot be read: a name is no UTF-8",
+    "no_topic": "it does not name the original's topic, or in no name that Kafka permits",
+    "not_allowed": "it names a topic that is not allowed; --allow TOPIC allows it, --to sends elsewhere",
+    "no_partition": "it names a topic or a partition that does not exist",
+    "another_cluster": "it comes from another cluster; --to sends it into a topic of this one",
+    "gone": "it has no payload, and the original is not in its topic any more",
+    "changed": "it has no payload, and another record stands where the original was",
+    "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
+    "unfit": "its topic refuses it, for its size, key or time",
+}
+_INTERNAL: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+_BATCH: Final = 500
+_LOOK_BACK: Final = 1_000
+"""How many letters before the first that is left are read again, for the first slices of messages."""
+_MAX_MESSAGES: Final = 1_000
+_TIMEOUT_S: Final = 30.0
+_ATTEMPTS: Final = 5
+_TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""For so long readers of the topics wait behind a process that was killed, unless it is started again."""
+_TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
+_METADATA: Final = "hwr1:"
+_MAX_METADATA_BYTES: Final = 4_000
+_MAX_STAYS_BYTES: Final = 4_000_000
+_MAX_STAYS: Final = 1_000_000
+"""Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
+_MAX_SHOWN_TEXT: Final = 200
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters are sent, and where.
+
+    Args:
+        to: a topic, or ``original`` for the one that each letter names.
+        allow: globs of the topics that letters may name. None means those whose dead-letter topic this is,
+            by ``patterns``.
+        patterns: the patterns of dead-letter topics in the configuration, such as ``{topic}.dead-letter``.
+        where: conditions on the letter's headers, of which all must hold.
+        reason: a regular expression that is searched for in the reason, the error's class and the step.
+        max_attempts: how often a record is sent back; 0 does not count and adds no header.
+        parking: the topic for letters that were sent back that often; None leaves them.
+        limit: how many letters are sent at most, or None.
+
+    Raises:
+        ConfigError: a pattern that is none.
+    """
+
+    to: str = ORIGINAL
+    allow: tuple[str, ...] | None = None
+    patterns: tuple[str, ...] = (DEFAULT_PATTERN,)
+    where: tuple[Condition, ...] = ()
+    reason: str | None = None
+    max_attempts: int = 3
+    parking: str | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that are none."""
+        check_patterns(self.allow or (), path="allow")
+        if self.reason is not None:
+            try:
+                re.compile(self.reason)
+            except re.error as error:
+                raise ConfigError(
+                    f"{self.reason!r} is no regular expression: {error}", path="reason"
+                ) from None
+
+
+class Letter(NamedTuple):
+    """A letter and what becomes of it.
+
+    ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected) or ``stays``, then with ``why``.
+    ``sent`` is the record for ``sent`` and ``parked``.
+    """
+
+    record: Record
+    reason: Reason | None
+    outcome: Literal["sent", "parked", "passed_over", "stays"]
+    sent: Record | None = None
+    why: Why | None = None
+    attempts: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """Return what may be shown of it: neither payload nor key, and no values of other headers."""
+        reason = self.reason
+        return {
+            "letter": position(self.record.topic, self.record.partition, self.record.offset),
+            "outcome": self.outcome,
+            "why": self.why,
+            "to": None if self.sent is None else self.sent.topic,
+            "dialect": reason and reason.dialect,
+            "original": reason and reason.topic and position(reason.topic, reason.partition, reason.offset),
+            "step": reason and reason.step and reason.step[:_MAX_SHOWN_TEXT],
+            "error": reason and reason.error and reason.error[:_MAX_SHOWN_TEXT],
+            "reason": reason and reason.reason and reason.reason[:_MAX_SHOWN_TEXT],
+            "attempts": self.attempts,
+        }
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What was done, or would be.
+
+    Args:
+        topic: the dead-letter topic.
+        executed: whether anything was sent; else it is what would be.
+        letters: how many letters were looked at.
+        sent: how many records were sent, by topic.
+        parked: how many letters were moved to the parking topic.
+        passed_over: how many were not selected.
+        stays: how many stay though they were selected, by cause.
+        deleted: how many offsets the topic has no more that no run has answered, markers of transactions too.
+        stopped: whether it was stopped before the end.
+        shown: the first letters, as :meth:`Letter.facts`.
+    """
+
+    topic: str
+    executed: bool
+    letters: int = 0
+    sent: dict[str, int] = msgspec.field(default_factory=dict)
+    parked: int = 0
+    passed_over: int = 0
+    stays: dict[Why, int] = msgspec.field(default_factory=dict)
+    deleted: int = 0
+    stopped: bool = False
+    shown: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """How many letters were sent or parked."""
+        return sum(self.sent.values()) + self.parked
+
+    def add(self, letters: Sequence[Letter], shown: int) -> None:
+        """Count letters, and keep the facts of the first ones."""
+        self.letters += len(letters)
+        for letter in letters:
+            if letter.outcome == "sent" and letter.sent is not None:
+                self.sent[letter.sent.topic] = self.sent.get(letter.sent.topic, 0) + 1
+            elif letter.outcome == "parked":
+                self.parked += 1
+            elif letter.outcome == "passed_over":
+                self.passed_over += 1
+                continue
+            elif letter.why is not None:
+                self.stays[letter.why] = self.stays.get(letter.why, 0) + 1
+            if len(self.shown) < shown:
+                self.shown.append(letter.facts())
+
+
+class Redrive:
+    """Send the letters of a topic back; for one caller at a time, only :meth:`stop` is for any thread.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        topic: the dead-letter topic.
+        selection: which letters are sent, and where.
+        group_id: the group whose offsets say which letters are done, and the transactional id.
+        rate: how many letters are sent in a second at most, or None.
+        shown: how many letters are described in the result.
+        timeout_s: how long the cluster may take to answer.
+
+    Raises:
+        ConfigError: there is no such topic, or records would go into the dead-letter topic itself.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        selection: Selection,
+        *,
+        group_id: str | None = None,
+        rate: float | None = None,
+        shown: int = 20,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        self._conf: Final = {"log_level": 0, **conf}
+        self._topic: Final = topic
+        self._selection: Final = selection
+        self._group: Final = group_id or f"headerware-redrive-{topic}"
+        self._rate: Final = rate
+        self._shown: Final = shown
+        self._timeout_s: Final = timeout_s
+        self._stop: Final = Event()
+        self._fetched: Final = _Originals(self._conf, timeout_s)
+        for target in (selection.to, selection.parking):
+            if target == topic:
+                raise ConfigError(f"letters of {topic} cannot be sent into {topic} itself")
+        self._allowed: Final = None if selection.allow is None else TopicPatterns(selection.allow)
+        self._pattern: Final = None if selection.reason is None else re.compile(selection.reason)
+        # The consumer's own settings stand first: a topic is read as its applications read it.
+        self._reader: Final = TopicReader(
+            {"isolation.level": "read_committed", **self._conf},
+            topic,
+            group_id=self._group,
+            timeout_s=timeout_s,
+        )
+        self._partitions: dict[str, int] = {}
+        self._messages: BoundedCache[tuple[int | None, bytes], Letter] = BoundedCache(_MAX_MESSAGES)
+        for target in (selection.to, selection.parking):
+            if target not in (ORIGINAL, None) and not self._count_partitions(target):
+                self.close()
+                raise ConfigError(f"there is no topic {target}; create it first")
+
+    def stop(self) -> None:
+        """Stop behind the transaction that is under way; for signal handlers and other threads."""
+        self._stop.set()
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, in offsets."""
+        return self._reader.progress
+
+    def preview(self) -> Result:
+        """Return what would be done, without sending or committing anything."""
+        result = Result(topic=self._topic, executed=False)
+        for letters in self._planned(_Places(self._reader.committed()), result):
+            result.add(letters, self._shown)
+        return result
+
+    def execute(self, tell: Callable[[Result], object] = lambda _: None) -> Result:
+        """Send the letters, and return what was done; ``tell`` is called behind each transaction.
+
+        Raises:
+            HeaderwareError: another process has taken over, or more letters stay than a commit can note.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+        """
+        result = Result(topic=self._topic, executed=True)
+        sender = _Sender(self._conf, self._group, self._timeout_s)
+        try:
+            # Only behind this are the offsets those of the last transaction: it ends what is open.
+            places = _Places(self._reader.committed())
+            began = time.monotonic()
+            for planned in self._planned(places, result):
+                letters = sender.send(planned, places, self._topic, self._reader.group_metadata())
+                result.add(letters, self._shown)
+                tell(result)
+                if self._rate:
+                    self._stop.wait(max(0.0, began + result.done / self._rate - time.monotonic()))
+        finally:
+            sender.close()
+        return result
+
+    def _planned(self, places: _Places, result: Result) -> Iterator[list[Letter]]:
+        """Yield what becomes of the letters, batch by batch."""
+        limit = self._selection.limit
+        size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
+        is_cut = False
+        begins = {number: max(0, offset - _LOOK_BACK) for number, offset in places.begins.items()}
+        self._reader.start(offsets=begins)
+        result.deleted = places.begin(self._reader, self._topic, self._group)
+        for batch in self._reader.to_end(max_records=size, each_batch=True):
+            room = None if limit is None else limit - result.done
+            letters: list[Letter] = []
+            for message in batch:
+                # What is not looked at now must not be passed over: nothing is read behind it.
+                if self._stop.is_set() or room == 0:
+                    is_cut = True
+                    break
+                letter = record_of(message)
+                if places.is_done(message.partition() or 0, message.offset() or 0):
+                    if _slice_of(letter) is not None:
+                        self._judge(letter)  # an earlier run may have left the slices behind it
+                    continue
+                letters.append(self._judge(letter))
+                if room is not None and letters[-1].sent is not None:
+                    room -= 1
+            yield letters
+            if is_cut or self._stop.is_set() or (limit is not None and result.done >= limit):
+                result.stopped = self._stop.is_set()
+                return
+        places.end(self._reader)
+        yield []
+
+    def _judge(self, letter: Record) -> Letter:
+        """Decide what becomes of one letter."""
+        if not _is_readable(letter):
+            return Letter(letter, None, "stays", why="unreadable")
+        message = _slice_of(letter)
+        if message is None:
+            return self._judge_whole(letter)
+        # Only the first slice has the reason, and the others go where it goes.
+        known = self._messages.get((letter.partition, message.message_id))
+        if message.index == 0 or known is None:
+            found = self._judge_whole(letter)
+            bare = None if found.sent is None else found.sent.replace(value=None, headers=EMPTY)
+            known = found._replace(record=letter.replace(value=None), sent=bare)
+            self._messages[letter.partition, message.message_id] = known
+            return found
+        if known.sent is None:
+            return known._replace(record=letter)
+        sent = known.sent
+        headers = letter.headers if known.outcome == "parked" else without_reason(letter.headers)
+        return known._replace(
+            record=letter,
+            sent=letter.replace(topic=sent.topic, partition=sent.partition, headers=headers),
+        )
+
+    def _judge_whole(self, letter: Record) -> Letter:
+        reason = read_reason(letter.headers)
+        if not self._is_selected(letter, reason):
+            return Letter(letter, reason, "passed_over")
+        if reason is None:
+            return Letter(letter, None, "stays", why="no_reason")
+        return self._judge_selected(letter, reason)
+
+    def _judge_selected(self, letter: Record, reason: Reason) -> Letter:
+        count, first_ms = redrives(letter.headers)
+        selection = self._selection
+        if 0 < selection.max_attempts <= count:
+            if selection.parking is None:
+                return Letter(letter, reason, "stays", why="too_often", attempts=count)
+            parked = letter.replace(topic=selection.parking, partition=None)
+            return Letter(letter, reason, "parked", parked, attempts=count)
+        if (why := self._why_not(reason)) is not None:
+            return Letter(letter, reason, "stays", why=why, attempts=count)
+        original: Record | Why = self._original(letter, reason)
+        if isinstance(original, str):
+            return Letter(letter, reason, "stays", why=original, attempts=count)
+        headers = without_reason(original.headers)
+        if selection.max_attempts:
+            headers = redriven(headers, count + 1, first_ms or reason.first_failed_ms)
+        is_back = selection.to == ORIGINAL
+        sent = original.replace(
+            topic=reason.topic if is_back else selection.to,
+            partition=reason.partition if is_back else None,
+            headers=headers,
+        )
+        return Letter(letter, reason, "sent", sent, attempts=count)
+
+    def _is_selected(self, letter: Record, reason: Reason | None) -> bool:
+        if not all(condition.holds(letter.headers) for condition in self._selection.where):
+            return False
+        if self._pattern is None:
+            return True
+        texts = () if reason is None else (reason.reason, reason.error, reason.step)
+        return any(text is not None and self._pattern.search(text) for text in texts)
+
+    def _why_not(self, reason: Reason) -> Why | None:
+        """Return why a record cannot go back to the place that its letter names."""
+        if self._selection.to != ORIGINAL:
+            return None
+        if reason.topic is None:
+            return "no_topic"
+        if not self._is_allowed(reason.topic):
+            return "not_allowed"
+        if reason.cluster is not None and reason.cluster != self._reader.cluster_id:
+            return "another_cluster"
+        count = self._count_partitions(reason.topic)
+        return "no_partition" if count == 0 or (reason.partition or 0) >= count else None
+
+    def _is_allowed(self, topic: str) -> bool:
+        """Return whether records may be read from and sent to a topic that a letter names."""
+        if topic == self._topic or topic in _INTERNAL:
+            return False
+        if self._allowed is not None:
+            return self._allowed.matches(topic)
+        # A pattern without {topic} says nothing about where its letters come from.
+        return any(
+            "{topic}" in pattern
+            and is_dead_letter_topic(pattern, self._topic)
+            and pattern.replace("{topic}", topic) == self._topic
+            for pattern in self._selection.patterns
+        )
+
+    def _count_partitions(self, topic: str) -> int:
+        if topic not in self._partitions:
+            self._partitions[topic] = self._reader.count_partitions(topic)
+        return self._partitions[topic]
+
+    def _original(self, letter: Record, reason: Reason) -> Record | Why:
+        """Return the original with its payload and time: the letter itself, or what it refers to."""
+        is_stub = any(name.startswith(STUB) for name, _ in letter.headers)
+        if not is_stub and not (reason.dialect == "kafka" and letter.value is None and letter.key is None):
+            time_ms = letter.timestamp_ms if reason.timestamp_ms is None else reason.timestamp_ms
+            return letter.replace(timestamp_ms=time_ms)
+        if reason.topic is None or reason.partition is None or reason.offset is None:
+            return "no_topic"
+        if not self._is_allowed(reason.topic):
+            return "not_allowed"
+        if reason.cluster is not None and reason.cluster != self._reader.cluster_id:
+            return "another_cluster"
+        if reason.partition >= self._count_partitions(reason.topic):
+            return "no_partition"
+        found = self._fetched.get(reason.topic, reason.partition, reason.offset)
+        if found is None:
+            return "gone"
+        if not _is_readable(found):
+            return "unreadable"
+        if is_stub and not _fits_stub(found, dict(letter.headers)):
+            return "changed"
+        return found
+
+    def close(self) -> None:
+        """Close its clients."""
+        self._fetched.close()
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _slice_of(letter: Record) -> SliceHeader | None:
+    """Return which slice of a message a letter is, or None; one that lies about itself is a letter, too."""
+    value = letter.headers.last(SLICE_HEADER) if _is_readable(letter) else None
+    try:
+        return None if value is None else SliceHeader.decode(value)
+    except WireFormatError:
+        return None
+
+
+def _is_readable(record: Record) -> bool:
+    """Return whether the names of a record's headers are UTF-8; else they cannot be read at all."""
+    return isinstance(record.headers, Headers)
+
+
+def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
+    """Return whether a record is the one that a stub describes."""
+    for name, part in (("value", found.value), ("key", found.key)):
+        told = stub.get(f"{STUB}{name}.sha256")
+        if told != (None if part is None else hashlib.sha256(part).hexdigest().encode()):
+            return False
+    return stub.get(f"{STUB}headers") == str(len(found.headers)).encode()
+
+
+class _Places:
+    """Which letters of each partition are done: those below the position that do not stay."""
+
+    def __init__(self, committed: Mapping[int, tuple[int, str]]) -> None:
+        self.begins: Final = {number: offset for number, (offset, _) in committed.items()}
+        self._positions: dict[int, int] = {}
+        self._stays: defaultdict[int, set[int]] = defaultdict(set)
+        self._moved: set[int] = set()
+        self._known: dict[int, tuple[int, frozenset[int]]] = {
+            number: decode_stays(offset, metadata) for number, (offset, metadata) in committed.items()
+        }
+
+    def begin(self, reader: TopicReader, topic: str, group: str) -> int:
+        """Begin where a reader begins, and return how many offsets before that no run has answered.
+
+        Raises:
+            HeaderwareError: more was committed than there is.
+        """
+        deleted = 0
+        for number, (begin, end) in reader.bounds.items():
+            below, stays = self._known.get(number, (0, frozenset()))
+            if below > end:
+                raise HeaderwareError(
+                    f"group {group} is done with {topic}[{number}] up to offset {below}, but it ends at "
+                    f"{end}: the topic was made again; delete the group, or name another (--group)"
+                )
+            self._positions[number] = max(begin, below)
+            self._stays[number] = {offset for offset in stays if offset >= begin}
+            if number in self._known:
+                gone = len(stays) - len(self._stays[number]) + self._positions[number] - below
+                deleted += gone
+                self._moved |= {number} if gone else set()
+            self._known[number] = below, frozenset(self._stays[number])
+        return deleted
+
+    def end(self, reader: TopicReader) -> None:
+        """Go to where the reader ended, past what stands behind the last letters: markers of transactions."""
+        for number, (_, end) in reader.bounds.items():
+            if self._positions[number] < end:
+                self._positions[number] = end
+                self._moved.add(number)
+
+    def is_done(self, partition: int, offset: int) -> bool:
+        """Return whether an earlier run is done with a letter."""
+        below, stays = self._known.get(partition, (0, frozenset[int]()))
+        return offset < below and offset not in stays
+
+    def after(self, letters: Sequence[Letter]) -> dict[int, tuple[int, set[int]]]:
+        """Return position and stays of the partitions that letters belong to, once these are answered."""
+        changed = {number: (self._positions[number], set(self._stays[number])) for number in self._moved}
+        for letter in letters:
+            number, offset = letter.record.partition or 0, letter.record.offset or 0
+            if number not in changed:
+                changed[number] = self._positions[number], set(self._stays[number])
+            before, stays = changed[number]
+            (stays.discard if letter.sent is not None else stays.add)(offset)
+            changed[number] = max(before, offset + 1), stays
+        return changed
+
+    def take(self, changed: Mapping[int, tuple[int, set[int]]]) -> None:
+        """Take what is committed."""
+        for number, (position_, stays) in changed.items():
+            self._positions[number], self._stays[number] = position_, stays
+        self._moved.clear()
+
+
+def encode_stays(position_: int, stays: set[int]) -> tuple[int, str]:
+    """Return the offset and the metadata to commit, so that only these letters below a position stay.
+
+    Raises:
+        WireFormatError: there are more than a commit's metadata can note.
+    """
+    if not stays:
+        return position_, ""
+    first, text = min(stays), ""
+    size_bytes = (position_ - first + 7) // 8
+    if size_bytes <= _MAX_STAYS_BYTES and len(stays) <= _MAX_STAYS:
+        bits = bytearray(size_bytes)
+        for offset in stays:
+            at = offset - first
+            bits[at // 8] |= 0x80 >> at % 8
+        text = f"{_METADATA}{position_}:{base64.b64encode(zlib.compress(bits, 9)).decode()}"
+    if not 0 < len(text) <= _MAX_METADATA_BYTES:
+        raise WireFormatError(f"the {len(stays)} letters that stay do not fit the metadata of a commit")
+    return first, text
+
+
+def decode_stays(offset: int, metadata: str) -> tuple[int, frozenset[int]]:
+    """Return the position and the letters below it that stay, of a committed offset.
+
+    Raises:
+        WireFormatError: the metadata is of another kind.
+    """
+    if not metadata:
+        return offset, frozenset()
+    match = re.fullmatch(r"hwr1:([0-9]{1,18}):([A-Za-z0-9+/=]*)", metadata)
+    bits = None if match is None or len(metadata) > _MAX_METADATA_BYTES else _unpacked(match[2])
+    if match is None or bits is None:
+        raise WireFormatError("the metadata of the group's committed offset is not that of redrive")
+    below = int(match[1])
+    stays = frozenset(
+        offset + 8 * index + bit
+        for index, byte in enumerate(bits)
+        if byte
+        for bit in range(8)
+        if byte & 0x80 >> bit
+    )
+    if any(each >= below for each in stays):
+        raise WireFormatError("the metadata of a committed offset names letters behind its position")
+    return below, stays
+
+
+def _unpacked(text: str) -> bytes | None:
+    """Return the bits of packed metadata; None if it is none, or more than we write."""
+    unpacking = zlib.decompressobj()
+    try:
+        bits = unpacking.decompress(base64.b64decode(text, validate=True), _MAX_STAYS_BYTES)
+    except (ValueError, zlib.error):
+        return None
+    whole = unpacking.eof and not unpacking.unused_data
+    return bits if whole and int.from_bytes(bits).bit_count() <= _MAX_STAYS else None
+
+
+class _Originals:
+    """Read single records by their positions; those that follow one another are read in one go."""
+
+    _NEAR: Final = 1_000
+
+    def __init__(self, conf: Mapping[str, Any], timeout_s: float) -> None:
+        self._conf = conf
+        self._timeout_s = timeout_s
+        self._consumer: Any = None
+        self._at: tuple[str, int, int] | None = None
+        self._end = 0
+
+    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+        """Return a record; None if it is not there any more, or not yet.
+
+        Raises:
+            HeaderwareError: the cluster does not answer in time.
+            confluent_kafka.KafkaException: the topic cannot be read.
+        """
+        if self._consumer is None:
+            settings = {
+                "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": 16_384,
+                "fetch.wait.max.ms": 10,
+                **self._conf,
+                "group.id": "headerware-redrive",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+            self._consumer = cimpl.Consumer(settings)
+        at = self._at
+        is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
+        if not is_near or offset >= self._end:
+            place = TopicPartition(topic, partition)
+            low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            self._at = None
+            if not low <= offset < self._end:
+                return None
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            self._at = topic, partition, offset
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found = record_of(message)
+                if (found.offset or 0) < offset:
+                    continue
+                # What stands behind a hole is another record, and the next call begins anew.
+                is_it = found.offset == offset
+                self._at = (topic, partition, offset + 1) if is_it else None
+                return found if is_it else None
+            self._at = None
+            # librdkafka's own names: the end of what may be read, and an offset that is gone.
+            if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
+                return None
+            if not error.retriable():
+                raise KafkaException(error)
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+        self._at = None
+        raise HeaderwareError(
+            f"{position(topic, partition, offset)} could not be read within {self._timeout_s:g} s"
+        )
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+class _Sender:
+    """Send batches, each in a transaction with the offsets of its letters."""
+
+    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._producer: Final = cimpl.Producer(
+            {
+                "message.max.bytes": 1_000_000_000,  # the topics decide
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": _TRANSACTION_TIMEOUT_MS,
+                **conf,
+                "transactional.id": group_id,
+            }
+        )
+        try:
+            self._producer.init_transactions(timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(
+        self, letters: Sequence[Letter], places: _Places, topic: str, group_metadata: Any
+    ) -> Sequence[Letter]:
+        """Send what is to be sent, and return what became of each letter.
+
+        A record that its topic refuses stays, and the others go.
+        """
+        suspects: frozenset[int] = frozenset()
+        attempt = 0
+        while True:
+            try:
+                unfit = self._transaction(letters, places, topic, group_metadata, suspects)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.fatal() or cause.code() in _TAKEN_OVER:
+                    raise HeaderwareError(
+                        f"{cause.str()}; another redrive of {topic} has taken over, or the broker has "
+                        f"forgotten this one: what it had not finished is undone; start it again to go on"
+                    ) from error
+                # An open transaction would keep readers of the topics waiting until it times out.
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(self._timeout_s)
+                if not cause.txn_requires_abort() or attempt >= _ATTEMPTS:
+                    raise
+                time.sleep(0.1 * 2**attempt)
+                attempt += 1
+                continue
+            if not unfit:
+                return letters
+            if not unfit <= suspects:
+                # The broker refuses a request as a whole; the next time these go alone.
+                suspects |= unfit
+                continue
+            letters = [
+                Letter(each.record, each.reason, "stays", why="unfit", attempts=each.attempts)
+                if index in unfit
+                else each
+                for index, each in enumerate(letters)
+            ]
+
+    def _transaction(
+        self,
+        letters: Sequence[Letter],
+        places: _Places,
+        topic: str,
+        group_metadata: Any,
+        suspects: frozenset[int],
+    ) -> set[int]:
+        """Send a batch; if a topic refuses some of the records, return their indexes, and nothing is sent.
+
+        ``suspects`` are the indexes of records that go in requests of their own.
+        """
+        changed = places.after(letters)
+        if not changed:
+            return set()
+        offsets = []
+        for number, (position_, stays) in changed.items():
+            try:
+                offset, metadata = encode_stays(position_, stays)
+            except WireFormatError as error:
+                raise HeaderwareError(
+                    f"{topic}[{number}]: {error}; what was sent before is committed. Redrive the first of "
+                    f"those that stay, with other conditions or into a parking topic"
+                ) from error
+            offsets.append(
+                TopicPartition(topic, number, offset, metadata)
+                if metadata
+                else TopicPartition(topic, number, offset)
+            )
+        producer = self._producer
+        failed: dict[int, Any] = {}
+
+        def report(index: int) -> Callable[[Any, Any], None]:
+            def hear(error: Any, _: Any) -> None:
+                if error is not None:
+                    failed[index] = error
+
+            return hear
+
+        producer.begin_transaction()
+        for index, letter in enumerate(letters):
+            if letter.sent is None:
+                continue
+            if index in suspects:
+                producer.flush(self._timeout_s)
+            try:
+                self._produce(letter.sent, report(index))
+            except KafkaException as error:
+                if error.args[0].code() not in UNFIT:
+                    raise
+                failed[index] = error.args[0]
+            if index in suspects:
+                producer.flush(self._timeout_s)
+            if failed:
+                break
+        producer.flush(self._timeout_s)
+        unfit = {index for index, error in failed.items() if error.code() in UNFIT}
+        if unfit:
+            producer.abort_transaction(self._timeout_s)
+            return unfit
+        producer.send_offsets_to_transaction(offsets, group_metadata, self._timeout_s)
+        self._commit()
+        places.take(changed)
+        return set()
+
+    def _produce(self, sent: Record, report: Callable[[Any, Any], None]) -> None:
+        partition = -1 if sent.partition is None else sent.partition
+        headers = wire_headers(sent.headers)
+        while True:
+            try:
+                self._producer.produce(
+                    sent.topic,
+                    sent.value,
+                    sent.key,
+                    partition,
+                    report,
+                    None,
+                    sent.timestamp_ms or 0,
+                    headers,
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _commit(self) -> None:
+        """Commit; a time-out says nothing about the outcome, so it is asked again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._producer.commit_transaction(self._timeout_s)
+            except KafkaException as error:
+                if not error.args[0].retriable() or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        self._producer.purge()
+        with warnings.catch_warnings():
+            # One that was fenced cannot abort any more, and has nothing to abort.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._producer.close()
