@@ -33,8 +33,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
         max_expansion: in the same way.
         header: whether the first row has the names of the columns.
-        columns: their names, instead of those in the object. Without a header and names, columns are
-            ``field0``, ``field1``, and so on, as many as the first row has.
+        columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
+            the first, ``field1``, and so on; without a header and ``columns``, all of them are.
         ragged: what is done with a row of another length: ``refuse`` makes it a bad record; ``fit`` gives it
             nulls for what is missing, and ``field7`` as the name of an eighth field too many.
         delimiter: what stands between fields, one character.
@@ -99,7 +99,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             if not self.header:
                 first = row
             if names is None:
-                names = row if self.header else [f"field{at}" for at in range(len(row))]
+                names = [(self.header and name) or f"field{at}" for at, name in enumerate(row)]
         if len(set(names)) != len(names):
             raise ObjectError("a column's name is there twice in the first row; name them by 'columns'")
         shape = _Shape(names, schemas=self.schemas, fits=self.ragged == "fit")

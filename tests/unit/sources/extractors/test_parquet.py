@@ -132,6 +132,10 @@ class TestTypes:
         with pytest.raises(ObjectError, match="'a' has times finer"):
             values(ParquetExtractor(), data)
 
+    def test_without_names_are_an_error(self) -> None:
+        with pytest.raises(ObjectError, match="name"):
+            values(ParquetExtractor(schemas=True), parquet({"": [1]}))
+
     def test_follow_each_file(self) -> None:
         one, two = parquet({"a": [1]}), parquet({"a": [1], "b": ["x"]})
         found = [values(ParquetExtractor(schemas=True), data)[0] for data in (one, two)]
