@@ -9,9 +9,11 @@ import io
 import json
 import lzma
 from typing import Any, Final
+from unittest.mock import patch
 
 import cramjam
 import fastavro
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +30,7 @@ from headerware.sources.extractors import (
     CsvExtractor,
     JsonLinesExtractor,
     ParquetExtractor,
+    lines,
 )
 from tests.source_objects import MemoryObject, values
 
@@ -70,6 +73,14 @@ SAMPLES: Final[dict[str, tuple[Extractor, bytes]]] = {
     "avro deflate": (AvroExtractor(schemas=True), avro("deflate")),
     "avro snappy": (AvroExtractor(), avro("snappy")),
     "csv": (CsvExtractor(max_record_bytes=200), b'id,name\n1,"a\nb"\n2,"c""d"\n3,e\n' * 5),
+    "csv escaped": (
+        CsvExtractor(max_record_bytes=30, escape="\\", schemas=True),
+        b'id,name\n1,"a\nb"\n2,c\\\nd\n' + b"3," + b"e" * 40 + b'\n4,"f"\n',
+    ),
+    "csv lines escaped": (
+        CsvExtractor(max_record_bytes=30, escape="\\", quoted_newlines=False, quote=None),
+        b"id,name\n1,a\n2,c\\\nd\n" + b"3," + b"e" * 40 + b'\n4,"f"\n',
+    ),
     "csv lines": (CsvExtractor(quoted_newlines=False), b"id,name\n1,a\n2,b\n" * 5),
     "csv fit": (CsvExtractor(ragged="fit", schemas=True, header=False), b"1,a\n2\n3,c,d\n"),
     "jsonl": (JsonLinesExtractor(max_record_bytes=100), LINES),
@@ -152,17 +163,29 @@ class TestGarbage:
 
 
 def read_safely(extractor: Extractor, data: bytes) -> None:
-    """Read an object in two ways that must agree; only an ObjectError may be raised."""
-    results = []
-    for seekable in (True, False):
-        found: list[Any] = []
-        try:
-            for number, record in extracted(extractor, Input(MemoryObject(data, seekable=seekable))):
-                found.append((number, None if isinstance(record, BadRecordError) else repr(record.value)))
-        except ObjectError:
-            found.append("an error of the object")
-        results.append(found)
-    assert results[0] == results[1]
+    """Read an object in several ways that must agree; only an ObjectError may be raised."""
+    whole = outcome(extractor, data)
+    assert outcome(extractor, data, seekable=False) == whole
+    if isinstance(extractor, CsvExtractor | JsonLinesExtractor):
+        plain = msgspec.structs.replace(extractor, compression="none")
+        whole = outcome(plain, data)
+        with patch.object(lines, "_PIECE_BYTES", 5):
+            assert outcome(plain, data) == whole
+
+
+def outcome(extractor: Extractor, data: bytes, *, seekable: bool = True) -> list[Any]:
+    found: list[Any] = []
+    try:
+        for number, record in extracted(extractor, Input(MemoryObject(data, seekable=seekable))):
+            value = (
+                None
+                if isinstance(record, BadRecordError)
+                else (record.value, record.properties, record.size_bytes)
+            )
+            found.append((number, repr(value)))
+    except ObjectError:
+        found.append("an error of the object")
+    return found
 
 
 def of_splits(extractor: Extractor, data: bytes, size: int) -> list[Any]:
