@@ -134,11 +134,15 @@ def _read(options: TopicOffsets, kafka: Mapping[str, Any], source: str) -> dict[
         replication_factor=options.replication_factor,
     ) as table:
         table.refresh(_TIMEOUT_S)
-        return {
-            key: value
-            for key, value in table.items()
-            if OffsetKey.from_bytes(key).partition.get("source") == source
-        }
+        return {key: value for key, value in table.items() if _is_of(key, source)}
+
+
+def _is_of(key: bytes, source: str) -> bool:
+    """Return whether a row is an offset of a source; others may write to the topic, too."""
+    try:
+        return OffsetKey.from_bytes(key).partition.get("source") == source
+    except SourceError:
+        return False
 
 
 def _fencing(kafka: Mapping[str, Any], writer: str) -> Any:
