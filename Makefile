@@ -2,6 +2,7 @@
 #   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
 #   ARGS=...     arguments for demo, bench and broker
 #   WORKERS=, CLUSTERS=   how many processes run the quick tests, and those with a real Kafka or Spark
+#   MINUTES=     for `make fuzz`: how long
 #   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
 
 .DEFAULT_GOAL := help
@@ -18,6 +19,8 @@ REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 WORKERS ?= 4
 # Each of these starts a Kafka and a Spark of its own.
 CLUSTERS ?= 2
+# How long `make fuzz` tries.
+MINUTES ?= 10
 # What a file's tests share is made once.
 PARALLEL := --dist loadfile
 QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks
@@ -130,6 +133,11 @@ test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `he
 .PHONY: soak
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
 	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
+
+# A target may take its share of the minutes, beside what a test may take.
+.PHONY: fuzz
+fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=); prints figures
+	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
 
 .PHONY: check
 check: .venv/.ready ## lint, format, types and the five floors

@@ -44,6 +44,7 @@ from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
+from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from headerware.clients import (
@@ -108,6 +109,7 @@ __all__ = [
     "ShreddedError",
     "SignatureError",
     "Stage",
+    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",

@@ -58,6 +58,8 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
         reload_of(config, {})
     for each in sides:
         _open(config, chain, each, alone=bool(side))
+    if opens:
+        _require_local_keys(config, chain, side)
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
         show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
@@ -130,6 +132,15 @@ def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, a
         other = _SIDES[_SIDES.index(side) - 1]
         hint = "" if alone else f"; --side {other} checks the other side alone"
         raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
+
+
+def _require_local_keys(config: str, chain: Chain, side: Any) -> None:
+    """Refuse keys that a key service on this machine does not have; doctor asks those over a network."""
+    from headerware.ops.doctor import key_services  # noqa: PLC0415 - it imports a Kafka client
+
+    for finding in key_services(chain, side, 1.0, remote=False):
+        if finding.status == "fail":
+            raise click.ClickException(f"{config}: {finding.check}: {finding.found}")
 
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:

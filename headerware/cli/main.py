@@ -23,6 +23,7 @@ from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.run import run
+from headerware.cli.slices import slices
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
@@ -77,5 +78,6 @@ main.add_command(lineage)
 main.add_command(audit)
 main.add_command(dictionaries)
 main.add_command(claims)
+main.add_command(slices)
 main.add_command(keys)
 main.add_command(registry)

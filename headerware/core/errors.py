@@ -45,6 +45,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headerware.core.record import Record
 
 
@@ -251,10 +253,15 @@ class CompressionError(InterceptorError):
 class ReassemblyError(InterceptorError):
     """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
 
-    ``offsets`` are those of the slices that had come and are given up with it.
+    ``offsets`` are those of the slices that had come and are given up with it. ``arrived`` makes these again,
+    as they were on the wire, until their dead letters are stored; None if they are not kept.
     """
 
     offsets: tuple[int, ...] = ()
+    arrived: Callable[[], Iterable[Record]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None, "arrived": None})
 
 
 class ClaimError(InterceptorError):

@@ -109,9 +109,10 @@ class FanOut:
         records: called for each pass over them.
         size_bytes: what they take on the wire together, as far as it is known.
         whole: the record that they are made from; the session sets it.
+        last_waits: whether the last may only be sent once the others are stored.
     """
 
-    __slots__ = ("_records", "count", "size_bytes", "whole")
+    __slots__ = ("_records", "count", "last_waits", "size_bytes", "whole")
 
     def __init__(
         self,
@@ -120,7 +121,9 @@ class FanOut:
         *,
         size_bytes: int = 0,
         whole: Record | None = None,
+        last_waits: bool = False,
     ) -> None:
+        self.last_waits: Final = last_waits
         self.count: Final = count
         self.size_bytes: Final = size_bytes
         self.whole: Final = whole
@@ -182,6 +185,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sending then gets no dead letter, which would show it."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    streams: ClassVar[bool] = False
+    """Whether it takes consumed values that are on disk, because it looks at nothing but their length."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 

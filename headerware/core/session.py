@@ -35,6 +35,7 @@ from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
 from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
+from headerware.core.stored_bytes import StoredBytes
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class Session:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
         """Return the outcome of one record from the wire; raise nothing for it."""
+        if any(step.states("splits") and step.on_error == "dead_letter" for step in self._steps):
+            self._consume.keep_originals()  # of slices that never become a message
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
@@ -513,7 +516,8 @@ class Session:
         Return False for a record that cannot have one: a dead letter already, objects that were never
         serialized, or one that is being sent through a chain that hides it.
         """
-        if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
+        on_wire = original.value.__class__ in WIRE_TYPES or isinstance(original.value, StoredBytes)
+        if not on_wire or original.key.__class__ not in WIRE_TYPES:
             return False
         if stage == "ON_SEND" and self.hides(original.topic):
             return False
@@ -574,8 +578,11 @@ class Session:
         """Split the dead letter of a reassembled message, which may be too large to go whole."""
         for step in self._steps:
             if step.states("splits") and (split := step.hook("on_send")):
-                parts = split(dead_letter)
-                return (parts,) if isinstance(parts, Record) else parts
+                parts: Record | Iterable[Record] = split(dead_letter)
+                if not isinstance(parts, Record):
+                    return parts
+        if isinstance(dead_letter.value, StoredBytes):
+            dead_letter = dead_letter.with_value(bytes(dead_letter.value))
         return (dead_letter,)
 
 

@@ -192,7 +192,7 @@ def decode_use(key: bytes, value: bytes) -> Use:
         raise WireFormatError(f"a use of {len(value):,} bytes, expected at most {MAX_USE_BYTES:,}")
     try:
         use = _decode_use(value)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireFormatError(f"the use of a dictionary is not what it should be: {error}") from None
     if use.key != key:
         raise WireFormatError("the use of a dictionary stands under another key than its own")

@@ -193,6 +193,6 @@ class FolderDictionaryStore:
 def _read_uses(content: bytes) -> list[Use]:
     try:
         document = msgspec.json.decode(content, type=_Document)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise WireFormatError(f"it is no list of uses: {error}") from None
     return [decode_use(use.key, encode_use(use)) for use in document.uses]

@@ -93,7 +93,8 @@ def _key(at: int, members: dict[str, Any]) -> Key:
     if members.get("kty") != form.kty or members.get("crv") != form.crv:
         curve = f" and crv {form.crv}" if form.crv else ""
         raise ValueError(f"its key number {at} is for {alg}, and has another kty than {form.kty}{curve}")
-    if members.get("use", "sig") != "sig" or "verify" not in members.get("key_ops", ["verify"]):
+    operations = members.get("key_ops", ["verify"])
+    if members.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ValueError(f"its key number {at} is not for verifying signatures (use, key_ops)")
     if any(name in members for name in _SECRETS):
         raise ValueError(f"its key number {at} has private members; a JWKS here holds public keys only")

@@ -1,4 +1,4 @@
-"""Attacks on admission: stolen, expired, forged and misused certificates, and policies that are bad."""
+"""Stolen, expired, forged and misused certificates, and bad policies: refused, or held back undecided."""
 
 from __future__ import annotations
 
@@ -454,7 +454,14 @@ class TestPolicyFile:
     ) -> None:
         record = world.sent(world.certificate())
         with world.chain().open(world.context("consumer")) as session:
-            for bad in ("version = 2", "not toml", POLICY.replace('"allow"', '"maybe"'), POLICY + "x = 1"):
+            for bad in (
+                "version = 2",
+                "not toml",
+                POLICY.replace('"allow"', '"maybe"'),
+                POLICY + "x = 1",
+                "version = " + "[" * 10_000,
+                "version = " + "1" * 10_000,
+            ):
                 world.policy(bad)
                 world.now_ms += 1_000
                 assert len(list(session.consume([record]))) == 1
@@ -463,7 +470,7 @@ class TestPolicyFile:
             with pytest.raises(AdmissionError, match="no rule allows"):
                 list(session.consume([record]))
             stats = session.stats()["admission"]
-        assert (stats["reloads"], stats["reload_failures"]) == (1, 4)
+        assert (stats["reloads"], stats["reload_failures"]) == (1, 6)
         assert "the last good policy goes on" in caplog.text
 
     def test_an_issuers_key_that_is_taken_away_no_longer_counts(self, world: World) -> None:

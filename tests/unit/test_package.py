@@ -63,6 +63,7 @@ PUBLIC = [
     "ShreddedError",
     "SignatureError",
     "Stage",
+    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",

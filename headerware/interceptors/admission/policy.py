@@ -299,10 +299,10 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
     try:
         table = tomllib.loads(_content(path).decode())
         policy = msgspec.convert(table, _File, strict=True)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"no policy: {error}", path=str(path)) from None
+    except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes, too
+        raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     names = [issuer.issuer for issuer in policy.issuers]
     if len(names) != len(set(names)):
         raise ConfigError("an issuer stands twice", path=str(path))

@@ -200,7 +200,7 @@ class EncryptFieldsStep:
             check_signer(ready.statement, record, self._signer)
             try:
                 plain = msgspec.msgpack.decode(ready.open(tail, bound_key, place))
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 raise DecryptionError(
                     f"the field {_shown(place)} holds something other than MessagePack"
                 ) from None

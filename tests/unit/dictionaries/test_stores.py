@@ -130,16 +130,17 @@ class TestFolder:
         with pytest.raises(DictionaryError, match="there is no folder"):
             store.get(UNKNOWN)
 
-    def test_a_damaged_list_leaves_what_was_read(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("damaged", [b"{", b'{"uses":[{"topic":"\xff"}],"version":1}'])
+    def test_a_damaged_list_leaves_what_was_read(self, tmp_path: Path, damaged: bytes) -> None:
         store = FolderDictionaries(path=str(tmp_path), rescan_s=0).open()
         publish(store, trained(), "orders")
-        (tmp_path / "uses.json").write_text("{")
+        (tmp_path / "uses.json").write_bytes(damaged)
         with pytest.raises(DictionaryError, match=r"uses\.json: it is no list of uses"):
             store.read()
         assert store.use("orders", None) is not None
         with pytest.raises(DictionaryError, match=r"uses\.json"):  # it would be written over
             publish(store, trained(4096), "orders")
-        assert (tmp_path / "uses.json").read_text() == "{"
+        assert (tmp_path / "uses.json").read_bytes() == damaged
 
     def test_looks_no_more_often_than_it_should(self, tmp_path: Path) -> None:
         now = 0.0

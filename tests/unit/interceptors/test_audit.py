@@ -422,6 +422,7 @@ class TestReports:
             b"[]",
             HEAD.replace(b'"v":1', b'"v":3') + b"}",
             HEAD.replace(b"0123456789abcdef", b"nobody") + b"}",
+            HEAD + b',"more":' + b"[" * 10_000 + b"]" * 10_000 + b"}",
         ],
     )
     def test_that_are_none_are_refused(self, value: bytes | None) -> None:

@@ -102,6 +102,8 @@ class TestJwks:
             ("EdDSA", {"crv": "X25519"}, "crv Ed25519"),
             ("ES256", {"use": "enc"}, "not for verifying"),
             ("ES256", {"key_ops": ["encrypt"]}, "not for verifying"),
+            ("ES256", {"key_ops": 7}, "not for verifying"),
+            ("ES256", {"key_ops": "verify"}, "not for verifying"),
             ("ES256", {"x": None}, "x, y do not fit"),
             ("ES256", {"x": "AAAA"}, "do not fit"),
             ("ES256", {"y": "A" * 43}, "do not fit"),

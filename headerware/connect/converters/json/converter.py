@@ -363,7 +363,7 @@ class _SchemaReader:
             raise ConnectDataError("expected a schema, an object with the text 'type'")
         kind = _TYPES.get(name)
         if kind is None:
-            raise ConnectDataError(f"there is no type {name!r}; there are: {', '.join(_TYPES)}")
+            raise ConnectDataError(f"expected one of {', '.join(_TYPES)} as a schema's type, found another")
         if self._strict:
             _refuse_unknown(tree, kind, in_struct=in_struct)
         builder = self._builders[kind](tree) if kind in self._builders else SchemaBuilder(kind)
