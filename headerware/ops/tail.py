@@ -470,6 +470,7 @@ class ChainView:
                 what = "waits"
         verified = next((found for _, found, _ in reversed(self._calls) if found.verified), None)
         verified = next((each for each in application if each.verified), verified)
+        origin = origin_of(headers, record.topic)
         return TailedRecord(
             topic=record.topic,
             partition=record.partition,
@@ -486,7 +487,7 @@ class ChainView:
             signature=_signature(headers, None if verified is None else verified.verified),
             encryption=_encryption(headers, record, application),
             trail=_trail(application[0].headers if application else headers),
-            dead_letter_of=origin_of(headers, record.topic),
+            dead_letter_of=None if origin is None else str(origin),
             cluster=self._cluster_id,
         )
 

@@ -407,6 +407,33 @@ class TestFailures:
         assert [letter.value for letter in letters] == [b"xbad"]
         assert committed_of(consumer, topic) == 2
 
+    def test_that_cannot_be_stored_may_be_given_up(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fill(b"xbad", b"refused", b"xb")
+        hears = HearsStops()
+        consumer = make_consumer(hears, RefusesBad(), topic=topic)
+        session: Any = consumer._hw_session
+
+        def fails(_: Record) -> None:
+            raise OSError("out")
+
+        session.context = msgspec.structs.replace(session.context, publish=fails)
+        seen = Seen(consumer, 2, bad=b"bad")
+        consumer.run(seen, on_failure="dead_letter", dead_letter_unavailable="refuse")
+        assert seen.values == [b"bad", b"b"]
+        assert committed_of(consumer, topic) == 3
+        counts = consumer.stats()["client"]
+        assert (counts["skipped"], counts["dead_lettered"], counts["dead_letters_lost"]) == (2, 0, 2)
+        assert [(value, outcome) for value, _, outcome, _ in hears.stopped if outcome != "refused"] == [
+            (b"xbad", "skipped")
+        ]
+        assert "the record is passed over" in caplog.text
+
 
 class HearsStops:
     """Hears which records were stopped."""
