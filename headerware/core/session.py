@@ -103,8 +103,12 @@ class Session:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
         """Return the outcome of one record from the wire; raise nothing for it."""
-        if any(step.states("splits") and step.on_error == "dead_letter" for step in self._steps):
-            self._consume.keep_originals()  # of slices that never become a message
+        for step in self._steps:
+            if step.states("splits") and step.on_error == "dead_letter":
+                # Of slices, which may never become a message; where names are compact, nobody knows which.
+                compacts = any(each.states("compacts") for each in self._steps)
+                names = frozenset[str](getattr(step.interceptor, "decodes", ()))
+                self._consume.keep_originals(None if compacts else names)
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)

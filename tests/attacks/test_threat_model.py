@@ -56,7 +56,7 @@ class World:
         name: str,
         *,
         key_id: str = "shop",
-        cluster: str = "prod",
+        cluster: str | None = "prod",
         changed: Callable[[str], str] = str,
     ) -> Session:
         """Open the chain of the page in somebody's folder."""
@@ -206,6 +206,17 @@ class TestABrokersOperator:
         first, _withheld, third = (world.sent(value=value) for value in (b"1", b"2", b"3"))
         assert read(reader, third.replace(partition=7, timestamp_ms=1)).value == b"3"
         assert read(reader, first).value == b"1"
+
+    def test_may_copy_to_another_cluster_what_does_not_say_its_own(self, world: World) -> None:
+        early = world.sent(world.party("shop", cluster=None))
+        assert read(world.party("reader", cluster="other"), early).value == SECRET
+
+        def bound(chain: str) -> str:
+            return chain.replace("key_id", 'cluster = "prod"\nkey_id')
+
+        early = world.sent(world.party("shop", cluster=None, changed=bound))
+        with pytest.raises(SignatureError):
+            read(world.party("reader", cluster="other"), early)
 
 
 class TestAWriterWithAKeyOfItsOwn:
