@@ -38,6 +38,8 @@ class Cluster:
         for name in (self.topic, self.letters, self.secret):
             embedded.create_topic(name, partitions=1)
         self._wire = confluent_kafka.Producer(self.conf)
+        for name in (self.letters, self.secret):
+            self._wire.list_topics(name)  # else the first record waits a second for it
         self.put(self.secret, SECRET, [])
 
     def put(self, topic: str, value: bytes | None, headers: list[Any], key: bytes | None = None) -> None:
