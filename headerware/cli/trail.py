@@ -131,7 +131,7 @@ class _RecordPrinter:
                 found |= {"slice": slice_header.index, "slices": slice_header.count}
             origin = origin_of(headers, record.topic)
             if origin is not None:
-                found |= {"cluster": self._cluster_id, "dead_letter_of": origin}
+                found |= {"cluster": self._cluster_id, "dead_letter_of": str(origin)}
             _show(found, read_trail(headers), as_json=self._as_json)
         except (WireFormatError, HeaderError) as error:
             if self._as_json:

@@ -46,6 +46,8 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Each hook with the arguments that it is called with."""
 DeadLetterHeaders = Literal["connect", "spring", "headerware"]
 """Whose header names a dead letter's reason has."""
+DeadLetterUnavailable = Literal["hold", "refuse"]
+"""What happens to a record whose dead letter cannot be stored."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
@@ -196,7 +198,7 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: DeadLetterHeaders = "connect"
     dead_letter_too_large: Literal["stub", "hold"] = "stub"
-    dead_letter_unavailable: Literal["hold", "refuse"] = "hold"
+    dead_letter_unavailable: DeadLetterUnavailable = "hold"
 
     @property
     def unsignable(self) -> str | None:

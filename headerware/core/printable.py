@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+_VALUE: Final = re.compile(
+    r"(?<=^Invalid enum value) (?:'.*'|[0-9-]+)(?= - at|$)|(?<=^Invalid value) '.*'(?= - at|$)", re.DOTALL
+)
+_FIELD: Final = re.compile(r"(?<=^Object contains unknown field) `(?![a-z_]{1,32}`).*`(?= - at|$)", re.DOTALL)
+
 
 def printable(text: str) -> str:
     """Escape all that a terminal might act on, such as escape sequences, line breaks and turned text."""
@@ -13,3 +21,8 @@ def printable(text: str) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun, such as ``1 record`` and ``2 records``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def without_values(error: Exception) -> str:
+    """Return the text of an error of msgspec without the value or odd field name that it quotes."""
+    return _FIELD.sub("", _VALUE.sub("", str(error)))

@@ -81,8 +81,6 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
-        self._cluster: str | None = None
-        self._runs = False
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
@@ -105,8 +103,12 @@ class Session:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
         """Return the outcome of one record from the wire; raise nothing for it."""
-        if any(step.states("splits") and step.on_error == "dead_letter" for step in self._steps):
-            self._consume.keep_originals()  # of slices that never become a message
+        for step in self._steps:
+            if step.states("splits") and step.on_error == "dead_letter":
+                # Of slices, which may never become a message; where names are compact, nobody knows which.
+                compacts = any(each.states("compacts") for each in self._steps)
+                names = frozenset[str](getattr(step.interceptor, "decodes", ()))
+                self._consume.keep_originals(None if compacts else names)
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
@@ -540,7 +542,7 @@ class Session:
             names=names,
             stage=stage,
             group_id=self.context.group_id,
-            cluster=self._cluster_for(names, stage),
+            cluster=self.context.cluster_id() if names == "headerware" else None,
             now_ms=self.context.now_ms(),
         ):
             try:
@@ -556,19 +558,6 @@ class Session:
                 return True
         assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
-
-    def learn_cluster(self) -> None:
-        """Learn the cluster's id for dead letters of other threads, which must not ask while one polls."""
-        self._runs = True
-        self._cluster = self.context.awaited_cluster_id()
-
-    def _cluster_for(self, names: str, stage: str) -> str | None:
-        """Return the cluster's id for a dead letter of our own profile, as far as it is known."""
-        if names != "headerware":
-            return None
-        if stage != PROCESSING_STAGE and self._cluster is None and not self._runs:
-            self._cluster = self.context.cluster_id()
-        return self._cluster
 
     def hides(self, topic: str) -> bool:
         """Return whether the chain hides what records of a topic hold."""

@@ -281,15 +281,17 @@ class Failures:
     def _refused_with_all(
         self, step: Step, error: ReassemblyError, originals: Iterable[Record]
     ) -> list[_Refusal]:
-        """Make a dead letter of each record that is given up with an error; if one fails, stop there."""
+        """Make a dead letter of each record given up with an error; if one is held back, so are all."""
+        told: list[_Refusal] = []
         for original in originals:
             refusal = self._refused(step, error, original)
-            if isinstance(refusal, InterceptorError):
-                if refusal is not error:
-                    refusal.offset = min(error.offsets, default=refusal.offset)  # all of them come again
+            if refusal is error:
+                told = [error]
+            elif isinstance(refusal, InterceptorError):
+                refusal.offset = min(error.offsets, default=refusal.offset)  # all of them come again
                 return [refusal]
         error.arrived = None
-        return []
+        return told
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):

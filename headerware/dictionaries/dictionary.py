@@ -20,6 +20,7 @@ import msgspec
 
 from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.header_text import decode_text, encode_text
+from headerware.core.printable import without_values
 
 MAX_DICTIONARY_BYTES: Final = 256 << 10
 """The largest dictionary that is published or read. 16 KiB are usual; more seldom pays."""
@@ -193,7 +194,9 @@ def decode_use(key: bytes, value: bytes) -> Use:
     try:
         use = _decode_use(value)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireFormatError(f"the use of a dictionary is not what it should be: {error}") from None
+        raise WireFormatError(
+            f"the use of a dictionary is not what it should be: {without_values(error)}"
+        ) from None
     if use.key != key:
         raise WireFormatError("the use of a dictionary stands under another key than its own")
     if any(later.number <= earlier.number for earlier, later in zip(use.versions, use.versions[1:])):  # noqa: B905 - pairs

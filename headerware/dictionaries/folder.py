@@ -21,6 +21,7 @@ from headerware.core.atomic_files import replace_file
 from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
+from headerware.core.printable import without_values
 from headerware.dictionaries.dictionary import (
     MAX_DICTIONARY_BYTES,
     Dictionary,
@@ -194,5 +195,5 @@ def _read_uses(content: bytes) -> list[Use]:
     try:
         document = msgspec.json.decode(content, type=_Document)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireFormatError(f"it is no list of uses: {error}") from None
+        raise WireFormatError(f"it is no list of uses: {without_values(error)}") from None
     return [decode_use(use.key, encode_use(use)) for use in document.uses]

@@ -24,6 +24,7 @@ from headerware.core.dead_letter import PROCESSING
 from headerware.core.errors import WireFormatError, cause_of
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
+from headerware.core.printable import without_values
 from headerware.core.record import Record
 from headerware.core.stored_bytes import StoredBytes
 
@@ -148,8 +149,8 @@ def decode_report(value: bytes | None) -> AuditReport:
     try:
         report = _decoder.decode(value or b"")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        # The text of the error names places and types, never values.
-        raise WireFormatError(f"expected a report of an audit, found something else: {error}") from None
+        problem = without_values(error)
+        raise WireFormatError(f"expected a report of an audit, found something else: {problem}") from None
     if report.v not in VERSIONS:
         raise WireFormatError(
             f"expected a report of an audit of version {VERSION} or before, found version {report.v}"

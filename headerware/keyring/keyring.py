@@ -18,6 +18,7 @@ from unicodedata import is_normalized
 import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
+from headerware.core.printable import without_values
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
 
@@ -38,10 +39,6 @@ KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 WRAP_USE: Final = ("wrap",)
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
-_QUOTED_VALUE: Final = re.compile(r"(?<=^Invalid enum value) '.*'(?= - at|$)", re.DOTALL)
-_QUOTED_FIELD: Final = re.compile(
-    r"(?<=^Object contains unknown field) `(?![a-z_]{1,32}`).*`(?= - at|$)", re.DOTALL
-)
 
 
 def key_id_problem(key_id: str) -> str | None:
@@ -307,8 +304,7 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
         return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
-        problem = _QUOTED_FIELD.sub("", _QUOTED_VALUE.sub("", str(error)))
-        raise KeyringError(f"{source} is no keyring: {problem}") from None
+        raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
 
 
 def encode_keyring(keyring: Keyring) -> bytes:

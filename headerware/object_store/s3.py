@@ -245,7 +245,11 @@ class S3ObjectStore:
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
             signature_version="s3v4",
             ignore_configured_endpoint_urls=True,
-            s3={"addressing_style": "auto" if options.endpoint is None else "path"},
+            # Else boto3 signs for AWS's global address, which redirects to the region's for a day.
+            s3={
+                "addressing_style": "virtual" if options.endpoint is None else "path",
+                "us_east_1_regional_endpoint": "regional",
+            },
         )
         try:
             session = boto3.session.Session(region_name=options.region)

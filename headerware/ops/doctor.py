@@ -699,14 +699,14 @@ class _Cluster:
         check = f"topic {topic}: compaction"
         if "compact" not in policy:
             return
-        if any(isinstance(step, Slice) and TopicPatterns(step.topics).matches(topic) for step in self._chain):
+        slicing = (step for step in self._chain if isinstance(step, Slice))
+        if any(step.cuts(topic) and not step.is_compacted(topic) for step in slicing):
             yield _fail(
                 check,
-                "the topic is compacted and the chain has slice: all slices of a message have its key, so "
+                "the topic is compacted and slice does not know it: all slices of a message have its key, so "
                 "that only the last of them is kept",
-                "exclude the topic from slice (topics = [..., '!"
-                + topic
-                + "']), or set cleanup.policy=delete",
+                f"add it to compacted_topics of slice (compacted_topics = [..., '{topic}']), or set "
+                f"cleanup.policy=delete",
             )
         else:
             yield _ok(check, f"cleanup.policy is {policy}")

@@ -94,6 +94,8 @@ _TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa:
 _METADATA: Final = "hwr1:"
 _MAX_METADATA_BYTES: Final = 4_000
 _MAX_STAYS_BYTES: Final = 4_000_000
+_MAX_STAYS: Final = 1_000_000
+"""Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
 _MAX_SHOWN_TEXT: Final = 200
 
 
@@ -570,14 +572,15 @@ def encode_stays(position_: int, stays: set[int]) -> tuple[int, str]:
     """
     if not stays:
         return position_, ""
-    first = min(stays)
-    bits = bytearray((position_ - first + 7) // 8)
-    for offset in stays:
-        at = offset - first
-        bits[at // 8] |= 0x80 >> at % 8
-    packed = base64.b64encode(zlib.compress(bytes(bits), 9)).decode()
-    text = f"{_METADATA}{position_}:{packed}"
-    if len(text) > _MAX_METADATA_BYTES or len(bits) > _MAX_STAYS_BYTES:
+    first, text = min(stays), ""
+    size_bytes = (position_ - first + 7) // 8
+    if size_bytes <= _MAX_STAYS_BYTES and len(stays) <= _MAX_STAYS:
+        bits = bytearray(size_bytes)
+        for offset in stays:
+            at = offset - first
+            bits[at // 8] |= 0x80 >> at % 8
+        text = f"{_METADATA}{position_}:{base64.b64encode(zlib.compress(bits, 9)).decode()}"
+    if not 0 < len(text) <= _MAX_METADATA_BYTES:
         raise WireFormatError(f"the {len(stays)} letters that stay do not fit the metadata of a commit")
     return first, text
 
@@ -591,7 +594,7 @@ def decode_stays(offset: int, metadata: str) -> tuple[int, frozenset[int]]:
     if not metadata:
         return offset, frozenset()
     match = re.fullmatch(r"hwr1:([0-9]{1,18}):([A-Za-z0-9+/=]*)", metadata)
-    bits = None if match is None else _unpacked(match[2])
+    bits = None if match is None or len(metadata) > _MAX_METADATA_BYTES else _unpacked(match[2])
     if match is None or bits is None:
         raise WireFormatError("the metadata of the group's committed offset is not that of redrive")
     below = int(match[1])
@@ -608,13 +611,14 @@ def decode_stays(offset: int, metadata: str) -> tuple[int, frozenset[int]]:
 
 
 def _unpacked(text: str) -> bytes | None:
-    """Return the bits of packed metadata; None if it is none, or larger than we write."""
+    """Return the bits of packed metadata; None if it is none, or more than we write."""
     unpacking = zlib.decompressobj()
     try:
         bits = unpacking.decompress(base64.b64decode(text, validate=True), _MAX_STAYS_BYTES)
     except (ValueError, zlib.error):
         return None
-    return bits if unpacking.eof and not unpacking.unused_data else None
+    whole = unpacking.eof and not unpacking.unused_data
+    return bits if whole and int.from_bytes(bits).bit_count() <= _MAX_STAYS else None
 
 
 class _Originals:

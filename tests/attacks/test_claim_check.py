@@ -399,7 +399,7 @@ class TestClients:
         producer.produce(topic, b"small", partition=0)
         producer.flush(30)
         server.mode = "unavailable"
-        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"}
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reads"}
         with closing(
             Consumer({**settings, "auto.offset.reset": "earliest"}, chain=Chain([step]))
         ) as consumer:

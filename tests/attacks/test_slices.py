@@ -27,6 +27,7 @@ from headerware import (
     SignatureError,
     StoredBytes,
 )
+from headerware.core.record import ORIGINAL
 from headerware.interceptors import Compress, Sign, Slice, Trail
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring import with_new_key
@@ -354,6 +355,14 @@ class TestDeadLetters:
             tracemalloc.stop()
         reader.poll()
         assert reader.read(first_of_many(9_999).replace(partition=0, offset=9_999)).errors == []
+
+    def test_nothing_is_kept_of_other_records_and_of_the_slices_of_whole_messages(self) -> None:
+        reader = Reader(Slice(on_error="dead_letter"))
+        plain = Record("orders", b"v", b"k", partition=0, offset=100)
+        assert [record.local for record in reader.session.consume([plain])] == [None]
+        (whole,) = reader.session.consume(sent(SLICES))
+        assert whole.local is not None
+        assert (whole.value, whole.local[ORIGINAL].value) == (VALUE, VALUE)
 
     def test_the_values_of_a_refused_message_are_not_in_its_error(self) -> None:
         reader = Reader(Slice()).read(*sent(SLICES)[:2]).poll(SLICES.expire_ms)

@@ -347,7 +347,7 @@ class TestSecurity:
         assert public.verifying_key("shop", 1).status == "retired"
         assert read_keyring("found.json").signing_key("shop-b").version == 1
         assert {key["kid"] for key in json.loads(Path("issuer.jwks.json").read_text())["keys"]} == {
-            "issuer-2.1"
+            "issuer-2:1"
         }
         assert [key.status for key in read_keyring("cards.json").keys] == ["deleted", "revoked", "active"]
         verify = ["keys", "verify-snapshot", "--root", "root.pub", "--snapshot"]

@@ -77,3 +77,9 @@ def test_offsets(case: dict[str, Any]) -> None:
 def test_other_metadata_is_refused(metadata: str) -> None:
     with pytest.raises(WireFormatError):
         decode_stays(9, metadata)
+
+
+@pytest.mark.parametrize(("position", "stays"), [(10**17, {0}), (2_000_000, set(range(1_000_001)))])
+def test_what_does_not_fit_is_refused_before_it_takes_memory(position: int, stays: set[int]) -> None:
+    with pytest.raises(WireFormatError, match="do not fit"):
+        encode_stays(position, stays)

@@ -88,6 +88,14 @@ class Slice(Interceptor, frozen=True, kw_only=True):
         """Whether consumed values may be on disk, which every step to the left must be able to take."""
         return self.stream_above_bytes is not None
 
+    def cuts(self, topic: str) -> bool:
+        """Return whether it works on a topic."""
+        return TopicPatterns(self.topics).matches(topic)
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether it takes a topic for a compacted one."""
+        return bool(self.compacted_topics) and TopicPatterns(self.compacted_topics).matches(topic)
+
     def __post_init__(self) -> None:
         """Refuse options that contradict one another."""
         if self.max_pending_bytes < self.max_message_bytes:

@@ -548,7 +548,7 @@ class _PendingMessage:
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
         if index == 0:
-            self.first = record.with_value(None, record.headers.remove(SLICE_HEADER))
+            self.first = _without_original(record).with_value(None, record.headers.remove(SLICE_HEADER))
         if keeps_original and (original := _original(record)) is not None:
             self._originals[index] = original
 
@@ -592,6 +592,14 @@ def _original(record: Record) -> Record | None:
     if original is None or original.value is not record.value:
         return original
     return original.with_value(None)
+
+
+def _without_original(record: Record) -> Record:
+    """Return a slice without its own original, which the message is not made of alone."""
+    if not record.local or ORIGINAL not in record.local:
+        return record
+    others = {name: state for name, state in record.local.items() if name != ORIGINAL}
+    return record.replace(local=others or None)
 
 
 def _size_beside_value(record: Record) -> int:

@@ -17,6 +17,7 @@ from headerware.ops.chargeback.usage import Usage
 from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
 
 _HOUR_MS: Final = 3_600_000
+_LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,8 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
     """Return what consumer groups read, as rows of usage, for :func:`headerware.ops.chargeback.charge`.
 
     Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
-    and value before compression. A record that was read again counts again.
+    and value before compression. A record that was read again counts again. One whose timestamp no calendar
+    has counts in the first hour of 1970, or in the last of the year 9999.
 
     Args:
         reports: the reports; one that is there twice counts once.
@@ -84,7 +86,7 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
             total[1] += count.bytes
     for (topic, group, hour), (records, size) in sorted(sums.items(), key=lambda item: str(item[0])):
         yield Usage(
-            hour=datetime.fromtimestamp(hour * 3600, UTC),
+            hour=datetime.fromtimestamp(min(max(hour, 0), _LAST_HOUR) * 3600, UTC),
             topic=topic,
             direction="out",
             group=group,

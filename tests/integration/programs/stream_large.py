@@ -24,7 +24,12 @@ chain = Chain(
         Sign(keyring=keyring),
     ]
 )
-settings = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
+settings = {
+    "bootstrap.servers": servers,
+    "group.id": topic,
+    "auto.offset.reset": "earliest",
+    "queued.max.messages.kbytes": 4096,  # by default librdkafka reads 64 MiB ahead
+}
 with Consumer(settings, chain=chain) as consumer:
     consumer.subscribe([topic])
     while (message := consumer.poll(10.0)) is None:

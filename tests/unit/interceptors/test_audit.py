@@ -429,6 +429,11 @@ class TestReports:
         with pytest.raises(WireFormatError, match="expected a report of an audit"):
             decode_report(value)
 
+    def test_that_are_none_are_not_quoted(self) -> None:
+        with pytest.raises(WireFormatError, match=r"Invalid enum value - at `\$\.side`") as raised:
+            decode_report(HEAD.replace(b'"producer"', b'"4111 1111"') + b"}")
+        assert "4111" not in str(raised.value)
+
     @pytest.mark.parametrize("offsets", ["[[2,1]]", "[[-1,1]]", "[[1,5],[5,6]]", "[[4,5],[1,2]]"])
     def test_with_ranges_out_of_order_are_refused(self, offsets: str) -> None:
         count = f'{{"topic":"o","bucket":1,"outcome":"consumed","records":1,"bytes":1,"offsets":{offsets}}}'

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from headerware.core.errors import ConfigError, NoSuchObjectError, ObjectStoreError, PluginError
 from headerware.object_store import FolderObjects, ObjectStore, open_object_store
+from headerware.testing import ObjectStoreConformance
 
 CONTENT = bytes(range(256)) * 10_000
 DIGEST = hashlib.sha256(CONTENT).digest()
@@ -28,22 +30,23 @@ def content_of(store: ObjectStore, name: str) -> bytes:
     return content
 
 
+class TestConformance(ObjectStoreConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        (tmp_path / "mounted").mkdir()
+        self.path = tmp_path / "mounted"
+
+    def open_store(self) -> ObjectStore:
+        return FolderObjects(path=str(self.path)).open()
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        away = self.path.rename(self.path.with_name("away"))
+        yield
+        away.rename(self.path)
+
+
 class TestFolderObjects:
-    @pytest.mark.parametrize("content", [b"", b"x", CONTENT])
-    def test_gives_back_what_was_put(self, store: ObjectStore, content: bytes) -> None:
-        store.put("orders/1", content, hashlib.sha256(content).digest(), 1)
-        assert content_of(store, "orders/1") == content
-
-    def test_lists_the_objects_of_a_folder_with_size_and_time(self, store: ObjectStore) -> None:
-        store.put("orders/1", CONTENT, DIGEST, 1)
-        store.put("bills/2", CONTENT, DIGEST, 1)
-        (found,) = store.objects("orders")
-        assert (found.name, found.size_bytes) == ("orders/1", len(CONTENT))
-        assert abs(found.modified_ms / 1000 - time.time()) < 60
-
-    def test_has_nothing_in_a_folder_that_is_not_there(self, store: ObjectStore) -> None:
-        assert list(store.objects("orders")) == []
-
     def test_lists_no_links_and_nothing_that_is_being_written(
         self, store: ObjectStore, tmp_path: Path
     ) -> None:
@@ -51,14 +54,6 @@ class TestFolderObjects:
         (tmp_path / "orders" / ".tmp-0011").write_bytes(b"half")
         (tmp_path / "orders" / "2").symlink_to(tmp_path / "orders" / "1")
         assert [found.name for found in store.objects("orders")] == ["orders/1"]
-
-    def test_deletes_objects_and_accepts_that_they_are_gone(self, store: ObjectStore) -> None:
-        store.put("orders/1", CONTENT, DIGEST, 1)
-        for _ in range(2):
-            store.delete("orders/1")
-        store.delete("bills/1")
-        with pytest.raises(NoSuchObjectError):
-            content_of(store, "orders/1")
 
     def test_leaves_nothing_behind_if_the_disk_is_full(
         self, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

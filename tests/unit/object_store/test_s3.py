@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -33,3 +34,30 @@ class TestS3Objects:
     def test_refuses_authorities_that_cannot_be_read(self, tmp_path: Any) -> None:
         with pytest.raises(ConfigError, match="ca_file"):
             options(ca_file=str(tmp_path / "missing.pem")).open()
+
+    def test_takes_no_address_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "tests")
+        for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+            monkeypatch.setenv(name, "http://127.0.0.1:1")
+        with closing(options(prefix="claims").open()) as store:
+            url = store._signed("get_object", "orders/0")
+        assert (url.scheme, url.path) == ("https", "/claims/orders/0")
+        assert url.hostname == "archive.s3.eu-central-1.amazonaws.com"
+
+    @pytest.mark.parametrize(
+        ("bucket", "region", "address"),
+        [
+            ("archive", "us-east-1", "https://archive.s3.us-east-1.amazonaws.com/orders/0"),
+            ("archive", "cn-north-1", "https://archive.s3.cn-north-1.amazonaws.com.cn/orders/0"),
+            ("a.dotted.name", "eu-west-1", "https://s3.eu-west-1.amazonaws.com/a.dotted.name/orders/0"),
+        ],
+    )
+    def test_asks_the_region_itself_for_nothing_redirects_there(
+        self, monkeypatch: pytest.MonkeyPatch, bucket: str, region: str, address: str
+    ) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "tests")
+        with closing(S3Objects(bucket=bucket, region=region).open()) as store:
+            url = store._signed("put_object", "orders/0")
+        assert f"{url.scheme}://{url.hostname}{url.path}" == address

@@ -209,9 +209,7 @@ def _unwrapped(number: DecimalNumber | int) -> int | float:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ConnectDataError(f"the name {twice!r} occurs twice in a JSON object")
+        raise ConnectDataError("a name occurs twice in a JSON object")
     return made
 
 

@@ -308,3 +308,8 @@ class TestUsage:
             "2026-01-01T00:00:00+00:00",
             "2026-01-01T01:00:00+00:00",
         ]
+
+    def test_a_timestamp_that_no_calendar_has_stops_nothing(self) -> None:
+        read = report(2, 0, count("consumed", 0, bucket=-(2**62)), count("consumed", 1, bucket=2**62))
+        hours = [row.hour.isoformat() for row in audit_usage([read]) if row.hour]
+        assert sorted(hours) == ["1970-01-01T00:00:00+00:00", "9999-12-31T23:00:00+00:00"]
