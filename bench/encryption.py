@@ -41,16 +41,17 @@ def rows(*, pairs: int) -> Iterator[Row]:
         edit_keyring(keyring, lambda keys: with_new_key(keys, "signer", "hmac-sha256"))
         encrypt = Encrypt(key_service=FileKeys(keyring=keyring), key_id="bench")
         for together in (1, 10):
-            records = _records(together)
+            records = bench_records(together)
             yield _sent(encrypt, records, pairs)
             yield _consumed(encrypt, records, pairs)
-        yield _cpu(encrypt, _records(10))
+        yield _cpu(encrypt, bench_records(10))
         sign = Sign(keyring=keyring, key_id="signer")
         whole = [Trail(service="bench"), Compress(), encrypt, sign]
         yield _whole("trail + compress + encrypt + sign", whole, [whole[0], whole[1], sign], pairs)
 
 
-def _records(together: int) -> list[Record]:
+def bench_records(together: int) -> list[Record]:
+    """Return airports as records, so many in each value."""
     rows = local_data.airports().to_dict("records")
     groups = [rows[index : index + together] for index in range(0, len(rows) - together, together)]
     values = [json.dumps(group if together > 1 else group[0]).encode() for group in groups]
@@ -148,7 +149,7 @@ def _cpu(encrypt: Encrypt, records: list[Record]) -> Row:
 
 def _whole(name: str, steps: list[Any], without: list[Any], pairs: int) -> Row:
     ours, reference = Chain(steps).open(), Chain(without).open()
-    records = _records(10)
+    records = bench_records(10)
 
     def both(session: Any) -> Any:
         def chunk() -> int:

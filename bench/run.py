@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 
 import aio
+import claims
 import click
 import connect
 import encryption
 import header_ids
 import large
+import protection
 import signatures
 import small
 import spark
@@ -32,7 +34,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("connect", "spark", "spark-batches"),
+            *("protection", "claims", "connect", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -46,6 +48,8 @@ def main(*, quick: bool, only: str | None) -> None:
         "header-ids": lambda: header_ids.rows(pairs=8 if quick else 60),
         "signatures": lambda: signatures.rows(pairs=5 if quick else 40),
         "encryption": lambda: encryption.rows(pairs=8 if quick else 60),
+        "protection": lambda: protection.rows(pairs=8 if quick else 60),
+        "claims": lambda: claims.rows(pairs=3 if quick else 15),
         "connect": lambda: connect.rows(seconds=1 if quick else 3),
         "spark": lambda: spark.rows(pairs=3 if quick else 7, many=2_000_000 if quick else spark.MANY),
         "spark-batches": lambda: spark.small_batches(batches=3 if quick else 9),

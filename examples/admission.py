@@ -10,7 +10,6 @@ reader's policy allows what the issuer's certificates say, and denies the rest.
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ import click
 
 from headerware import AdmissionError, Chain, Consumer, Producer
 from headerware.interceptors import Admission, Sign
-from headerware.keyring import certify, issuer_jwks, public_part, with_new_key
+from headerware.keyring import certify, encode_jwks, public_part, with_new_key
 from headerware.keyring.keyring import Keyring
 from headerware.keyring.writing import edit_keyring, write_public_keyring
 from headerware.testing import EmbeddedCluster
@@ -59,7 +58,7 @@ def make_keys(folder: Path) -> None:
             topics=["orders*"],
         )
     )
-    (folder / "issuer.jwks.json").write_text(json.dumps(issuer_jwks(issuer)))
+    (folder / "issuer.jwks.json").write_bytes(encode_jwks(issuer, use="certify"))
     public, _ = public_part(Keyring(keys=(*shop.keys, *thief.keys)))
     write_public_keyring(folder / "public.json", public)
     (folder / "policy.toml").write_text(POLICY)

@@ -13,6 +13,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context
 from headerware.core.errors import (
     AdmissionError,
+    ClaimError,
     CompressionError,
     ConfigError,
     DeadLetterError,
@@ -25,6 +26,8 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    MissingObjectError,
+    ObjectStoreError,
     PluginError,
     ReassemblyError,
     RecordError,
@@ -41,6 +44,7 @@ from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
+from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from headerware.clients import (
@@ -68,6 +72,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncSerializingProducer",
     "Chain",
+    "ClaimError",
     "CompressionError",
     "ConfigError",
     "Consumer",
@@ -87,6 +92,8 @@ __all__ = [
     "Interceptor",
     "InterceptorError",
     "KeyringError",
+    "MissingObjectError",
+    "ObjectStoreError",
     "Place",
     "PluginError",
     "Producer",
@@ -102,6 +109,7 @@ __all__ = [
     "ShreddedError",
     "SignatureError",
     "Stage",
+    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",

@@ -57,6 +57,8 @@ class VaultServer:
         self.keys: dict[str, TransitKey] = {}
         self.derived = derived
         self.tokens = {TOKEN}
+        self.denied: set[str] = set()
+        """Operations that a policy forbids to all tokens."""
         self.sealed = False
         self.status: int | None = None
         self.redirect: str | None = None
@@ -124,6 +126,8 @@ class VaultServer:
         if len(parts) != 4 or parts[:2] != ["v1", "transit"] or method != "POST":
             raise Refused(404, f"no handler for route {path!r}. route entry not found.")
         operation, name = parts[2:]
+        if operation in self.denied:
+            raise Refused(403, "1 error occurred: permission denied")
         key = self.keys.get(name)
         if operation == "encrypt":
             # A token that may not create keys is refused for a key that is not there.

@@ -20,7 +20,7 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import ExplainedInterceptor
 from headerware.core.explanation import explain as explanation_of
-from headerware.core.order import weaknesses
+from headerware.core.order import Sizes, sizes, weaknesses
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
 _SERVERS: Final = "localhost:9092"
@@ -58,6 +58,8 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
         reload_of(config, {})
     for each in sides:
         _open(config, chain, each, alone=bool(side))
+    if opens:
+        _require_local_keys(config, chain, side)
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
         show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
@@ -82,8 +84,12 @@ def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # no
         config, topic = None, config
     config = _config_file(config)
     interceptors = explanation_of(config, topic)
+    chosen = {interceptor.name for interceptor in interceptors}
+    chain = load_chain(config)
+    by_size = sizes([each for name, each in zip(chain.names, chain, strict=True) if name in chosen])
     if as_json:
-        show_json({"config": config, "topic": topic, "send": interceptors})
+        carried = [each._asdict() for each in by_size]
+        show_json({"config": config, "topic": topic, "send": interceptors, "sizes": carried})
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
@@ -92,9 +98,18 @@ def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # no
         console.print("No interceptor works here: records pass as they are.")
         return
     console.print(f"  send:    application -> {' -> '.join(names)} -> Kafka", markup=False)
-    console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application\n", markup=False)
+    console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application", markup=False)
+    if by_size:
+        console.print(f"  values:  {_by_size(by_size)}", markup=False)
+    console.print()
     for number, interceptor in enumerate(interceptors, 1):
         _print(console, number, interceptor)
+
+
+def _by_size(found: list[Sizes]) -> str:
+    carried = [f"by {each.name} up to {each.up_to_bytes:,}" for each in found]
+    smallest = f"in one record up to about {found[0].above_bytes:,} bytes"
+    return f"{', '.join([smallest, *carried])}; larger ones are refused"
 
 
 def _config_file(given: str | None) -> str:
@@ -117,6 +132,15 @@ def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, a
         other = _SIDES[_SIDES.index(side) - 1]
         hint = "" if alone else f"; --side {other} checks the other side alone"
         raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
+
+
+def _require_local_keys(config: str, chain: Chain, side: Any) -> None:
+    """Refuse keys that a key service on this machine does not have; doctor asks those over a network."""
+    from headerware.ops.doctor import key_services  # noqa: PLC0415 - it imports a Kafka client
+
+    for finding in key_services(chain, side, 1.0, remote=False):
+        if finding.status == "fail":
+            raise click.ClickException(f"{config}: {finding.check}: {finding.found}")
 
 
 def _print(console: Console, number: int, interceptor: ExplainedInterceptor) -> None:

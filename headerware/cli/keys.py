@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -32,7 +33,6 @@ from headerware.keyring import (
     certify,
     encode_jwks,
     encode_keyring,
-    issuer_jwks,
     key_id_problem,
     public_part,
     read_certificate,
@@ -293,22 +293,32 @@ def delete(
 @click.option(
     "--jwks", is_flag=True, help="Write a JWKS (RFC 7517), for those who verify without Headerware."
 )
-def export_public(path: Path, permissions: Permissions, out: Path, *, jwks: bool, as_json: bool) -> None:
+@click.option(
+    "--use",
+    type=click.Choice(["sign", "certify"]),
+    help="With --jwks: of keys that sign records (the default), or that certify those keys.",
+)
+def export_public(
+    path: Path, permissions: Permissions, out: Path, *, jwks: bool, use: Any, as_json: bool
+) -> None:
     """Write the public halves of keys.
 
-    They are for those who only verify.
+    They are for those who only verify. An issuer's policy files take --jwks --use certify.
     """
+    if use and not jwks:
+        raise click.UsageError("--use chooses the keys of a JWKS; it needs --jwks")
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
     public, without = public_part(read_keyring(path, permissions=permissions))
     left_out = [(key, f"{key.algorithm} keys have no public half") for key in without]
     if jwks:
-        left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key))]
-        public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key) is None))
+        use = use or "sign"
+        left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key, use))]
+        public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key, use) is None))
     if not public.keys:
         found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
         raise KeyringError(f"{path} has no key to export: {found}")
-    write_public_keyring(out, public, encode=encode_jwks if jwks else encode_keyring)
+    write_public_keyring(out, public, encode=partial(encode_jwks, use=use) if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
     _show(public.keys, as_json=as_json, text="\n".join(lines), left_out=[_row(key) for key, _ in left_out])
@@ -655,24 +665,6 @@ def certify_key(
         return
     expires = _time(datetime.fromtimestamp(certificate.expires_ms / 1000, UTC))
     click.echo(f"wrote the certificate of key {key.id!r} version {key.version} to {out}, until {expires}")
-
-
-@keys.command("jwks")
-@_keyring_options
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The key set to write; an older one there is replaced.",
-)
-def export_jwks(path: Path, permissions: Permissions, out: Path, *, as_json: bool) -> None:
-    """Write an issuer's public keys as a JWKS file."""
-    found = issuer_jwks(read_keyring(path, permissions=permissions))
-    _write_public(out, msgspec.json.encode(found) + b"\n", not_over=(path,))
-    if as_json:
-        show_json(found)
-    else:
-        click.echo(f"wrote {counted(len(found['keys']), 'public key')} to {out}")
 
 
 def _active(keyring: Keyring, key_id: str) -> Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from headerware.cli.kafka import (
     kafka_errors,
     require_servers,
 )
+from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.printable import counted, printable
@@ -97,7 +99,7 @@ def lineage(
     ):
         named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
         reader.start(Start("last", limit))
-        runs, without, corrupt = _runs_of(
+        runs, counts = _runs_of(
             chain.from_iterable(reader.to_end()),
             TrailRuns(job_namespace, named),
             Dataset(named.get(reader.cluster_id or "", own), topic),
@@ -105,27 +107,40 @@ def lineage(
     if emits or as_json:
         _emit(runs, emits=emits, as_json=as_json)
     if not as_json:
-        _show(runs, without, corrupt, emitted=emits)
+        _show(runs, counts, emitted=emits)
+
+
+class _Counts:
+    """How many records have no trail, have a corrupt one, and are dead letters, by their original's topic."""
+
+    def __init__(self) -> None:
+        self.without = 0
+        self.corrupt = 0
+        self.dead_letters: Counter[str] = Counter()
 
 
 def _runs_of(
     messages: Iterable[Message], found: TrailRuns, found_in: Dataset
-) -> tuple[list[JobRun], int, int]:
-    """Return the runs, and how many records have no trail, or a corrupt one."""
+) -> tuple[list[JobRun], _Counts]:
+    """Return the runs, and what else the records are."""
     from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
-    without = corrupt = 0
+    counts = _Counts()
     for message in messages:
         try:
             headers = decode(Headers(record_of(message).headers))
             trail = read_trail(headers)
             # Of a message in slices, the first slice has the trail.
-            without += not trail.entries and SLICE_HEADER not in headers
-            found.add(trail, found_in)
+            counts.without += not trail.entries and SLICE_HEADER not in headers
+            origin = origin_of(headers, found_in.name)
+            if origin is not None:
+                counts.dead_letters[origin.topic] += 1
+            # No entry of a trail says that a record became a dead letter: its last one is of its own topic.
+            found.add(trail, found_in if origin is None else Dataset(found_in.namespace, origin.topic))
         except (WireFormatError, HeaderError):
-            corrupt += 1
-    return found.runs(), without, corrupt
+            counts.corrupt += 1
+    return found.runs(), counts
 
 
 def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
@@ -155,7 +170,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
         client.close()
 
 
-def _show(runs: list[JobRun], without: int, corrupt: int, *, emitted: bool) -> None:
+def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for run in runs:
         span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
@@ -166,9 +181,11 @@ def _show(runs: list[JobRun], without: int, corrupt: int, *, emitted: bool) -> N
                 console.print(Text(f"  {verb:6} {place}").append(f"  {counted(count or 0, 'record')}", "dim"))
     if not runs:
         console.print(Text("no trail in these records", "dim"))
-    elif without:
-        console.print(Text(f"left out: {counted(without, 'record')} without a trail", "dim"))
-    if corrupt:
-        console.print(Text(f"left out: {counted(corrupt, 'record')} with a corrupt trail", "red"))
+    elif counts.without:
+        console.print(Text(f"left out: {counted(counts.without, 'record')} without a trail", "dim"))
+    for name, count in sorted(counts.dead_letters.items()):
+        console.print(Text(f"{counted(count, 'record')}: dead letters of {name}"))
+    if counts.corrupt:
+        console.print(Text(f"left out: {counted(counts.corrupt, 'record')} with a corrupt trail", "red"))
     if emitted:
         console.print(Text(f"sent {counted(2 * len(runs), 'event')}", "dim"))

@@ -14,6 +14,7 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.claims import claims
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
@@ -22,6 +23,7 @@ from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.run import run
+from headerware.cli.slices import slices
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
@@ -75,5 +77,7 @@ main.add_command(redrive)
 main.add_command(lineage)
 main.add_command(audit)
 main.add_command(dictionaries)
+main.add_command(claims)
+main.add_command(slices)
 main.add_command(keys)
 main.add_command(registry)

@@ -14,7 +14,7 @@ from headerware.cli.kafka import client_options, client_settings, kafka_errors, 
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.ops.topic_reader import Start, TopicReader
@@ -123,13 +123,15 @@ class _RecordPrinter:
             values = headers.all(SLICE_HEADER)
             slice_header = SliceHeader.unpack(values[-1]) if values else None
             if slice_header is not None:
+                if is_slice_key(record.key):
+                    return  # on a compacted topic the first slice comes last
                 if slice_header.message_id in self._sliced:
                     return
                 self._sliced.add(slice_header.message_id)
                 found |= {"slice": slice_header.index, "slices": slice_header.count}
             origin = origin_of(headers, record.topic)
             if origin is not None:
-                found |= {"cluster": self._cluster_id, "dead_letter_of": origin}
+                found |= {"cluster": self._cluster_id, "dead_letter_of": str(origin)}
             _show(found, read_trail(headers), as_json=self._as_json)
         except (WireFormatError, HeaderError) as error:
             if self._as_json:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
@@ -23,7 +22,6 @@ from headerware.ops.topic_reader import Start
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headerware.ops.topic_reader import Progress
     from headerware.ops.verify import Offsets, Report, Signer
 
 _SHOWN: Final = 20
@@ -88,7 +86,7 @@ def verify(
         raise click.BadParameter(str(error), param_hint="--from") from error
     chain = load_chain(config)
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
-    with kafka_errors(topic), _Bar(topic) as bar:
+    with kafka_errors(topic), ReadingBar(topic) as bar:
         report = verify_topic(
             settings,
             topic,
@@ -103,28 +101,6 @@ def verify(
     else:
         _print(report)
     sys.exit(0 if report.ok else 1)
-
-
-class _Bar(ProgressBar):
-    """A bar on standard error, if that is a terminal."""
-
-    def __init__(self, topic: str) -> None:
-        console = Console(stderr=True)
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self.add_task(printable(topic), total=None)
-
-    def show(self, progress: Progress) -> None:
-        """Show how far it is, in offsets."""
-        self.update(self._task, completed=progress.done, total=progress.total)
 
 
 def _print(report: Report) -> None:

@@ -1,4 +1,9 @@
-"""The cluster's id: asking for it never blocks; who must state it in the first record waits for it, once."""
+"""The cluster's id: asking for it never blocks; who must state it in the first record waits for it, once.
+
+A consumer is asked on the thread that polls. From confluent-kafka 2.16 on, a call of another thread waits
+until the poll that is under way is over, and may wait for many, if they follow each other; a callback would
+wait for ever. So these only look at what is known, and the thread that polls asks for them.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +32,10 @@ _Ask = Callable[[float], str | None]
 class ClusterIdPort:
     """Return the cluster's id, or None as long as it is unknown; safe for several threads."""
 
-    def __init__(self, ask: _Ask) -> None:
+    def __init__(self, ask: _Ask, may_ask: Callable[[], bool] = lambda: True) -> None:
         self._ask = ask
+        self._may_ask = may_ask
+        self._is_wanted = False
         self._known: str | None = None
         self._waiting = RLock()  # a signal's handler may send, too
         self.may_wait: bool = True
@@ -36,16 +43,25 @@ class ClusterIdPort:
 
     def __call__(self) -> str | None:
         """Look, without waiting."""
-        if self._known is None:
+        if self._known is None and self._asks_here():
             self._known = self._ask(0)
         return self._known
+
+    def ask_for_others(self) -> None:
+        """Ask if another thread had to leave it to this one, which polls."""
+        if self._is_wanted:
+            self()
+
+    def _asks_here(self) -> bool:
+        self._is_wanted = not self._may_ask()
+        return not self._is_wanted
 
     def wait(self) -> None:
         """Return as soon as the id is known, at the latest after two seconds; only the first call waits.
 
-        Calls of other threads meanwhile return together with it.
+        Calls of other threads meanwhile return together with it. A thread that must not ask does not wait.
         """
-        if self.may_wait:
+        if self.may_wait and self._asks_here():
             with self._waiting:
                 self._wait_if_first()
 
@@ -56,19 +72,29 @@ class ClusterIdPort:
 
 
 def cluster_id_port(
-    client: Any, conf: Mapping[str, Any], is_in_callback: Callable[[Any], bool]
+    client: Any,
+    conf: Mapping[str, Any],
+    is_in_callback: Callable[[Any], bool] = lambda _: False,
+    *,
+    may_ask: Callable[[Any], bool] = lambda _: True,
 ) -> ClusterIdPort:
     """Return what knows the id of a client's cluster.
 
-    The client is held weakly. From confluent-kafka 2.16 on it knows the id itself: a timeout of 0 only looks
-    at what librdkafka's own threads have learned (16 us the first time, 3 us while it is unknown, then
-    nothing). Inside a callback, which must not call its client, a short-lived thread looks, once a second at
-    most. For a client of an older version, a thread of our own asks. If the application passes tokens by
-    ``oauth_cb``, nobody asks: the callback would run in that thread at the same time as for the client, and
-    its failure there would be the client's.
+    The client is held weakly; ``may_ask`` says whether this thread may call it at all. From confluent-kafka
+    2.16 on it knows the id itself: a timeout of 0 only looks at what librdkafka's own threads have learned
+    (16 us the first time, 3 us while it is unknown, then nothing). Inside a producer's callback, which must
+    not call its client, a short-lived thread looks, once a second at most. For a client of an older version,
+    a thread of our own asks. If the application passes tokens by ``oauth_cb``, nobody asks: the callback
+    would run in that thread at the same time as for the client, and its failure there would be the client's.
     """
     if hasattr(client, "cluster_id"):
-        return ClusterIdPort(_asker(client, is_in_callback))
+        reference = weakref.ref(client)
+
+        def may_ask_now() -> bool:
+            live = reference()
+            return live is not None and may_ask(live)
+
+        return ClusterIdPort(_asker(client, is_in_callback), may_ask_now)
     return ClusterIdPort(_unknown if conf.get("oauth_cb") is not None else _background_asker(conf))
 
 

@@ -43,7 +43,7 @@ from confluent_kafka import (
 from confluent_kafka.error import ConsumeError
 
 from headerware.clients import commits, pauses, rebalances
-from headerware.clients.cluster_id import cluster_id_port
+from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, close_all
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
@@ -89,7 +89,7 @@ from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
-from headerware.core.hooks import DeadLetterHeaders
+from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
@@ -157,7 +157,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_open(self, conf: dict[str, Any]) -> None:
         # Two, because a dead letter is waited for, and reports never are.
         dead_letters, reports = DeadLetters(conf), DeadLetters(conf)
-        session = self._hw_session = self._hw_chain.open(consumer_context(self, conf, dead_letters, reports))
+        context = consumer_context(self, conf, dead_letters, reports)
+        assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - it was made there
+        self._hw_cluster_id = context.cluster_id
+        self._hw_lanes: Lanes | None = None
+        # The thread that is between the wire and the application, or that an interrupt took away from
+        # there; 0 if none is.
+        self._hw_fetching_thread = 0
+        session = self._hw_session = self._hw_chain.open(context)
         try:
             self._hw_inbox = Inbox(session.consume_outcome)
             self._hw_offsets = Offsets(session, self._hw_inbox.first_offset)
@@ -178,7 +185,6 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_in_process = None
         self._hw_bind(session)
         self._hw_next_chain = None
-        self._hw_lanes: Lanes | None = None
         self._hw_next_tick = self._hw_next_commit = self._hw_next_keep_alive = 0.0
         self._hw_pauses = Pauses(session.context.now_ms)
         # The first offset of each partition that is neither in the inbox nor delivered; negative if reading
@@ -192,9 +198,6 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_retries = RetryPauses()
         # The error of a callback, to be raised by the next call.
         self._hw_deferred_error: Exception | None = None
-        # The thread that is between the wire and the application, or that an interrupt took away from
-        # there; 0 if none is.
-        self._hw_fetching_thread = 0
         # The batch that a ``consume`` got from the wire, none if C raised; None in a ``poll``.
         self._hw_fetched_batches: list[list[Message]] | None = None
         # Whether the last batch was thrown away.
@@ -473,6 +476,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_fetching_thread = get_ident()
         if self._hw_refused_offsets:
             self._hw_refused_offsets.commit_if_due(self)
+
+    def _hw_is_polled_elsewhere(self) -> bool:
+        """Return whether another thread polls, now or again and again."""
+        if self._hw_lanes is not None:
+            return not self._hw_lanes.is_poller()
+        return self._hw_fetching_thread not in (0, get_ident())
 
     def _hw_poll_timeout(self, left: float) -> float:
         """Return how long to wait for the wire before the chain has to be asked again."""
@@ -992,6 +1001,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         max_backoff_s: float = 30.0,
         dead_letter_topic: str = "{topic}.dead-letter",
         dead_letter_headers: DeadLetterHeaders = "connect",
+        dead_letter_unavailable: DeadLetterUnavailable = "hold",
         max_pending: int = 1_000,
         stop_timeout_s: float = 30.0,
         revoke_timeout_s: float = 10.0,
@@ -1015,7 +1025,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 half of them, at random, is left out.
             max_backoff_s: the longest pause between two attempts, in seconds.
             dead_letter_topic: the topic of dead letters; ``{topic}`` stands for the record's own.
-            dead_letter_headers: the headers that say why: ``connect`` or ``spring``.
+            dead_letter_headers: the headers that say why: ``connect``, ``spring`` or ``headerware``.
+            dead_letter_unavailable: what becomes of a record whose dead letter cannot be stored: ``hold``
+                tries again and again, and the offset waits; ``refuse`` goes on behind it, as ``skip`` does.
             max_pending: how many records may wait or be at work, shared by the assigned partitions.
             stop_timeout_s: how long to wait for records at work at the end, in seconds.
             revoke_timeout_s: how long to wait for those of a partition that goes to another consumer.
@@ -1039,6 +1051,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             max_backoff_s=max_backoff_s,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
+            dead_letter_unavailable=dead_letter_unavailable,
             max_pending=max_pending,
             stop_timeout_s=stop_timeout_s,
             revoke_timeout_s=revoke_timeout_s,
@@ -1200,7 +1213,7 @@ def consumer_context(
     client: Any, conf: Mapping[str, Any], dead_letters: DeadLetters, reports: DeadLetters
 ) -> Context:
     """Return the surroundings of a consumer's session, also of a share consumer's."""
-    cluster_id = cluster_id_port(client, conf, _is_in_callback)
+    cluster_id = cluster_id_port(client, conf, may_ask=_may_ask)
     return Context(
         side="consumer",
         client_id=conf.get("client.id"),
@@ -1212,12 +1225,19 @@ def consumer_context(
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
+        partition_of=dead_letters.partition_of,
         max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
     )
 
 
-def _is_in_callback(consumer: object) -> bool:  # noqa: ARG001 - of whichever consumer, to be on the safe side
-    """Return whether this thread is inside a callback of ours."""
+def _may_ask(consumer: Any) -> bool:
+    """Return whether this thread may call a consumer: no other polls it, nor is this inside a callback."""
+    is_polled_elsewhere: Callable[[], bool] | None = getattr(consumer, "_hw_is_polled_elsewhere", None)
+    return not ((is_polled_elsewhere is not None and is_polled_elsewhere()) or _is_in_callback())
+
+
+def _is_in_callback() -> bool:
+    """Return whether this thread is inside a callback of ours, of whichever consumer."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
     while frame is not None:
         if frame.f_code in _CALLBACKS:

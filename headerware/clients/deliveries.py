@@ -173,11 +173,16 @@ class JointDelivery:
         """How many reports there will be; -1 as long as more slices follow."""
 
     def note_first(self, first: Record) -> None:
-        """Remember the first slice's headers and state for the acknowledgement, not its payload.
+        """Remember the first slice's key, headers and state for the acknowledgement, not its payload.
 
         Before it is made, those of the record that is sliced count.
         """
         self._sent = first.with_value(self._original.value, first.headers)
+
+    @property
+    def arrived(self) -> int:
+        """How many slices have been reported."""
+        return self._arrived
 
     @property
     def error(self) -> KafkaError | None:

@@ -124,7 +124,7 @@ class Lanes:
         if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
             consumer._hw_keep_originals()
         if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
-            consumer._hw_session.learn_cluster()
+            consumer._hw_session.context.awaited_cluster_id()  # the lanes cannot ask while this one polls
         self._poller, consumer._hw_lanes = get_ident(), self
         before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
         is_given_later = consumer._hw_is_given_later
@@ -229,6 +229,7 @@ class Lanes:
         if now < self._next_store:
             return
         self._next_store = now + _STORE_S
+        self._consumer._hw_cluster_id.ask_for_others()
         with self._lock:
             # What was read and did not become a job is not waited for.
             for topic_partition, next_offset in self._consumer._hw_next_offsets.items():
@@ -520,9 +521,13 @@ class Lanes:
                 stage=PROCESSING_STAGE if job.message.error() is None else "ON_CONSUME",
             )
         except DeadLetterError as error:
+            refuses = self.options.dead_letter_unavailable == "refuse"
             if "unstored" not in self._logged:
                 self._logged.add("unstored")
-                _log.warning("%s; it is tried again (further failures are not logged)", str(error))
+                then = "the record is passed over" if refuses else "it is tried again"
+                _log.warning("%s; %s (further failures are not logged)", str(error), then)
+            if refuses:
+                return self._pass_over(job, reason, original, "skipped", is_lost=True)
             pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
             job.carried = reason, original, pause_s
             return partial(self._retry, job, pause_s, count=None)
@@ -530,20 +535,23 @@ class Lanes:
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
 
     def _pass_over(
-        self, job: Job, reason: HeaderwareError, original: Record, outcome: str
+        self, job: Job, reason: HeaderwareError, original: Record, outcome: str, *, is_lost: bool = False
     ) -> Callable[[], object]:
         """Tell of a record that counts as processed all the same; the chain has told of those it refused."""
         if job.message.error() is None:
             _session_of(job).stopped(original, outcome, reason)
         if self._reasons.is_new_error(reason):
             _log.warning("%s (%s; further ones for this reason are only counted)", str(reason), outcome)
-        return partial(self._end, job, outcome)
+        return partial(self._end, job, outcome, "dead_letters_lost" if is_lost else None)
 
     # Under the lock
 
-    def _end(self, job: Job, count: str) -> None:
+    def _end(self, job: Job, count: str, beside: str | None = None) -> None:
         self._progress.finish(job)
-        self._consumer._hw_run_counts[count] += 1
+        counts = self._consumer._hw_run_counts
+        counts[count] += 1
+        if beside is not None:
+            counts[beside] = counts.get(beside, 0) + 1
 
     def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
         self._progress.postpone(job, time.monotonic() + pause_s)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
+from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -25,6 +26,36 @@ _SCATTERED: Final[Mapping[str, tuple[bool, bool, bool]]] = {
 }
 """Whether librdkafka's partitioners scatter null keys, empty keys and other keys. (Measured.)"""
 
+
+def _murmur2(key: bytes) -> int:
+    """Return the hash of Java's default partitioner: MurmurHash2 with 32 bits, without the sign."""
+    multiplier, mask = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for at in range(0, whole, 4):
+        word = int.from_bytes(key[at : at + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        found = (found * multiplier & mask) ^ word
+    if rest := key[whole:]:
+        found = (found ^ int.from_bytes(rest, "little")) * multiplier & mask
+    found = (found ^ found >> 13) * multiplier & mask
+    return (found ^ found >> 15) & 0x7FFFFFFF
+
+
+def _fnv1a(key: bytes) -> int:
+    """Return the FNV-1a hash with 32 bits as Go's Sarama uses it: the amount of a signed number."""
+    found = 0x811C9DC5
+    for byte in key:
+        found = (found ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return found if found < 1 << 31 else (1 << 32) - found
+
+
+_HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
+    "consistent": crc32,
+    "murmur2": _murmur2,
+    "fnv1a": _fnv1a,
+}
+
 _REFRESH_S: Final = 60.0
 _MARGIN_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
@@ -40,6 +71,7 @@ class PartitionPicker:
     def __init__(self, client: Any, partitioner: str) -> None:
         self._client = weakref.ref(client)
         self._scatters = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
+        self._hash = _HASHES.get(partitioner.removesuffix("_random"), crc32)
         self._known: dict[str, tuple[float, list[int]]] = {}
         self._learn_again: dict[str, float] = {}
 
@@ -50,6 +82,20 @@ class PartitionPicker:
         null, empty, other = self._scatters
         scattered = null if record.key is None else other if record.key else empty
         return secrets.choice(self._partitions(record.topic)) if scattered else None
+
+    def partition_of(self, record: Record) -> int:
+        """Return the partition that librdkafka would send a record to, or one that is chosen.
+
+        Raises:
+            KafkaException: the number of the topic's partitions is not known, and nobody answers.
+        """
+        if record.partition is not None:
+            return record.partition
+        chosen = self(record)
+        if chosen is not None:
+            return chosen
+        partitions = self._partitions(record.topic)
+        return partitions[self._hash(record.key or b"") % len(partitions)]
 
     def knows(self, topic: str) -> bool:
         """Return whether the partitions of a topic are known, so that a choice asks nobody."""

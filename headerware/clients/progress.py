@@ -26,7 +26,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from headerware.core.errors import ConfigError
-from headerware.core.hooks import DeadLetterHeaders
+from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.services import TopicPartitionKey
 
 Order = Literal["key", "partition", "none"]
@@ -35,6 +35,7 @@ OnFailure = Literal["raise", "skip", "dead_letter"]
 """What becomes of a record whose processing failed for good."""
 _ORDERS: Final = ("key", "partition", "none")
 _HEADERS: Final = get_args(DeadLetterHeaders)
+_UNAVAILABLE: Final = get_args(DeadLetterUnavailable)
 _ON_FAILURE: Final = ("raise", "skip", "dead_letter")
 
 
@@ -50,13 +51,19 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
     max_backoff_s: float = 30.0
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: DeadLetterHeaders = "connect"
+    dead_letter_unavailable: DeadLetterUnavailable = "hold"
     max_pending: int = 1_000
     stop_timeout_s: float = 30.0
     revoke_timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
         """Raise a ConfigError if an option cannot work."""
-        words = ("order", _ORDERS), ("on_failure", _ON_FAILURE), ("dead_letter_headers", _HEADERS)
+        words = (
+            ("order", _ORDERS),
+            ("on_failure", _ON_FAILURE),
+            ("dead_letter_headers", _HEADERS),
+            ("dead_letter_unavailable", _UNAVAILABLE),
+        )
         for name, known in words:
             if (found := getattr(self, name)) not in known:
                 raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)

@@ -23,13 +23,15 @@ import hashlib
 import re
 import struct
 import traceback
-from typing import TYPE_CHECKING, Final, Literal
+from io import BytesIO
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
 from headerware.core.errors import SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.record import Record
+from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -67,7 +69,6 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     HEADERWARE: "headerware",
 }
 _REDRIVEN_TEXT: Final = re.compile(rb"([1-9][0-9]{0,8})(?:;first=([0-9]{1,18}))?")
-_DIGITS: Final = 20
 _TIMESTAMP_TYPES: Final = {0: b"NoTimestampType", 1: b"CreateTime", 2: b"LogAppendTime"}
 
 
@@ -160,30 +161,11 @@ def _stub_headers(record: Record) -> Iterator[Pair]:
     for name, part in (("value", record.value), ("key", record.key)):
         if part is not None:
             yield f"{STUB}{name}.bytes", str(len(part)).encode()
-            yield f"{STUB}{name}.sha256", hashlib.sha256(part).hexdigest().encode()
+            with part.open() if isinstance(part, StoredBytes) else BytesIO(part) as file:
+                yield f"{STUB}{name}.sha256", hashlib.file_digest(file, "sha256").hexdigest().encode()
     size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
     yield f"{STUB}headers", str(len(record.headers)).encode()
     yield f"{STUB}headers.bytes", str(size).encode()
-
-
-def origin_of(headers: Headers, found_in: str) -> str | None:
-    """Return the position of the record that a dead letter was made of, as text; None for other records.
-
-    A record that is back in its own topic is no dead letter any more, though the reason is still there.
-    """
-    topic = headers.last(CONNECT + "topic")
-    if topic is not None:
-        texts = (headers.last(CONNECT + name) or b"" for name in ("partition", "offset"))
-        numbers = [int(text) if text.isdigit() and len(text) < _DIGITS else None for text in texts]
-    else:
-        topic = headers.last(SPRING + "original-topic")
-        values = (headers.last(SPRING + name) or b"" for name in ("original-partition", "original-offset"))
-        numbers = [
-            int.from_bytes(value, "big") if len(value) == size else None
-            for value, size in zip(values, (4, 8), strict=True)
-        ]
-    name = None if topic is None else topic.decode("utf-8", "replace")
-    return None if name is None or name == found_in else position(name, *numbers)
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
@@ -326,6 +308,17 @@ _LAST_PARTITION: Final = 2**31 - 1
 _LAST_OFFSET: Final = 2**63 - 1
 
 
+class Origin(NamedTuple):
+    """The position of a dead letter's original, as far as the letter tells it; as text ``orders[3]@42``."""
+
+    topic: str
+    partition: int | None
+    offset: int | None
+
+    def __str__(self) -> str:
+        return position(*self)
+
+
 class GivenUp:
     """The positions of records that ``run`` gave up and kept as dead letters; safe for several threads.
 
@@ -376,6 +369,17 @@ def read_reason(headers: Iterable[Pair]) -> Reason | None:
     prefix = next(prefix for prefix in PREFIXES if last.startswith(prefix))
     read = _READERS[_DIALECTS[prefix]]
     return read(lambda name: by_name.get(prefix + name))
+
+
+def origin_of(headers: Iterable[Pair], found_in: str) -> Origin | None:
+    """Return the position of the record that a dead letter was made of; None for other records.
+
+    A record that is back in its own topic is no dead letter any more, though the reason is still there.
+    """
+    reason = read_reason(headers)
+    if reason is None or reason.topic is None or reason.topic == found_in:
+        return None
+    return Origin(reason.topic, reason.partition, reason.offset)
 
 
 def without_reason(headers: Iterable[Pair]) -> Headers:

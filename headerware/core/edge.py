@@ -23,13 +23,13 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """Tell what Headerware's own headers mean to the edge.
 
     ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
-    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it;
-    None for a reserved name that nothing decodes yet. ``compact_keys`` has the name of each compact key; None
-    for a reserved key. ``compactor`` is the word for the interceptor that reads and escapes compact keys.
+    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it.
+    ``compact_keys`` has the name of each compact key; None for a reserved key. ``compactor`` is the word for
+    the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
-    encodings: Mapping[str, str | None] = {}
+    encodings: Mapping[str, str] = {}
     compact_keys: Mapping[str, str | None] = {}
     compactor: str = ""
 
@@ -44,7 +44,7 @@ def use_own_headers(headers: OwnHeaders) -> None:
 
 
 _own: OwnHeaders = OwnHeaders()
-_encodings: Mapping[str, str | None] = {}
+_encodings: Mapping[str, str] = {}
 _compacted: frozenset[str] = frozenset()
 """The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
 _markers: frozenset[str] = frozenset()
@@ -208,14 +208,10 @@ def compact_advice(headers: Headers) -> str:
     return ""
 
 
-def _undecoded(name: str, word: str | None) -> TransportHeaderError:
-    hint = (
-        "this version of Headerware has no interceptor for it"
-        if word is None
-        else f"add the {word!r} interceptor to the consumer's chain"
-    )
+def _undecoded(name: str, word: str) -> TransportHeaderError:
     return TransportHeaderError(
-        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; {hint}"
+        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; add the "
+        f"{word!r} interceptor to the consumer's chain"
     )
 
 

@@ -15,6 +15,8 @@
     │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
+    ├── ObjectStoreError         an object store out of reach, or one that refuses
+    │   └── NoSuchObjectError    a store that works, and does not have the object
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
@@ -25,6 +27,8 @@
         │   └── ShreddedError
         ├── CompressionError
         ├── ReassemblyError
+        ├── ClaimError
+        │   └── MissingObjectError
         ├── TransportHeaderError
         ├── ExpiredError
         ├── AdmissionError
@@ -41,6 +45,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from headerware.core.record import Record
 
 
@@ -193,6 +199,14 @@ class DictionaryError(HeaderwareError):
     """A dictionary that is none or cannot be trained, or a store of dictionaries that cannot be reached."""
 
 
+class ObjectStoreError(HeaderwareError):
+    """An object store that cannot be reached, does not answer in time, or refuses what it is asked."""
+
+
+class NoSuchObjectError(ObjectStoreError):
+    """An object that a store does not have, although the store works."""
+
+
 class SerdeError(InterceptorError):
     """A key or value that a serializer or deserializer refused.
 
@@ -239,10 +253,23 @@ class CompressionError(InterceptorError):
 class ReassemblyError(InterceptorError):
     """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
 
-    ``offsets`` are those of the slices that had come and are given up with it.
+    ``offsets`` are those of the slices that had come and are given up with it. ``arrived`` makes these again,
+    as they were on the wire, until their dead letters are stored; None if they are not kept.
     """
 
     offsets: tuple[int, ...] = ()
+    arrived: Callable[[], Iterable[Record]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, {**self.__dict__, "last_record": None, "arrived": None})
+
+
+class ClaimError(InterceptorError):
+    """A record whose claim on an object lies, or names what it may not, or whose object is another one."""
+
+
+class MissingObjectError(ClaimError):
+    """A record whose object the store no longer has, or never had."""
 
 
 class TransportHeaderError(InterceptorError):

@@ -46,6 +46,8 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """Each hook with the arguments that it is called with."""
 DeadLetterHeaders = Literal["connect", "spring", "headerware"]
 """Whose header names a dead letter's reason has."""
+DeadLetterUnavailable = Literal["hold", "refuse"]
+"""What happens to a record whose dead letter cannot be stored."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
 
 
@@ -109,9 +111,10 @@ class FanOut:
         records: called for each pass over them.
         size_bytes: what they take on the wire together, as far as it is known.
         whole: the record that they are made from; the session sets it.
+        last_waits: whether the last may only be sent once the others are stored.
     """
 
-    __slots__ = ("_records", "count", "size_bytes", "whole")
+    __slots__ = ("_records", "count", "last_waits", "size_bytes", "whole")
 
     def __init__(
         self,
@@ -120,7 +123,9 @@ class FanOut:
         *,
         size_bytes: int = 0,
         whole: Record | None = None,
+        last_waits: bool = False,
     ) -> None:
+        self.last_waits: Final = last_waits
         self.count: Final = count
         self.size_bytes: Final = size_bytes
         self.whole: Final = whole
@@ -182,6 +187,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sending then gets no dead letter, which would show it."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    streams: ClassVar[bool] = False
+    """Whether it takes consumed values that are on disk, because it looks at nothing but their length."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
 
@@ -191,11 +198,16 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     dead_letter_topic: str = "{topic}.dead-letter"
     dead_letter_headers: DeadLetterHeaders = "connect"
     dead_letter_too_large: Literal["stub", "hold"] = "stub"
-    dead_letter_unavailable: Literal["hold", "refuse"] = "hold"
+    dead_letter_unavailable: DeadLetterUnavailable = "hold"
 
     @property
     def unsignable(self) -> str | None:
         """Why it cannot be in a chain that signs; None if it can."""
+        return None
+
+    @property
+    def carries_bytes(self) -> tuple[int, int] | None:
+        """Above which size, and up to which, it carries values in another way than in one record; or None."""
         return None
 
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context

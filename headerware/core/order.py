@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
@@ -23,6 +23,8 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
         "it would compress each slice on its own; compress the whole message first",
     ),
     (Place.SLICE, Place.ENCRYPT, "it would encrypt each slice on its own; encrypt the whole message first"),
+    (Place.CLAIM_CHECK, Place.COMPRESS, "it would compress the claim, and the value is stored as it is"),
+    (Place.CLAIM_CHECK, Place.ENCRYPT, "it would encrypt the claim, and the value is stored in plaintext"),
     (Place.SLICE, Place.CLAIM_CHECK, "a message that is stored elsewhere does not have to be cut"),
     (Place.COMPRESS, Place.SCHEMA, "a schema describes the bytes as they were serialized, not compressed"),
     (Place.SLICE, Place.SCHEMA, _FIRST_SLICE.format("the schema is replaced")),
@@ -101,6 +103,15 @@ def check_order(interceptors: Sequence[object]) -> None:
                 f"{label(interceptor)!r} cannot stand in a chain that signs: {unsignable}",
                 path=f"interceptors.{label(interceptor)}",
             )
+    _check_sizes(interceptors)
+    for left, right in combinations(interceptors, 2):
+        stores = getattr(right, "gives_stored_bytes", False)
+        if stores and not states(left, "streams") and _share_topics(left, right):
+            raise ConfigError(
+                f"{label(right)!r} would give {label(left)!r} large values on disk (stream_above_bytes), and "
+                f"it takes values in memory only; give up the one or the other",
+                path=f"interceptors.{label(right)}",
+            )
     for left, right in pairwise(interceptors):
         if stage_of(right) is Stage.OBJECTS and stage_of(left) is not Stage.OBJECTS:
             raise _misplaced(right, left, "it works on objects, before they are serialized")
@@ -130,16 +141,78 @@ def require_no_plain_dead_letters(interceptors: Sequence[object]) -> None:
                 )
 
 
+class Sizes(NamedTuple):
+    """The sizes of values that an interceptor carries in another way than in one record, in bytes."""
+
+    name: str
+    above_bytes: int
+    up_to_bytes: int
+
+
+def sizes(interceptors: Sequence[object]) -> list[Sizes]:
+    """Return who carries values of which size, smaller ones first; empty if that differs by topic.
+
+    What an interceptor takes never comes to those behind it. So one rule decides between a record, slices and
+    a claim: the size of the value, and nothing else.
+    """
+    carriers = [each for each in interceptors if getattr(each, "carries_bytes", None) is not None]
+    if not all(_surely_share_topics(left, right) for left, right in combinations(carriers, 2)):
+        return []
+    found: list[Sizes] = []
+    for carrier in carriers:
+        above, up_to = carrier.carries_bytes  # type: ignore[attr-defined]
+        if not found:
+            found.append(Sizes(label(carrier), above, up_to))
+        elif above < found[-1].above_bytes:
+            found.append(Sizes(label(carrier), above, min(up_to, found[-1].above_bytes)))
+    return found[::-1]
+
+
+def _check_sizes(interceptors: Sequence[object]) -> None:
+    """Refuse a chain in which nobody carries values of some size between others that are carried."""
+    for left, right in _carriers(interceptors):
+        above, up_to = left.carries_bytes[0], right.carries_bytes[1]
+        if up_to < above:
+            raise ConfigError(
+                f"takes values up to {up_to} bytes and {label(left)!r} those above {above}, so those between "
+                f"would be refused; let the two limits meet",
+                path=f"interceptors.{label(right)}",
+            )
+
+
+def _carriers(interceptors: Sequence[object]) -> list[tuple[Any, Any]]:
+    """Return the pairs of interceptors that carry values of the same topics by their size."""
+    carriers = [each for each in interceptors if getattr(each, "carries_bytes", None) is not None]
+    return [pair for pair in combinations(carriers, 2) if _share_topics(*pair)]
+
+
 _WRITABLE: Final = (
     "no step signs what it encrypts, so everybody who can decrypt the records can also write records that "
     "are accepted; put sign behind it if that is not intended"
+)
+
+_PLAIN_OBJECTS: Final = (
+    "values are stored as they come, so everybody who can read the store can read them; put encrypt before "
+    "it if that is not intended"
 )
 
 
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return what works, but protects less than it seems: names of interceptors, and what to know."""
     hiding = (each for each in interceptors if states(each, "hides"))
-    return [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
+    found = [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
+    for index, each in enumerate(interceptors):
+        left = interceptors[:index]
+        if place_of(each) is Place.CLAIM_CHECK and not any(
+            place_of(other) is Place.ENCRYPT and _share_topics(other, each) for other in left
+        ):
+            found.append((label(each), _PLAIN_OBJECTS))
+    for left, right in _carriers(interceptors):
+        above = left.carries_bytes[0]
+        if above <= right.carries_bytes[0]:
+            why = f"it never gets a large value: {label(left)!r} takes all above {above:,} bytes"
+            found.append((label(right), why))
+    return found
 
 
 def is_signed(interceptor: object, interceptors: Iterable[object]) -> bool:

@@ -119,13 +119,25 @@ class Runner:
         self._forgotten: dict[str, int] = {}
         self._lock: Final = Lock()
         self._keeps_originals = False
+        self._kept_names: frozenset[str] | None = frozenset()
 
-    def keep_originals(self) -> None:
-        """From here on, leave in each record's local state what it was when it came in."""
+    def keep_originals(self, names: frozenset[str] | None = None) -> None:
+        """From here on, leave in each record's local state what it was when it came in.
+
+        With ``names``, only in that of records that have a header of one of these names.
+        """
         with self._lock:
             self._keeps_originals = True
+            known = self._kept_names
+            self._kept_names = None if known is None or names is None else known | names
             for hooks in self._by_topic.values():
                 hooks.keeps_local = True
+
+    def _with_original(self, record: Record) -> Record:
+        names = self._kept_names
+        if names is None or any(name in names for name, _ in record.headers):
+            return record.with_local(ORIGINAL, record)
+        return record
 
     def one(self, record: Record) -> Outcome:
         """Return the outcome of one record; raise nothing for it."""
@@ -137,7 +149,7 @@ class Runner:
         hooks = self._by_topic.get(record.topic) or self.hooks_of(record.topic)
         hooks.records += 1
         if self._keeps_originals:
-            return self._run(hooks, 0, record.with_local(ORIGINAL, record), record)
+            return self._run(hooks, 0, self._with_original(record), record)
         return self._run(hooks, 0, record, record)
 
     def many(self, records: Sequence[Record]) -> list[Outcome]:
@@ -161,7 +173,7 @@ class Runner:
             keeps = self._keeps_originals
             found = self._run_batch(
                 hooks,
-                [(record.with_local(ORIGINAL, record) if keeps else record, record) for _, record in batch],
+                [(self._with_original(record) if keeps else record, record) for _, record in batch],
             )
             for (index, _), outcome in zip(batch, found, strict=True):
                 outcomes[index] = outcome
@@ -257,7 +269,9 @@ class Runner:
             return self._next(hooks, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._run_lazily, hooks, index, out, current)
-            return FanOut(out.count, lazily, size_bytes=out.size_bytes, whole=current)
+            return FanOut(
+                out.count, lazily, size_bytes=out.size_bytes, whole=current, last_waits=out.last_waits
+            )
         if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"

@@ -35,6 +35,7 @@ from headerware.core.record import Operation, Record, RecordMetadata
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
 from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
+from headerware.core.stored_bytes import StoredBytes
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ class Session:
         self._rights: Final = [self._steps[index + 1 :] for index in range(len(self._steps))]
         self._objects: Final = sum(precedes_bytes(step.interceptor) for step in self._steps)
         sending, consuming = self._with_checks()
-        self._cluster: str | None = None
-        self._runs = False
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
         self._send: Final = Runner(
@@ -104,6 +103,12 @@ class Session:
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
         """Return the outcome of one record from the wire; raise nothing for it."""
+        for step in self._steps:
+            if step.states("splits") and step.on_error == "dead_letter":
+                # Of slices, which may never become a message; where names are compact, nobody knows which.
+                compacts = any(each.states("compacts") for each in self._steps)
+                names = frozenset[str](getattr(step.interceptor, "decodes", ()))
+                self._consume.keep_originals(None if compacts else names)
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
@@ -513,7 +518,8 @@ class Session:
         Return False for a record that cannot have one: a dead letter already, objects that were never
         serialized, or one that is being sent through a chain that hides it.
         """
-        if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
+        on_wire = original.value.__class__ in WIRE_TYPES or isinstance(original.value, StoredBytes)
+        if not on_wire or original.key.__class__ not in WIRE_TYPES:
             return False
         if stage == "ON_SEND" and self.hides(original.topic):
             return False
@@ -536,7 +542,7 @@ class Session:
             names=names,
             stage=stage,
             group_id=self.context.group_id,
-            cluster=self._cluster_for(names, stage),
+            cluster=self.context.cluster_id() if names == "headerware" else None,
             now_ms=self.context.now_ms(),
         ):
             try:
@@ -553,19 +559,6 @@ class Session:
         assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
 
-    def learn_cluster(self) -> None:
-        """Learn the cluster's id for dead letters of other threads, which must not ask while one polls."""
-        self._runs = True
-        self._cluster = self.context.awaited_cluster_id()
-
-    def _cluster_for(self, names: str, stage: str) -> str | None:
-        """Return the cluster's id for a dead letter of our own profile, as far as it is known."""
-        if names != "headerware":
-            return None
-        if stage != PROCESSING_STAGE and self._cluster is None and not self._runs:
-            self._cluster = self.context.cluster_id()
-        return self._cluster
-
     def hides(self, topic: str) -> bool:
         """Return whether the chain hides what records of a topic hold."""
         return any(step.states("hides") and step.topics.matches(topic) for step in self._steps)
@@ -574,8 +567,11 @@ class Session:
         """Split the dead letter of a reassembled message, which may be too large to go whole."""
         for step in self._steps:
             if step.states("splits") and (split := step.hook("on_send")):
-                parts = split(dead_letter)
-                return (parts,) if isinstance(parts, Record) else parts
+                parts: Record | Iterable[Record] = split(dead_letter)
+                if not isinstance(parts, Record):
+                    return parts
+        if isinstance(dead_letter.value, StoredBytes):
+            dead_letter = dead_letter.with_value(bytes(dead_letter.value))
         return (dead_letter,)
 
 

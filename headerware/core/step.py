@@ -15,6 +15,7 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyringError,
+    ReassemblyError,
     cause_of,
     position,
     raised_at,
@@ -33,7 +34,7 @@ from headerware.core.services import (
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from headerware.core.hooks import OnError
     from headerware.core.session import Session
@@ -273,7 +274,24 @@ class Failures:
         if step.on_error == "skip":
             self._note(step, "skipped", refused, None)
             return []
+        if step.on_error == "dead_letter" and isinstance(refused, ReassemblyError) and refused.arrived:
+            return self._refused_with_all(step, refused, refused.arrived())
         return [self._refused(step, refused)]
+
+    def _refused_with_all(
+        self, step: Step, error: ReassemblyError, originals: Iterable[Record]
+    ) -> list[_Refusal]:
+        """Make a dead letter of each record given up with an error; if one is held back, so are all."""
+        told: list[_Refusal] = []
+        for original in originals:
+            refusal = self._refused(step, error, original)
+            if refusal is error:
+                told = [error]
+            elif isinstance(refusal, InterceptorError):
+                refusal.offset = min(error.offsets, default=refusal.offset)  # all of them come again
+                return [refusal]
+        error.arrived = None
+        return told
 
     def _refused(self, step: Step, error: InterceptorError, original: Record | None = None) -> _Refusal:
         if isinstance(error, HeldBackError):

@@ -9,6 +9,7 @@ from headerware.core.lazy import lazy
 if TYPE_CHECKING:
     from headerware.interceptors.admission import Admission, Policy, PolicyFile, read_policy
     from headerware.interceptors.audit import Audit, AuditCount, AuditReport, decode_report
+    from headerware.interceptors.claim_check import Claim, ClaimCheck, decode_claim
     from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
@@ -35,6 +36,8 @@ __all__ = [
     "Audit",
     "AuditCount",
     "AuditReport",
+    "Claim",
+    "ClaimCheck",
     "Compact",
     "Compress",
     "Dedup",
@@ -56,6 +59,7 @@ __all__ = [
     "TrailEntry",
     "TrailReading",
     "Transforms",
+    "decode_claim",
     "decode_report",
     "expires_header",
     "extract_context",
@@ -75,6 +79,9 @@ _HOMES: Final = {
     "Audit": "audit",
     "AuditCount": "audit",
     "AuditReport": "audit",
+    "Claim": "claim_check",
+    "ClaimCheck": "claim_check",
+    "decode_claim": "claim_check",
     "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 INTERCEPTORS: Final[Mapping[str, str]] = {
     "admission": "headerware.interceptors.admission.interceptor:Admission",
     "audit": "headerware.interceptors.audit:Audit",
+    "claim_check": "headerware.interceptors.claim_check:ClaimCheck",
     "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
@@ -40,7 +41,7 @@ HEADERS: Final = OwnHeaders(
         "hw.compress": "compress",
         "hw.encrypt": "encrypt",
         "hw.slice": "slice",
-        "hw.claim": None,
+        "hw.claim": "claim_check",
         "hw.ids": "compact",
     },
     compact_keys={  # spec/header-ids.md

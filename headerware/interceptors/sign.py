@@ -589,22 +589,29 @@ class _Verification:
         to_layout, new_verified = decode_text, Verified
         keyring = current(now_ms())
         own: str | None = None  # asked with the first record, which may wait for it
+        # Most records have the statement of the one before; a statement says where it ends.
+        latest_topic, latest_statement = "", b""
+        latest_known: _Known | None = None
 
         def check(
             record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]
         ) -> dict[str, Any]:
-            nonlocal keyring, own
+            nonlocal keyring, own, latest_topic, latest_statement, latest_known
             now = now_ms()
             newest = current(now)
             if newest is not keyring or (own is None and own_cluster() is not None):
                 known_in.clear()
                 batches.clear()
-                keyring, own = newest, own_cluster()
+                keyring, own, latest_known = newest, own_cluster(), None
             try:
                 value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
                 raise SignatureError(f"its hw.sig cannot be read: {error}") from error
-            known = known_in[record.topic].get(value[: end_of(value)])
+            topic = record.topic
+            if latest_known and topic == latest_topic and value.startswith(latest_statement):
+                known: _Known | None = latest_known
+            else:
+                known = known_in[topic].get(value[: end_of(value)])
             found = known or examine(record, value, own, now)
             verify, end, conditional_key, statement, thumbprint = found
             stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
@@ -617,8 +624,10 @@ class _Verification:
             signed_at_ms, producer, sequence = stamp_of(stamp)
             if conditional_key is not None or max_age_ms is not None:
                 judge(conditional_key, statement, record, signed_at_ms, now)
-            if not known:
-                known_in[record.topic][value[:end]] = found
+            if found is not latest_known:
+                latest_topic, latest_statement, latest_known = topic, value[:end], found
+                if not known:
+                    known_in[topic][latest_statement] = found
             verified = new_verified(
                 statement.key_id,
                 statement.key_version,

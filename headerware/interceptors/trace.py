@@ -41,6 +41,7 @@ from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.record import Record
+from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -115,6 +116,7 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "trace"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRACE
+    streams: ClassVar[bool] = True
     acknowledges_own: ClassVar[bool] = True
 
     mode: Literal["propagate", "record", "batch"] = "record"
@@ -482,7 +484,7 @@ class _SpanStep(_TraceStep):
             attributes["messaging.kafka.message.key"] = key
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        elif self._options.message_size and isinstance(record.value, bytes | str):
+        elif self._options.message_size and isinstance(record.value, bytes | str | StoredBytes):
             attributes["messaging.message.body.size"] = len(record.value)
         for name in self._options.baggage_attributes:
             if name in carried:

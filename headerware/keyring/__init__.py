@@ -1,6 +1,6 @@
 """Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
-from headerware.keyring.certificate import Certificate, certify, issuer_jwks, key_thumbprint, read_certificate
+from headerware.keyring.certificate import Certificate, certify, key_thumbprint, read_certificate
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
 from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
@@ -35,7 +35,6 @@ __all__ = [
     "encode_jwks",
     "encode_keyring",
     "encode_snapshot",
-    "issuer_jwks",
     "key_id_problem",
     "key_thumbprint",
     "public_part",

@@ -22,11 +22,12 @@ from headerware.core.errors import AdmissionError, ConfigError, KeyringError, Mi
 from headerware.core.extras import install_command
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
+from headerware.keyring.jwks import kid_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headerware.keyring.keyring import Key, Keyring
+    from headerware.keyring.keyring import Key
 
 TYPE: Final = "hw-admit+jwt"
 MAX_BYTES: Final = 8_192
@@ -239,28 +240,13 @@ def certify(
         "topics": list(topics),
     }
     jose = _jose()
-    private = jose.jwk.OKPKey.import_key({**_jwk(issuer_key), "d": _base64url(issuer_key.private)})
-    head = {"alg": "Ed25519", "typ": TYPE, "kid": _kid(issuer_key)}
+    private = jose.jwk.OKPKey.import_key({**_members(issuer_key), "d": _base64url(issuer_key.private)})
+    head = {"alg": "Ed25519", "typ": TYPE, "kid": kid_of(issuer_key)}
     text: str = jose.jws.serialize_compact(
         head, json.dumps(claims, separators=(",", ":")).encode(), private, algorithms=["Ed25519"]
     )
     read_certificate(text)
     return text
-
-
-def issuer_jwks(keyring: Keyring) -> dict[str, Any]:
-    """Return the JSON Web Key Set of a keyring's issuer keys that are not revoked.
-
-    Raises:
-        KeyringError: there is none.
-    """
-    found = [key for key in keyring.keys if CERTIFY_USE in key.use and key.status != "revoked"]
-    keys = [_jwk(key) for key in found if key.algorithm == "ed25519"]
-    if not keys:
-        raise KeyringError(
-            f"the keyring has no ed25519 key that certifies: make one with --use {CERTIFY_USE}"
-        )
-    return {"keys": keys}
 
 
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
@@ -310,10 +296,6 @@ def _decoded(part: str, kind: Any, name: str) -> Any:
         ) from None
 
 
-def _jwk(key: Key) -> dict[str, Any]:
-    return {**_members(key), "kid": _kid(key)}
-
-
 def _members(key: Key) -> dict[str, str]:
     """Return the members of a public JWK that RFC 7638 takes."""
     scheme = SCHEMES[key.algorithm]
@@ -330,10 +312,6 @@ def _members(key: Key) -> dict[str, str]:
         for number in (numbers.e, numbers.n)
     )
     return {"e": e, "kty": "RSA", "n": n}
-
-
-def _kid(key: Key) -> str:
-    return f"{key.id}.{key.version}"
 
 
 def _base64url(content: bytes) -> str:

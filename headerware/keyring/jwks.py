@@ -11,15 +11,16 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from headerware.core.errors import KeyringError
 from headerware.core.extras import install_command
 from headerware.keyring.asymmetric import SCHEMES
-from headerware.keyring.keyring import SIGN_USE, Algorithm, Key, Keyring
+from headerware.keyring.keyring import Algorithm, Key, Keyring
 
+Use = Literal["sign", "certify"]
 _UNKNOWN: Final = datetime.fromtimestamp(0, UTC)
 """Stands for when a key was made, which a JWKS does not say."""
 _KID: Final = re.compile(r"(.+):([1-9][0-9]{0,4})", re.DOTALL)
@@ -54,28 +55,44 @@ def decode_jwks(text: bytes) -> Keyring:
     return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(listed)))
 
 
-def encode_jwks(keyring: Keyring) -> bytes:
+def encode_jwks(keyring: Keyring, *, use: Use = "sign") -> bytes:
     """Return the public halves of a keyring as a JWKS, indented for people.
 
+    A set holds keys of one use, for it cannot say which key is for what: whoever signs records may not
+    certify who else does.
+
+    Args:
+        keyring: the keys.
+        use: what they are for: ``sign`` for those who verify records, ``certify`` for the policies of those
+            who admit them.
+
     Raises:
-        KeyringError: a key that a JWKS cannot hold, see :func:`jwks_problem`.
+        KeyringError: a key that the JWKS cannot hold, see :func:`jwks_problem`.
     """
     for key in keyring.keys:
-        if problem := jwks_problem(key):
+        if problem := jwks_problem(key, use):
             raise KeyringError(f"key {key.id!r} version {key.version} cannot stand in a JWKS: {problem}")
-    fields = {"keys": [_members(key) for key in keyring.keys]}
+    algs = {**_ALGS, "ed25519": "Ed25519"} if use == "certify" else _ALGS  # as the certificates state it
+    fields = {"keys": [_members(key, algs[key.algorithm]) for key in keyring.keys]}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
-def jwks_problem(key: Key) -> str | None:
-    """Return why a JWKS cannot hold a key as it is, or None if it can."""
+def jwks_problem(key: Key, use: Use = "sign") -> str | None:
+    """Return why a JWKS of keys for a use cannot hold a key as it is, or None if it can."""
     if key.algorithm not in SCHEMES:
         return f"{key.algorithm} has no public half"
     if key.status == "revoked":
         return "it is revoked, which a JWKS cannot say"
-    if key.use != SIGN_USE or key.topics or key.not_before or key.not_after:
-        return "it has limits (topics, use or times), which a JWKS cannot say"
+    if key.use != (use,):
+        return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
+    if key.topics or key.not_before or key.not_after:
+        return "it has limits (topics or times), which a JWKS cannot say"
     return None
+
+
+def kid_of(key: Key) -> str:
+    """Return the name of a key in a JWKS, and in a certificate that it signs."""
+    return f"{key.id}:{key.version}"
 
 
 class _Set(msgspec.Struct):
@@ -120,17 +137,16 @@ def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
         ) from None
 
 
-def _members(key: Key) -> dict[str, Any]:
+def _members(key: Key, alg: str) -> dict[str, Any]:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - heavy
 
-    alg = _ALGS[key.algorithm]
     pem = (
         SCHEMES[key.algorithm]
         .load_public(key.public_half or b"")
         .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
     written: dict[str, Any] = _class_of(_FORMS[alg]).import_key(pem).as_dict(private=False)
-    return {"kid": f"{key.id}:{key.version}", "alg": alg, "use": "sig", **written}
+    return {"kid": kid_of(key), "alg": alg, "use": "sig", **written}
 
 
 def _class_of(form: _Form) -> Any:

@@ -16,6 +16,7 @@ The signature of Ed25519 is over, big-endian:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -237,7 +238,11 @@ def _advance(path: str, found: tuple[int, str], source: str) -> None:
             if not counter.isdecimal() or len(digest) != hashlib.sha256().digest_size * 2:
                 raise KeyringError(f"{path} holds no counter of snapshots: remove it if that is safe")
             _require_follows((int(counter), digest), found, source)
-        os.pwrite(descriptor, f"{found[0]:019} {found[1]}\n".encode(), 0)  # always as long as before
+        after = f"{found[0]:019} {found[1]}\n".encode()  # always as long as before
+        if os.pwrite(descriptor, after, 0) < len(after):
+            os.pwrite(descriptor, before, 0)
+            os.ftruncate(descriptor, len(before))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

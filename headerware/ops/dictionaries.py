@@ -7,15 +7,15 @@ uniformly from all that is read, in bounded memory.
 from __future__ import annotations
 
 import heapq
-import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
 import zstandard
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from headerware.core.chain import Chain
 from headerware.core.context import Context
@@ -23,14 +23,14 @@ from headerware.core.errors import DictionaryError, HeaderError, HeaderwareError
 from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.record import Record
-from headerware.dictionaries.dictionary import Dictionary, encode_mark, essence
-from headerware.interceptors.compress import (
-    COMPRESS_HEADER,
-    Compress,
-    dictionary_compressor,
-    dictionary_decompressor,
-    is_compressed,
-)
+from headerware.dictionaries import FolderDictionaries
+from headerware.dictionaries.dictionary import Dictionary, essence
+from headerware.dictionaries.store import publish
+from headerware.interceptors.compress import Compress, dictionary_compressor, is_compressed
+from headerware.interceptors.encrypt import Encrypt
+from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
+from headerware.keyring.writing import edit_keyring
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -46,6 +46,9 @@ _HELD_OUT: Final = 5
 """One sample in so many is not trained on, but measured."""
 _CONTENT_TYPES: Final = ("content-type", "Content-Type")
 _LEVEL: Final = 3
+_TOPIC: Final = "samples"
+_CLUSTER: Final = "MkU3OEVBNTcwNTJENDM2Qk"
+"""An id as long as those of clusters, because ``hw.encrypt`` states it."""
 
 
 class Sample(NamedTuple):
@@ -226,10 +229,10 @@ class Figures(msgspec.Struct, frozen=True):
     Args:
         record: how each value is compressed.
         batch: whether batches are, as ``compression.type=zstd`` does.
-        encrypted: whether values are encrypted in between, with AES-256-GCM.
+        encrypted: whether values are encrypted in between, by ``encrypt``.
         bytes_per_record: a record's share of its batch, in Kafka's record format.
         ratio: how many times smaller that is than uncompressed and unencrypted.
-        write_us: CPU time to write a record, in microseconds, for compression and encryption alone.
+        write_us: CPU time to write a record, in microseconds, of ``compress``, ``encrypt`` and the batch.
         read_us: CPU time to read it.
     """
 
@@ -269,6 +272,8 @@ _STEPS: Final[dict[Record_, int]] = {"none": 0, "zstd": 1, "dictionary": 2}
 def evaluate(samples: Sequence[Sample], dictionary: Dictionary, *, batch_records: int = 100) -> Evaluation:
     """Measure compression by record, by batch and by both, with and without encryption.
 
+    ``compress`` and ``encrypt`` themselves do it, with their defaults and a key from a keyring file.
+
     Args:
         samples: records; a dictionary should not have been trained on them.
         dictionary: the dictionary for compression by record.
@@ -285,11 +290,9 @@ def evaluate(samples: Sequence[Sample], dictionary: Dictionary, *, batch_records
         for record in ("none", "zstd", "dictionary")
         for batch in (False, True)
     ]
-    plain_bytes = sum(map(len, _batches(samples, batch_records)))
-    figures = tuple(
-        _measured(samples, dictionary, way, batch_records=batch_records, plain_bytes=plain_bytes)
-        for way in ways
-    )
+    with TemporaryDirectory() as folder:
+        steps = _Ways(Path(folder), dictionary)
+        figures = tuple(_measured(samples, steps, way, batch_records=batch_records) for way in ways)
     found = Evaluation(len(samples), batch_records, figures, "", "")
     return msgspec.structs.replace(
         found,
@@ -303,45 +306,46 @@ def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
     return [each for index, each in enumerate(samples) if index % 2], list(samples[::2])
 
 
+class _Ways:
+    """The steps of each way to compress, with a store and a keyring that last as long as the evaluation."""
+
+    def __init__(self, folder: Path, dictionary: Dictionary) -> None:
+        store = FolderDictionaries(path=str(folder / "dictionaries"))
+        publish(store.open(), dictionary, _TOPIC)
+        keyring = str(folder / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, _TOPIC, "aes-256"), create=True)
+        self._compress: dict[Record_, tuple[object, ...]] = {
+            "none": (),
+            "zstd": (Compress(),),
+            "dictionary": (Compress(dictionaries=store),),
+        }
+        self._encrypt = Encrypt(key_service=FileKeys(keyring=keyring), key_id=_TOPIC, cluster=_CLUSTER)
+
+    def chain(self, record: Record_, *, encrypted: bool) -> Chain:
+        return Chain([*self._compress[record], *((self._encrypt,) if encrypted else ())])
+
+
 def _measured(
-    samples: Sequence[Sample],
-    dictionary: Dictionary,
-    way: tuple[Record_, bool, bool],
-    *,
-    batch_records: int,
-    plain_bytes: int,
+    samples: Sequence[Sample], ways: _Ways, way: tuple[Record_, bool, bool], *, batch_records: int
 ) -> Figures:
     record, batch, encrypted = way
-    pack, unpack = _codec(record, dictionary)
-    mark = {"none": None, "zstd": b"zstd", "dictionary": encode_mark(dictionary.id)}[record]
-    cipher = AESGCM(os.urandom(32))
-    began = time.process_time()
-    packed = [pack(each.value) for each in samples]
-    # A value that does not shrink is sent as it is.
-    shrunk = [
-        mark is not None and len(small) + len(mark) + len(COMPRESS_HEADER) + 2 < len(each.value)
-        for small, each in zip(packed, samples, strict=True)
-    ]
-    values = [
-        small if is_shrunk else each.value
-        for small, each, is_shrunk in zip(packed, samples, shrunk, strict=True)
-    ]
-    if encrypted:
-        nonces = [os.urandom(12) for _ in values]
-        values = [
-            nonce + cipher.encrypt(nonce, value, None) for nonce, value in zip(nonces, values, strict=True)
-        ]
-    writing_s = time.process_time() - began
-    sent = [
-        Sample(
-            each.key,
-            value,
-            Headers((*each.headers, (COMPRESS_HEADER, mark))) if is_shrunk and mark else each.headers,
-        )
-        for each, value, is_shrunk in zip(samples, values, shrunk, strict=True)
-    ]
-    frames = list(_batches(sent, batch_records))
-    reading_s = 0.0
+    plain = [Record(_TOPIC, each.value, each.key, each.headers) for each in samples]
+    with ways.chain(record, encrypted=encrypted).open() as session:
+        # The steps themselves: what a topic has may carry headers that an application may not send.
+        steps: list[Any] = [step.opened for step in session.steps]
+        for step in steps:
+            step.on_send(plain[0])  # asks for keys and dictionaries
+        began = time.process_time()
+        wire = plain
+        for step in steps:
+            wire = [step.on_send(each) for each in wire]
+        writing_s = time.process_time() - began
+        began = time.process_time()
+        read = wire
+        for step in reversed(steps):
+            read = [step.on_consume(each) for each in read]
+        reading_s = time.process_time() - began
+    frames = list(_batches(wire, batch_records))
     if batch:
         began = time.process_time()
         whole = zstandard.ZstdCompressor(level=_LEVEL)
@@ -352,13 +356,8 @@ def _measured(
         for frame in frames:
             opened.decompress(frame)
         reading_s += time.process_time() - began
-    began = time.process_time()
-    for value, is_shrunk in zip(values, shrunk, strict=True):
-        clear = cipher.decrypt(value[:12], value[12:], None) if encrypted else value
-        if is_shrunk:
-            unpack(clear)
-    reading_s += time.process_time() - began
     size, count = sum(map(len, frames)), len(samples)
+    plain_bytes = sum(map(len, _batches(plain, batch_records)))
     return Figures(
         record,
         batch,
@@ -370,20 +369,7 @@ def _measured(
     )
 
 
-def _codec(
-    record: Record_, dictionary: Dictionary
-) -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]:
-    if record == "none":
-        return (lambda value: value), (lambda value: value)
-    if record == "zstd":
-        return zstandard.ZstdCompressor(level=_LEVEL).compress, zstandard.ZstdDecompressor().decompress
-    return (
-        dictionary_compressor(dictionary.content, _LEVEL),
-        dictionary_decompressor(dictionary.content, 1 << 30),
-    )
-
-
-def _batches(samples: Sequence[Sample], batch_records: int) -> Iterator[bytes]:
+def _batches(samples: Sequence[Record], batch_records: int) -> Iterator[bytes]:
     """Yield the records of each batch in Kafka's record format 2, without the batch's own 61 bytes."""
     for start in range(0, len(samples), batch_records):
         yield b"".join(
@@ -391,7 +377,7 @@ def _batches(samples: Sequence[Sample], batch_records: int) -> Iterator[bytes]:
         )
 
 
-def _framed(index: int, record: Sample) -> bytes:
+def _framed(index: int, record: Record) -> bytes:
     parts = [b"\0", _varint(0), _varint(index), *_sized(record.key), *_sized(record.value)]
     parts.append(_varint(len(record.headers)))
     for name, value in record.headers:

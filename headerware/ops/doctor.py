@@ -1,7 +1,7 @@
 """The doctor: looks at versions, a chain, its keys, its cluster and topics, and says what to do.
 
 It only asks. Nothing is written to the cluster or to a file, no consumer group is joined, and a chain whose
-stores would create their topic is not opened.
+stores would create their topic is not opened. Key services wrap and unwrap a key that encrypts nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -17,16 +18,30 @@ import msgspec
 
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, UnknownSchemaError
+from headerware.core.errors import (
+    ConfigError,
+    HeaderwareError,
+    HeldBackError,
+    KeyDeniedError,
+    KeyServiceError,
+    KeyServiceUnavailableError,
+    MissingPartError,
+    UnknownSchemaError,
+)
 from headerware.core.hooks import Interceptor
 from headerware.core.order import weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
+from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
+from headerware.interceptors.encrypt import Encrypt
+from headerware.interceptors.encrypt.keys import EncryptionOptions
+from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
+from headerware.keyring.services import DataKeys, open_key_service
 from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
@@ -39,6 +54,7 @@ if TYPE_CHECKING:
 Status = Literal["ok", "warn", "fail", "unknown"]
 Side = Literal["producer", "consumer"]
 _Answer = TypeVar("_Answer")
+_Kind = TypeVar("_Kind")
 
 _SIDES: Final[tuple[Side, Side]] = ("producer", "consumer")
 _MAY: Final[Mapping[Side, str]] = {"producer": "WRITE", "consumer": "READ"}
@@ -51,6 +67,12 @@ _METADATA_BYTES: Final = 24
 """What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
 _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
 """A fingerprint that no schema has, to see whether a store answers."""
+_PROBE: Final = "headerware doctor"
+"""The scope of the keys that are wrapped to see whether a service does it."""
+_WHILE_DOWN: Final = (
+    "while it is out of reach, producers raise once their data key has expired, and consumers hold back "
+    "records whose data key they do not know"
+)
 _SOON_MS: Final = 14 * 86_400_000
 _CLOCK_TOLERANCE_MS: Final = 1_000
 _NOT_TOLD: Final = "the cluster does not tell what this user may do"
@@ -111,7 +133,9 @@ def examine(
             ]
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
+            found += _dictionaries(loaded)
             found += _keys(loaded, topics, side)
+            found += key_services(loaded, side, timeout_s)
     if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
         found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
     return found
@@ -197,27 +221,28 @@ def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Ite
 
 def _creates(option: object) -> bool:
     """Return whether a store among these options creates its topic when it is opened."""
-    return any(getattr(store, "create", False) is True for store in _stores(option))
+    stores = (*_among(option, Store), *_among(option, Dictionaries))
+    return any(getattr(store, "create", False) is True for store in stores)
 
 
-def _stores(option: object) -> Iterator[Store]:
-    """Yield the schema stores among the options of a chain."""
-    if isinstance(option, Store):
+def _among(option: object, kind: type[_Kind]) -> Iterator[_Kind]:
+    """Yield what is of a kind among the options of a chain."""
+    if isinstance(option, kind):
         yield option
     elif isinstance(option, msgspec.Struct):
         for name in option.__struct_fields__:
-            yield from _stores(getattr(option, name))
+            yield from _among(getattr(option, name), kind)
     elif isinstance(option, Mapping):
         for value in option.values():
-            yield from _stores(value)
+            yield from _among(value, kind)
     elif isinstance(option, tuple | list | Chain):
         for value in option:
-            yield from _stores(value)
+            yield from _among(value, kind)
 
 
 def _reached(loaded: Chain) -> Iterator[Finding]:
     """Ask each schema store for a schema that it cannot have."""
-    for store in _stores(loaded):
+    for store in _among(loaded, Store):
         check = f"schema store {store.type}"
         if _creates(store):
             yield Finding(check=check, status="unknown", found="not asked: it has create = true")
@@ -235,6 +260,114 @@ def _reached(loaded: Chain) -> Iterator[Finding]:
             yield _fail(check, str(error), advice)
         else:
             yield _ok(check, "answers")
+
+
+def _dictionaries(loaded: Chain) -> Iterator[Finding]:
+    """Read each store of dictionaries."""
+    for settings in _among(loaded, Dictionaries):
+        check = "store of dictionaries"
+        if _creates(settings):
+            yield Finding(check=check, status="unknown", found="not asked: it has create = true")
+            continue
+        try:
+            with closing(settings.open()) as store:
+                store.read()
+                ids, uses = store.ids(), store.uses()
+        except HeaderwareError as error:
+            advice = "without it producers compress less, and consumers hold records with dictionaries back"
+            yield _fail(check, str(error), advice)
+            continue
+        missing = sorted({use.topic for use in uses if use.current.dictionary not in ids})
+        if missing:
+            advice = "publish them again (headerware dictionaries publish)"
+            yield _fail(check, f"it does not have the dictionaries of {', '.join(missing)}", advice)
+        elif not uses:
+            advice = "publish one (headerware dictionaries publish), or take the option out"
+            yield Finding(check=check, status="warn", found="no topic has a dictionary", advice=advice)
+        else:
+            count = counted(len(ids), "dictionary", "dictionaries")
+            yield _ok(check, f"{count} for {counted(len({use.topic for use in uses}), 'topic')}")
+
+
+def key_services(
+    loaded: Chain, side: Side | None, timeout_s: float, *, remote: bool = True
+) -> Iterator[Finding]:
+    """Wrap and unwrap a probe under each key-encryption key that a chain names.
+
+    Args:
+        loaded: the chain.
+        side: whose rights are needed; None is both.
+        timeout_s: how long to wait for a service, in seconds, if its step does not wait shorter.
+        remote: whether services over a network are asked, too.
+    """
+    for name, step in zip(loaded.names, loaded, strict=True):
+        if not isinstance(step, EncryptionOptions):
+            continue
+        check = f"key service of {name}"
+        try:
+            service = open_key_service(step.key_service, Context(dry_run=True), path="key_service")
+        except HeaderwareError as error:
+            yield _fail(check, str(error), "without it no client with this chain starts")
+            continue
+        timeout_ms = min(step.key_service_timeout_ms, int(timeout_s * 1000))
+        with closing(DataKeys(service, key_ids=step.accepted_ids, timeout_ms=timeout_ms)) as keys:
+            if remote or getattr(service, "is_local", False):
+                yield from _probed(check, keys, step, side)
+
+
+def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | None) -> Iterator[Finding]:
+    for key_id in sorted(step.accepted_ids):
+        if side == "producer" and key_id != step.key_id:
+            continue
+        own = f"{check}, {key_id!r}"
+        try:
+            wrapped = keys.to_send(key_id, _PROBE, 0).wrapped
+        except KeyServiceUnavailableError as error:
+            yield _fail(check, str(error), _WHILE_DOWN)
+            return  # nor would it answer for the next key
+        except KeyDeniedError as error:
+            if key_id != step.key_id or side == "consumer":
+                found = f"it may not wrap under it, so unwrapping cannot be tried: {error}"
+                yield Finding(check=own, status="unknown", found=found)
+            else:
+                yield _denied(own, "wrap", error, needed=side == "producer")
+            continue
+        except KeyServiceError as error:
+            yield _fail(own, str(error), "correct key_id, or make the key in the service")
+            continue
+        if side == "producer":
+            yield _ok(own, "wraps")
+        else:
+            yield _unwrapped(own, "wraps and unwraps", keys, (key_id, wrapped, _PROBE), side)
+    if isinstance(step, Encrypt) and step.key_secret is not None:
+        secret = decode_key_secret(step.key_secret)
+        asked = secret.key_id, secret.wrapped, RECORD_KEY_SCOPE
+        yield _unwrapped(f"{check}, key_secret", "unwraps", keys, asked, "consumer")  # both sides need it
+
+
+def _unwrapped(
+    check: str, does: str, keys: DataKeys, asked: tuple[str, bytes, str], side: Side | None
+) -> Finding:
+    try:
+        keys.to_read(*asked)
+    except (KeyServiceError, HeldBackError) as error:
+        cause = error.__cause__ if isinstance(error, HeldBackError) else error
+        if isinstance(cause, KeyDeniedError):
+            return _denied(check, "unwrap", cause, needed=side == "consumer")
+        advice = _WHILE_DOWN if isinstance(cause, KeyServiceUnavailableError) else None
+        return _fail(check, str(cause), advice)
+    return _ok(check, does)
+
+
+def _denied(check: str, right: str, error: KeyServiceError, *, needed: bool) -> Finding:
+    """Return that a right is missing; it may be that of the other side's application alone."""
+    operation, who = ("encrypt", "producer") if right == "wrap" else ("decrypt", "consumer")
+    advice = (
+        f"grant {operation} on the key (if its policy names encryption contexts, for {_PROBE!r}, too)"
+        f"{'' if needed else f', or choose the side with --side if this application is no {who}'}"
+    )
+    found = f"permission to {right} is refused: {error}"
+    return Finding(check=check, status="fail" if needed else "warn", found=found, advice=advice)
 
 
 def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[Finding]:
@@ -566,14 +699,14 @@ class _Cluster:
         check = f"topic {topic}: compaction"
         if "compact" not in policy:
             return
-        if any(isinstance(step, Slice) and TopicPatterns(step.topics).matches(topic) for step in self._chain):
+        slicing = (step for step in self._chain if isinstance(step, Slice))
+        if any(step.cuts(topic) and not step.is_compacted(topic) for step in slicing):
             yield _fail(
                 check,
-                "the topic is compacted and the chain has slice: all slices of a message have its key, so "
+                "the topic is compacted and slice does not know it: all slices of a message have its key, so "
                 "that only the last of them is kept",
-                "exclude the topic from slice (topics = [..., '!"
-                + topic
-                + "']), or set cleanup.policy=delete",
+                f"add it to compacted_topics of slice (compacted_topics = [..., '{topic}']), or set "
+                f"cleanup.policy=delete",
             )
         else:
             yield _ok(check, f"cleanup.policy is {policy}")

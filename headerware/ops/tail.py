@@ -32,6 +32,7 @@ from headerware.core.order import precedes_bytes, role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
+from headerware.core.stored_bytes import StoredBytes
 from headerware.interceptors.compact import Compact
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
@@ -469,6 +470,7 @@ class ChainView:
                 what = "waits"
         verified = next((found for _, found, _ in reversed(self._calls) if found.verified), None)
         verified = next((each for each in application if each.verified), verified)
+        origin = origin_of(headers, record.topic)
         return TailedRecord(
             topic=record.topic,
             partition=record.partition,
@@ -485,7 +487,7 @@ class ChainView:
             signature=_signature(headers, None if verified is None else verified.verified),
             encryption=_encryption(headers, record, application),
             trail=_trail(application[0].headers if application else headers),
-            dead_letter_of=origin_of(headers, record.topic),
+            dead_letter_of=None if origin is None else str(origin),
             cluster=self._cluster_id,
         )
 
@@ -564,7 +566,7 @@ class ChainView:
     def _part(self, part: Any) -> Part:
         if part is None:
             return Part(size_bytes=0, beginning=b"", kind="null")
-        if isinstance(part, bytes):
+        if isinstance(part, bytes | StoredBytes):
             return Part(size_bytes=len(part), beginning=part[: self._max_part_bytes])
         try:
             shown = msgspec.json.encode(part, enc_hook=repr)
@@ -578,7 +580,7 @@ def _no_id(name: str) -> None:
 
 
 def _size(part: Any) -> int:
-    return len(part) if isinstance(part, bytes) else 0
+    return len(part) if isinstance(part, bytes | StoredBytes) else 0
 
 
 def _header_bytes(headers: Headers) -> int:

@@ -119,6 +119,7 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     """Load and check a chain; return its source, to be shipped, and the chain."""
     if not is_disabled():
         source, loaded = _read(chain)
+        _require_values_in_memory(loaded)
         _require_importable(loaded if source.chain is not None else ())
         return source, loaded
     try:
@@ -142,6 +143,17 @@ def _require_importable(chain: Iterable[object]) -> None:
                     "addPyFile",
                     path=f"interceptors.{label(step)}",
                 )
+
+
+def _require_values_in_memory(chain: Iterable[object]) -> None:
+    """Raise ConfigError for a step that would give values on disk, which no row can hold."""
+    for step in chain:
+        if getattr(step, "gives_stored_bytes", False):
+            raise ConfigError(
+                f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
+                f"leave the option out for Spark",
+                path=f"interceptors.{label(step)}",
+            )
 
 
 def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:

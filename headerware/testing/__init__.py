@@ -1,4 +1,4 @@
-"""Parts for tests, benches and demos: clusters, Java's own console tools, what a key service must do.
+"""Parts for tests, benches and demos: clusters, Java's own console tools, what plug-ins must do.
 
 Loaded lazily, so that ``python -m headerware.testing.broker`` runs its module once.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headerware.testing.errors import BrokerError
     from headerware.testing.java_tools import JavaTools
     from headerware.testing.key_service_conformance import KeyServiceConformance
+    from headerware.testing.object_store_conformance import ObjectStoreConformance
 
 __all__ = [
     "BrokerError",
@@ -24,6 +25,7 @@ __all__ = [
     "KafkaBroker",
     "KeyServiceConformance",
     "MissingPartError",
+    "ObjectStoreConformance",
 ]
 
 _HOMES: Final = {
@@ -32,6 +34,7 @@ _HOMES: Final = {
     "JavaTools": "java_tools",
     "KafkaBroker": "broker",
     "KeyServiceConformance": "key_service_conformance",
+    "ObjectStoreConformance": "object_store_conformance",
 }
 
 _load: Final = lazy(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Attacks on admission: stolen, expired, forged and misused certificates, and policies that are bad."""
+"""Stolen, expired, forged and misused certificates, and bad policies: refused, or held back undecided."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from headerware.keyring import (
     Key,
     certify,
     encode_jwks,
-    issuer_jwks,
     key_thumbprint,
     public_part,
     read_certificate,
@@ -86,9 +85,7 @@ class World:
         rings = [read_keyring(folder / f"{name}.json") for name in ("shop", "thief")]
         whole = public_part(rings[0])[0].keys + public_part(rings[1])[0].keys
         write_public_keyring(public, type(rings[0])(keys=whole))
-        (folder / "issuer.jwks.json").write_text(
-            json.dumps(issuer_jwks(read_keyring(folder / "issuer.json")))
-        )
+        (folder / "issuer.jwks.json").write_bytes(self.issuer_jwks())
         self.policy(POLICY)
 
     def _key(self, name: str, use: tuple[str, ...] = ("sign",)) -> Key:
@@ -96,6 +93,9 @@ class World:
         return edit_keyring(
             path, lambda ring: with_new_key(ring, name, "ed25519", use=use), create=True
         ).keys[0]
+
+    def issuer_jwks(self) -> bytes:
+        return encode_jwks(read_keyring(self.folder / "issuer.json"), use="certify")
 
     def policy(self, text: str) -> None:
         path = self.folder / "policy.toml"
@@ -123,7 +123,7 @@ class World:
             {
                 "kty": "OKP",
                 "crv": "Ed25519",
-                "x": issuer_jwks(read_keyring(self.folder / "issuer.json"))["keys"][0]["x"],
+                "x": json.loads(self.issuer_jwks())["keys"][0]["x"],
                 "d": _encoded(self.issuer.private or b""),
             }
         )
@@ -168,7 +168,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-HEAD = {"alg": "Ed25519", "typ": TYPE, "kid": "issuer.1"}
+HEAD = {"alg": "Ed25519", "typ": TYPE, "kid": "issuer:1"}
 
 
 class TestAdmitted:
@@ -285,7 +285,7 @@ class TestForged:
         with pytest.raises(AdmissionError, match="an issuer that the policy does not have"):
             world.read(world.sent(world.certificate(issuer="https://evil.example")))
 
-    @pytest.mark.parametrize("kid", ["issuer.1", "other", None])
+    @pytest.mark.parametrize("kid", ["issuer:1", "other", None])
     def test_another_key_in_the_name_of_the_issuer(self, world: World, kid: str | None) -> None:
         head = {name: value for name, value in {**HEAD, "kid": kid}.items() if value}
         token = world.forged(head, OKPKey.generate_key("Ed25519"))
@@ -477,7 +477,7 @@ class TestPolicyFile:
         record = world.sent(world.certificate())
         with world.chain().open(world.context("consumer")) as session:
             assert len(list(session.consume([record]))) == 1
-            other = OKPKey.generate_key("Ed25519", {"kid": "issuer.2"}).as_dict(private=False)
+            other = OKPKey.generate_key("Ed25519", {"kid": "issuer:2"}).as_dict(private=False)
             (world.folder / "issuer.jwks.json").write_text(json.dumps({"keys": [other]}))
             world.now_ms += 1_000
             with pytest.raises(AdmissionError, match="a key that its issuer does not have"):

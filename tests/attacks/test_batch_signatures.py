@@ -1,4 +1,4 @@
-"""Attacks on signatures that a batch shares (docs/security.md)."""
+"""Attacks on signatures that a batch shares: each is refused, as with a signature of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hostile writer may put into a compressed value."""
+"""What a hostile writer may put into a compressed value: it is refused, in little memory."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Forged identities: behind ``sign`` they drop no genuine record, and floods of them stay within bounds."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""Attacks on moments: a far future, a flood of waits, forged and malformed headers."""
+"""Attacks on moments: nothing waits beyond the bound; forged and malformed headers are refused or ignored."""
 
 from __future__ import annotations
 

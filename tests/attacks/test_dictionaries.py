@@ -1,4 +1,4 @@
-"""Attacks on trained dictionaries: by those who write records, and by those who write dictionaries."""
+"""Attacks on trained dictionaries, by those who write records or dictionaries: refused, within bounds."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from headerware.core.header_text import decode_text, encode_text
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.core.session import Session
-from headerware.interceptors import Compress, Encrypt, EncryptFields, Sign, new_key_secret
+from headerware.interceptors import Compress, Encrypt, EncryptFields, Serialize, Sign, new_key_secret
 from headerware.interceptors.encrypt.envelope import (
     SALT_BYTES,
     TAG_BYTES,
@@ -546,6 +546,37 @@ class TestFields:
         del value["card"]
         with pytest.raises(InterceptorError, match="expected a field 'card', found none"):
             self.read(session, value)
+
+    def test_rolled_back_to_an_older_text(self, session: Session) -> None:
+        """It is bound to its path and key, not to its record, so without sign this is accepted."""
+        old, new = self.wire(session), self.wire(session)
+        assert old["card"] != new["card"]
+        assert self.read(session, {**new, "card": old["card"]}) == self.VALUE
+
+    @pytest.mark.parametrize(
+        ("keeps_signature", "require", "refusal"),
+        [
+            (True, "enforce", "does not fit the record"),
+            (False, "enforce", "expected a signature"),
+            (False, "off", "was encrypted to be signed with key 'shop'"),
+        ],
+    )
+    def test_rolled_back_in_a_signed_record(
+        self, world: World, *, keeps_signature: bool, require: Any, refusal: str
+    ) -> None:
+        world.add("shop", "hmac-sha256")
+        chain = Chain(
+            [
+                EncryptFields(key_service=world.keys, key_id="orders", fields=("card",)),
+                Serialize(value="json"),
+                Sign(keyring=str(world.path), key_id="shop", require=require, cluster="prod"),
+            ]
+        )
+        session = chain.open(Context(cluster_id=lambda: "prod"))
+        old, new = session.send([Record("orders", {"card": card}, b"k-1") for card in ("4111", "4222")])
+        names = new.headers if keeps_signature else new.headers.remove("hw.sig")
+        with pytest.raises(InterceptorError, match=refusal):
+            session.consume([new.replace(value=old.value, headers=names)])
 
     @given(bit=st.integers(0, 1 << 16))
     def test_changed(self, lasting: World, bit: int) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on lifetimes: forged, moved, stripped, malformed, and records that outlive them."""
+"""Attacks on lifetimes: what was forged, moved or stripped is refused; what has expired costs no decode."""
 
 from __future__ import annotations
 

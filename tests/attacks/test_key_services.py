@@ -1,4 +1,4 @@
-"""Attacks on key services and data keys, and what comes of them; docs/security.md has the table."""
+"""Attacks on key services and data keys: refused or held back, with few calls, and never in plaintext."""
 
 from __future__ import annotations
 

@@ -200,6 +200,13 @@ class TestTopics:
         assert told(problems(broker, "compacted", config=slicing), check)[0] == "fail"
         assert check not in {one.check for one in problems(broker, "compacted")}
 
+    def test_that_is_compacted_passes_if_slice_knows_it(self, broker: KafkaBroker, tmp_path: Path) -> None:
+        config = tmp_path / "compacted.toml"
+        config.write_text('[[interceptors]]\ntype = "slice"\ncompacted_topics = ["compacted"]\n')
+        assert "topic compacted: compaction" not in {
+            one.check for one in problems(broker, "compacted", config=config)
+        }
+
     def test_that_takes_no_record_fails(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "strict"), "topic strict: replicas")
         assert (status, text) == ("fail", "1 replica, min.insync.replicas 2")

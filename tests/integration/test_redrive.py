@@ -523,9 +523,9 @@ class Command:
             [*self._command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
+    def run(self, *options: str, timeout_s: float = DEADLINE_S) -> tuple[int, dict[str, Any]]:
         with self.start(*options) as process:
-            shown, said = process.communicate(timeout=DEADLINE_S)
+            shown, said = process.communicate(timeout=timeout_s)
         assert said == ""
         return process.returncode, json.loads(shown)
 
@@ -533,6 +533,7 @@ class Command:
 class TestKilledAtAnyMoment:
     # `HEADERWARE_REDRIVE_LETTERS=1000000 pytest ...` is the long form.
     LETTERS: Final = int(os.environ.get("HEADERWARE_REDRIVE_LETTERS", "20000"))
+    TIMES: Final = max(1.0, LETTERS / 200_000)
 
     def test_nothing_is_lost_and_nothing_comes_twice(self, cluster: Cluster) -> None:
         topics = Topics(cluster, partitions=2)
@@ -545,14 +546,14 @@ class TestKilledAtAnyMoment:
         while kills < 8:
             process = command.start("--execute", "--rate", str(self.LETTERS // 5))
             # Some die before their first transaction, and some in the middle of the work.
-            until = time.monotonic() + rest.uniform(0.5, 1.7)
+            until = time.monotonic() + rest.uniform(0.5, 1.7 * self.TIMES)
             while time.monotonic() < until and process.poll() is None:
                 time.sleep(0.005)
             with suppress(ProcessLookupError):
                 process.kill()
             process.communicate()
             kills += 1
-        code, shown = command.run("--execute")
+        code, shown = command.run("--execute", timeout_s=DEADLINE_S * self.TIMES)
         assert (code, shown["ok"]) == (0, True)
         assert 0 < shown["result"]["sent"][topics.topic] < self.LETTERS, "the killed ones did some of it"
         found = [int(message.value() or b"") for message in topics.back()]

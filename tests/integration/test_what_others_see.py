@@ -40,7 +40,7 @@ from headerware.interceptors import (
     Trail,
     read_trail,
 )
-from headerware.keyring import certify, issuer_jwks, read_keyring, with_new_key
+from headerware.keyring import certify, encode_jwks, read_keyring, with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import JavaTools
 from tests.airports import airports, trained
@@ -164,8 +164,8 @@ def certify_shop(seen: Seen) -> None:
     shop = read_keyring(seen.keyring).signing_key("shop")
     certificate = certify(issuer, shop, issuer="i", subject="the shop", audience=["all"], topics=["*"])
     (folder / "shop.jwt").write_text(certificate)
-    keys = issuer_jwks(read_keyring(folder / "issuer.json"))
-    (folder / "issuer.jwks.json").write_text(json.dumps(keys))
+    keys = encode_jwks(read_keyring(folder / "issuer.json"), use="certify")
+    (folder / "issuer.jwks.json").write_bytes(keys)
     Path(seen.policy).write_text(POLICY)
 
 

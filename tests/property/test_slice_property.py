@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headerware.core.context import Context
 from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.headers import Headers
-from headerware.core.hooks import FanOut
+from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
@@ -38,6 +38,7 @@ def consumed(step: SliceStep, records: list[Record]) -> list[Record]:
     whole: list[Record] = []
     for record in records:
         result = step.on_consume(record)
+        assert result is not DROP
         whole.extend([result] if isinstance(result, Record) else result)
     return whole
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from headerware import Chain, Context, Headers, Record
@@ -10,7 +9,7 @@ from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.dictionary import encode_mark
 from headerware.dictionaries.store import publish
 from headerware.interceptors import Admission, Compress, Encrypt, Sign
-from headerware.keyring import certify, issuer_jwks, with_new_key
+from headerware.keyring import certify, encode_jwks, with_new_key
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import decode, encode
@@ -62,7 +61,7 @@ def protected(folder: Path) -> Chain:
         issuer.keys[0], shop, issuer="i", subject="the shop", audience=["all"], topics=["*"]
     )
     (folder / "shop.jwt").write_text(certificate)
-    (folder / "issuer.jwks.json").write_text(json.dumps(issuer_jwks(issuer)))
+    (folder / "issuer.jwks.json").write_bytes(encode_jwks(issuer, use="certify"))
     (folder / "policy.toml").write_text(POLICY)
     store = FolderDictionaries(path=str(folder / "dictionaries"))
     publish(store.open(), trained(), "airports")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import importlib.metadata
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -26,7 +28,9 @@ from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
 from headerware.dictionaries import dictionaries_type
 from headerware.interceptors import built_in
+from headerware.keyring import read_keyring
 from headerware.keyring.services import key_service_type
+from headerware.object_store import object_store_type
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.testing import EmbeddedCluster
@@ -291,6 +295,68 @@ class TestPython:
             namespace.clear()  # a client that outlived the cluster would look for it
 
 
+class TestSecurity:
+    """What a security team goes by: the tables name tests that exist, and the procedures work."""
+
+    PAGE = "docs/security.md"
+
+    def test_names_every_file_of_attacks(self) -> None:
+        named = {code.rstrip("/") for code in CODE.findall(text_of(self.PAGE))}
+        attacks = ROOT / "tests" / "attacks"
+        files = [path.relative_to(ROOT) for path in attacks.rglob("test_*.py")]
+        by_folder = {file for file in files if file.parent.as_posix() in named and len(file.parts) > 3}
+        assert [file for file in files if file.as_posix() not in named and file not in by_folder] == []
+        assert files
+
+    def test_names_no_test_that_does_not_exist(self) -> None:
+        found = {code.rsplit("/")[-1] for code in CODE.findall(text_of(self.PAGE))}
+        tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py")]
+        files = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+        for name in found:
+            if re.fullmatch(r"test_\w+\.py", name):
+                assert name in files, name
+            elif re.fullmatch(r"Test\w+|test_\w+", name):
+                defined = re.compile(rf"^ *(class|def|async def) {name}\b", re.MULTILINE)
+                assert any(map(defined.search, tests)), name
+
+    def test_each_file_of_attacks_says_what_it_is_about(self) -> None:
+        for path in (ROOT / "tests" / "attacks").rglob("test_*.py"):
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+    def test_key_procedures_work_as_they_are_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        procedures = text_of(self.PAGE).partition("\n## Key procedures\n")[2]
+        lines = [line for _, block in FENCE.findall(procedures) for line in block.splitlines()]
+        for line in lines:
+            if line.startswith("headerware "):
+                result = CliRunner().invoke(main, shlex.split(line)[1:])
+                assert result.exit_code == 0, f"{line}: {result.output}"
+            else:
+                subprocess.run(shlex.split(line), check=True)
+            if "--root-id root " in line:
+                shutil.copy("keys.snapshot", "of-the-stolen-root")
+
+        shop = {key.version: key for key in read_keyring("keys.json").keys}
+        assert [shop[version].status for version in (1, 2, 3)] == ["retired", "revoked", "active"]
+        assert shop[2].revoked_from == {"orders[0]": 1042, "orders[1]": 980}
+        public = read_keyring("public.json")
+        assert not public.is_secret
+        assert {key.id for key in public.keys} == {"shop", "shop-b"}
+        assert public.verifying_key("shop", 1).status == "retired"
+        assert read_keyring("found.json").signing_key("shop-b").version == 1
+        assert {key["kid"] for key in json.loads(Path("issuer.jwks.json").read_text())["keys"]} == {
+            "issuer-2:1"
+        }
+        assert [key.status for key in read_keyring("cards.json").keys] == ["deleted", "revoked", "active"]
+        verify = ["keys", "verify-snapshot", "--root", "root.pub", "--snapshot"]
+        assert CliRunner().invoke(main, [*verify, "keys.snapshot"]).exit_code == 0
+        refused = CliRunner().invoke(main, [*verify, "of-the-stolen-root"])
+        assert refused.exit_code == 1
+        assert "revoked" in refused.output
+
+
 class TestReadme:
     """The README from top to bottom, as a new user would do it."""
 
@@ -371,6 +437,12 @@ class TestOptions:
         documented = self.documented("docs/dictionaries.md", "store")
         assert documented == {
             word: self.options(dictionaries_type(word)) for word in dictionaries_type.built_in
+        }
+
+    def test_of_each_object_store_are_these_with_their_defaults(self) -> None:
+        documented = self.documented("docs/claim-check.md", "store")
+        assert documented == {
+            word: self.options(object_store_type(word)) for word in object_store_type.built_in
         }
 
     def test_of_each_key_service_are_these_with_their_defaults(self) -> None:

@@ -38,7 +38,7 @@ from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
 from headerware.core.client_chain import PROCESSING
 from headerware.core.errors import ConfigError
-from headerware.core.hooks import DeadLetterHeaders
+from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.record import Record, Verified
 
 _SLICE_S: Final = 0.05
@@ -138,6 +138,9 @@ class InterruptibleConsumer(Consumer):
         super()._hw_begin_explicit()
         self.end_in_task(goes_on=True)
 
+    def _hw_is_polled_elsewhere(self) -> bool:
+        return self.lane is not None and self.lane.thread != get_ident()
+
     def _hw_poll_timeout(self, left: float) -> float:
         # Before the wire is asked, so that no call comes between a message and what becomes of it.
         self._let_others_in()
@@ -150,6 +153,7 @@ class InterruptibleConsumer(Consumer):
         lane = self.lane
         if lane is None:
             return
+        self._hw_cluster_id.ask_for_others()
         if lane.current is not None and lane.current.cancelled:
             raise _StoppedError
         if len(lane):
@@ -335,6 +339,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         max_backoff_s: float = 30.0,
         dead_letter_topic: str = "{topic}.dead-letter",
         dead_letter_headers: DeadLetterHeaders = "connect",
+        dead_letter_unavailable: DeadLetterUnavailable = "hold",
         max_pending: int = 1_000,
         stop_timeout_s: float = 30.0,
         revoke_timeout_s: float = 10.0,
@@ -351,7 +356,8 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
                 are cancelled.
             order, on_failure, attempts, retry_on, backoff_s, max_backoff_s, dead_letter_topic,
-                dead_letter_headers, max_pending, revoke_timeout_s: as of :meth:`headerware.Consumer.run`.
+                dead_letter_headers, dead_letter_unavailable, max_pending, revoke_timeout_s: as of
+                :meth:`headerware.Consumer.run`.
 
         Raises:
             ConfigError: an option cannot work; or ``run`` is under way already.
@@ -370,6 +376,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             max_backoff_s=max_backoff_s,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
+            dead_letter_unavailable=dead_letter_unavailable,
             max_pending=max_pending,
             stop_timeout_s=stop_timeout_s,
             revoke_timeout_s=revoke_timeout_s,

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from hmac import compare_digest
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -98,6 +98,15 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
 
 
+class _Known(NamedTuple):
+    """What is known of a certificate and a topic, from any of their records."""
+
+    certificate: Certificate
+    permits: bool
+    rules: tuple[Rule, ...]
+    """The rules of which only the conditions on headers are open."""
+
+
 class Policy:
     """Decide which records are admitted; for several threads at once.
 
@@ -113,7 +122,7 @@ class Policy:
         self._audience = frozenset(audience)
         self._issuers = {issuer.issuer: (issuer, keys) for issuer, keys in issuers}
         self._rules = tuple((rule, TopicPatterns(rule.topics)) for rule in rules)
-        self._known: BoundedCache[bytes, Certificate] = BoundedCache(_MAX_CERTIFICATES)
+        self._known: BoundedCache[tuple[bytes, str, str], _Known] = BoundedCache(_MAX_CERTIFICATES)
 
     def admit(
         self,
@@ -141,10 +150,11 @@ class Policy:
         found = [pair[1] for pair in record.headers if pair[0] == ADMIT_HEADER]
         if len(found) != 1 or found[0] is None:
             raise AdmissionError(f"expected one {ADMIT_HEADER} header with a certificate, found {len(found)}")
-        certificate = self._known.get(found[0])
-        if certificate is None:
-            certificate = self._verified(found[0])
-            self._known[found[0]] = certificate
+        asked = found[0], record.topic, verified.topic
+        known = self._known.get(asked)
+        if known is None:
+            known = self._known[asked] = self._examined(*asked)
+        certificate = known.certificate
         if not compare_digest(certificate.thumbprint.encode(), verified.thumbprint.encode()):
             raise AdmissionError(
                 f"its certificate is for another key than {verified.key_id!r} version "
@@ -152,9 +162,9 @@ class Policy:
             )
         at_ms = verified.signed_at_ms if valid_at == "signing" else now_ms
         _require_valid(certificate, record, at_ms, now_ms, clock_skew_ms)
-        if not certificate.permits(verified.topic):
+        if not known.permits:
             raise AdmissionError(f"its certificate is not for topic {verified.topic!r}")
-        self._require_allowed(certificate, record, verified)
+        _require_allowed(known.rules, record, verified)
         return certificate
 
     def has_unknown_key(self, record: Record) -> bool:
@@ -166,6 +176,17 @@ class Policy:
             return False
         known = self._issuers.get(certificate.issuer)
         return known is not None and not known[1].knows(certificate)
+
+    def _examined(self, value: bytes, topic: str, signed_topic: str) -> _Known:
+        certificate = self._verified(value)
+        rules = tuple(
+            rule
+            for rule, topics in self._rules
+            if topics.matches(topic)
+            and _fits(rule.issuers, certificate.issuer)
+            and _fits(rule.subjects, certificate.subject)
+        )
+        return _Known(certificate, certificate.permits(signed_topic), rules)
 
     def _verified(self, value: bytes) -> Certificate:
         text = value.decode("ascii", "replace")
@@ -185,29 +206,24 @@ class Policy:
             )
         return certificate
 
-    def _require_allowed(self, certificate: Certificate, record: Record, verified: Verified) -> None:
-        # Each slice is judged, and only the first has the message's headers. The others follow its verdict,
-        # for without it there is no message, and all slices of a message have one signer.
-        without_headers = _is_later_slice(record)
-        allowed = False
-        for rule, topics in self._rules:
-            if (
-                topics.matches(record.topic)
-                and _fits(rule.issuers, certificate.issuer)
-                and _fits(rule.subjects, certificate.subject)
-            ):
-                if rule.effect == "deny":
-                    if all(_some_value_fits(record, *wanted) for wanted in rule.headers.items()):
-                        raise AdmissionError(
-                            f"a rule denies it to the holder of key {verified.key_id!r} in topic "
-                            f"{record.topic!r}"
-                        )
-                elif without_headers or all(_all_values_fit(record, *each) for each in rule.headers.items()):
-                    allowed = True
-        if not allowed:
-            raise AdmissionError(
-                f"no rule allows it to the holder of key {verified.key_id!r} in topic {record.topic!r}"
-            )
+
+def _require_allowed(rules: tuple[Rule, ...], record: Record, verified: Verified) -> None:
+    # Each slice is judged, and only the first has the message's headers. The others follow its verdict,
+    # for without it there is no message, and all slices of a message have one signer.
+    without_headers = any(rule.headers for rule in rules) and _is_later_slice(record)
+    allowed = False
+    for rule in rules:
+        if rule.effect == "deny":
+            if all(_some_value_fits(record, *wanted) for wanted in rule.headers.items()):
+                raise AdmissionError(
+                    f"a rule denies it to the holder of key {verified.key_id!r} in topic {record.topic!r}"
+                )
+        elif without_headers or all(_all_values_fit(record, *each) for each in rule.headers.items()):
+            allowed = True
+    if not allowed:
+        raise AdmissionError(
+            f"no rule allows it to the holder of key {verified.key_id!r} in topic {record.topic!r}"
+        )
 
 
 def read_policy(path: str) -> Policy:

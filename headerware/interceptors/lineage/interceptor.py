@@ -47,6 +47,7 @@ class Lineage(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "lineage"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.AUDIT
+    streams: ClassVar[bool] = True
 
     service: str | None = None
     job_namespace: str | None = None

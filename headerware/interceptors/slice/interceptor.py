@@ -1,24 +1,23 @@
-"""The interceptor ``slice``: its options, and the splitting of large records on send.
-
-Not for compacted topics: slices of one message share its key, so compaction would leave only the last.
-"""
+"""The interceptor ``slice``: its options, and the splitting of large records on send."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
 from headerware.core.errors import ConfigError, InterceptorError
-from headerware.core.headers import EMPTY, Headers, Pair
+from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
+from headerware.core.topics import Elsewhere, TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import HEADER_BYTES, ID_BYTES, MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.reassembly import Reassembler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from headerware.core.context import Context
     from headerware.core.record import Record
@@ -31,6 +30,8 @@ _DEFAULT_MAX_BYTES: Final = 900_000
 _FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
 _HEADER_FRAME_BYTES: Final = 10
 _SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(SLICE_HEADER) + HEADER_BYTES
+_NONE: Final = Elsewhere([TopicPatterns(())])
+_OWN_KEY_BYTES: Final = len(SliceHeader(bytes(ID_BYTES), MAX_SLICES, MAX_SLICES, 1, 1).own_key)
 _UTF8_MAX_BYTES: Final = 4
 
 
@@ -39,7 +40,8 @@ class Slice(Interceptor, frozen=True, kw_only=True):
 
     Slices of different partitions never mix. A message whose slices contradict one another is refused at
     once; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. A message that
-    comes twice is delivered twice, as any record is: ``dedup`` drops copies.
+    comes twice is delivered twice, as any record is: ``dedup`` drops copies. With ``on_error =
+    "dead_letter"`` what had come of such a message is published, slice by slice.
 
     Args:
         max_bytes: the size in bytes above which a record is split, and the largest slice: the record on the
@@ -51,10 +53,17 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             newer one.
         expire_ms: how long an incomplete message waits for its next slice, in milliseconds.
         max_gap: how many offsets an incomplete message waits for its next slice.
+        compacted_topics: patterns of the compacted topics. There the first slice is sent last and alone has
+            the message's key; the others have keys of their own, so that compaction keeps them.
+        stream_above_bytes: the size in bytes above which a consumed value is collected on disk, and given to
+            the application as :class:`~headerware.StoredBytes` in place of bytes; None never does. Only for
+            chains in which no step to the left looks at values.
+        stream_folder: the folder for such values; None is that of temporary files.
 
     Raises:
-        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``; on opening, ``max_bytes``
-            is larger than what the client takes.
+        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``, or a pattern can match no
+            topic; on opening, ``max_bytes`` is larger than what the client takes, or ``stream_folder`` is no
+            folder.
     """
 
     type: ClassVar[str] = "slice"
@@ -70,6 +79,22 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     max_pending_messages: Annotated[int, Meta(ge=1)] = 1_000
     expire_ms: Annotated[int, Meta(ge=1)] = 300_000
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
+    compacted_topics: tuple[str, ...] = ()
+    stream_above_bytes: Annotated[int, Meta(ge=1)] | None = None
+    stream_folder: str | None = None
+
+    @property
+    def gives_stored_bytes(self) -> bool:
+        """Whether consumed values may be on disk, which every step to the left must be able to take."""
+        return self.stream_above_bytes is not None
+
+    def cuts(self, topic: str) -> bool:
+        """Return whether it works on a topic."""
+        return TopicPatterns(self.topics).matches(topic)
+
+    def is_compacted(self, topic: str) -> bool:
+        """Return whether it takes a topic for a compacted one."""
+        return bool(self.compacted_topics) and TopicPatterns(self.compacted_topics).matches(topic)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict one another."""
@@ -79,6 +104,12 @@ class Slice(Interceptor, frozen=True, kw_only=True):
                 f"that the largest message could never be reassembled",
                 path="max_pending_bytes",
             )
+        check_patterns(self.compacted_topics, path="compacted_topics")
+
+    @property
+    def carries_bytes(self) -> tuple[int, int]:
+        """The size above which this splits messages, and the largest that it takes."""
+        return self.max_bytes or _DEFAULT_MAX_BYTES, self.max_message_bytes
 
     def open(self, context: Context) -> SliceStep:
         """Return the hooks of one session.
@@ -87,7 +118,14 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
         max_bytes = _limit(self.max_bytes, context)
-        splitter = Splitter(context, max_bytes=max_bytes, max_message_bytes=self.max_message_bytes)
+        if self.stream_folder is not None and not Path(self.stream_folder).is_dir():
+            raise ConfigError(f"is {self.stream_folder!r}, which is no folder", path="stream_folder")
+        splitter = Splitter(
+            context,
+            max_bytes=max_bytes,
+            max_message_bytes=self.max_message_bytes,
+            compacted=TopicPatterns(self.compacted_topics) if self.compacted_topics else _NONE,
+        )
         reassembler = Reassembler(
             context.now_ms,
             max_message_bytes=self.max_message_bytes,
@@ -95,6 +133,9 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             max_pending_messages=self.max_pending_messages,
             expire_ms=self.expire_ms,
             max_gap=self.max_gap,
+            dead_letters=self.on_error == "dead_letter",
+            stream_above_bytes=self.stream_above_bytes,
+            stream_folder=self.stream_folder,
         )
         return SliceStep(splitter, reassembler)
 
@@ -140,6 +181,7 @@ class Splitter:
     """Split records that are too large for the wire; safe for several threads at once."""
 
     __slots__ = (
+        "_compacted",
         "_context",
         "_fits_bytes",
         "_lock",
@@ -149,8 +191,11 @@ class Splitter:
         "_slices",
     )
 
-    def __init__(self, context: Context, *, max_bytes: int, max_message_bytes: int) -> None:
+    def __init__(
+        self, context: Context, *, max_bytes: int, max_message_bytes: int, compacted: TopicPatterns
+    ) -> None:
         self._max_bytes = max_bytes
+        self._compacted = compacted
         self._max_message_bytes = max_message_bytes
         self._context = context
         self._lock = Lock()
@@ -195,14 +240,23 @@ class Splitter:
             record.with_headers(record.headers.append((SLICE_HEADER, bytes(HEADER_BYTES))))
         )
         room = self._max_bytes - first - beside
+        compacted = self._compacted.matches(record.topic)
+        if compacted:
+            room -= max(_OWN_KEY_BYTES - len(record.key or b""), 0)
         count = self._count(total, room, first, beside)
-        later = _frame_bytes(record.key, EMPTY) + _SLICE_HEADER_BYTES
+        later = _frame_bytes(bytes(_OWN_KEY_BYTES) if compacted else record.key, EMPTY) + _SLICE_HEADER_BYTES
+        placed = self._with_known_partition(record) if compacted else self._with_partition(record)
         with self._lock:
             self._sliced += 1
             self._slices += count
         whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
-        pieces = _Pieces(self._with_partition(record), whole)
-        return FanOut(count, pieces.split, size_bytes=total + first + (count - 1) * later + count * beside)
+        pieces = _Pieces(placed, whole)
+        return FanOut(
+            count,
+            pieces.split_for_compaction if compacted else pieces.split,
+            size_bytes=total + first + (count - 1) * later + count * beside,
+            last_waits=compacted,
+        )
 
     def _count(self, total: int, room: int, frame: int, beside: int) -> int:
         if total > self._max_message_bytes:
@@ -229,6 +283,22 @@ class Splitter:
         partition = self._context.pick_partition(record)
         return record if partition is None else record.replace(partition=partition)
 
+    def _with_known_partition(self, record: Record) -> Record:
+        """Find the partition that the record's key decides, because its slices have other keys."""
+        if record.key is None:
+            raise InterceptorError(
+                "a record without a key in one of compacted_topics; compaction needs keys, and a broker "
+                "refuses such records"
+            )
+        if record.partition is not None:
+            return record
+        if self._context.partition_of is None:
+            raise InterceptorError(
+                "the slices of a compacted topic have keys of their own, and nobody here knows which "
+                "partition the record's key decides; set the partition of the record"
+            )
+        return record.replace(partition=self._context.partition_of(record))
+
 
 class _Pieces:
     """A message and how it is split; each pass over it splits it again."""
@@ -241,14 +311,24 @@ class _Pieces:
 
     def split(self) -> Iterator[Record]:
         """Make the slices one at a time, so that only one copy is in memory."""
-        record, whole = self._record, self._whole
-        headers: Iterable[Pair] = record.headers
-        step = whole.slice_bytes
-        for index in range(whole.count):
-            header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, step)
-            piece: Any = record.value[index * step : (index + 1) * step]
-            yield record.with_value(piece, Headers.trusted((*headers, (SLICE_HEADER, header.encode()))))
-            headers = ()
+        return map(self._piece, range(self._whole.count))
+
+    def split_for_compaction(self) -> Iterator[Record]:
+        """Make the slices one at a time; the first comes last, and the others have keys of their own."""
+        for index in range(1, self._whole.count):
+            yield self._piece(index).replace(key=self._header(index).own_key)
+        yield self._piece(0)
+
+    def _piece(self, index: int) -> Record:
+        record, header = self._record, self._header(index)
+        begin = index * header.slice_bytes
+        piece: Any = record.value[begin : begin + header.slice_bytes]
+        headers = record.headers if index == 0 else EMPTY
+        return record.with_value(piece, headers.append((SLICE_HEADER, header.encode())))
+
+    def _header(self, index: int) -> SliceHeader:
+        whole = self._whole
+        return SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, whole.slice_bytes)
 
 
 def _limit(max_bytes: int | None, context: Context) -> int:

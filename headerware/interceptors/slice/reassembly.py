@@ -11,7 +11,11 @@ ReassemblyError at its first slice, and the safe offset stays before that slice 
 only counted: messages whose first slice was never seen (``orphans``, after a start in mid-message), and
 repeats of a message that was delivered (``duplicates``, from a producer that sends again).
 
-Memory grows with the bytes that came, never with the numbers that a header states.
+If the step publishes dead letters, what had come of such a message goes there, slice by slice, each as it was
+on the wire; so do slices of it that still come, once they have waited. Redriven together, they make the
+message again.
+
+Memory and disk grow with the bytes that came, never with the numbers that a header states.
 """
 
 from __future__ import annotations
@@ -20,12 +24,16 @@ import logging
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
+from enum import Enum
 from io import BytesIO
 from math import inf
 from typing import TYPE_CHECKING, Final, cast
 
-from headerware.core.errors import ReassemblyError, WireFormatError
-from headerware.core.record import Record
+from msgspec import structs
+
+from headerware.core.errors import HeldBackError, ReassemblyError, WireFormatError
+from headerware.core.hooks import DROP
+from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import (
     Closes,
     Counts,
@@ -37,10 +45,13 @@ from headerware.core.services import (
     Seeks,
     Waits,
 )
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.core.stored_bytes import StoredBytes, UnnamedFile
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from headerware.core.hooks import HookResult
 
 MAX_CLOSED: Final = 10_000
 """How many messages are remembered as delivered or given up."""
@@ -53,12 +64,20 @@ _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
 _OFFSET_BYTES: Final = 16
 
-_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted")
+_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted", "swept")
 _log: Final = logging.getLogger("headerware")
 
 _TopicPartition = tuple[str, int | None]
 _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 """A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
+
+
+class _End(Enum):
+    """What became of a message that no longer waits."""
+
+    DELIVERED = 1
+    DISCARDED = 2
+    DEAD_LETTERED = 3
 
 
 class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
@@ -73,6 +92,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         max_pending_messages: int,
         expire_ms: int,
         max_gap: int,
+        dead_letters: bool = False,
+        stream_above_bytes: int | None = None,
+        stream_folder: str | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._max_message_bytes = max_message_bytes
@@ -80,23 +102,29 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._max_pending_messages = max_pending_messages
         self._expire_ms = expire_ms
         self._max_gap = max_gap
+        self._dead_letters = dead_letters
+        self._stream_above_bytes = inf if stream_above_bytes is None else stream_above_bytes
+        self._stream_folder = stream_folder
         self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
         self._pending_bytes = 0
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
-        self._closed: OrderedDict[_MessageKey, bool] = OrderedDict()
-        """The latest messages that were delivered (True) or given up (False)."""
-        self._failures: list[tuple[int | None, ReassemblyError]] = []
-        """The errors that wait for ``poll``, each with the smallest offset of its message."""
+        self._closed: OrderedDict[_MessageKey, _End] = OrderedDict()
+        """The latest messages that were delivered or given up."""
+        self._failures: list[tuple[_PendingMessage, ReassemblyError]] = []
+        """The errors that wait for ``poll``, each with its message."""
         self._expiry_due: float = inf
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
-    def on_consume(self, record: Record) -> Record | list[Record]:
+    def on_consume(self, record: Record) -> HookResult:
         """Return a record that is no slice; for a slice, return nothing or the message that it completes."""
         for name, _ in record.headers:
             if name == SLICE_HEADER:
                 return self._take(record)
         if self._pending:
             self._advance(record)
+        if record.value is None and is_slice_key(record.key):
+            self._counts["swept"] += 1
+            return DROP
         return record
 
     def poll(self, now_ms: int) -> list[ReassemblyError]:
@@ -112,9 +140,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if offsets is None:
             return position
         safe = min(offsets.smallest_start, offsets.start_of_delivered(position))
-        for start, error in self._failures:
-            if start is not None and (error.topic, error.partition) == (topic, partition):
-                safe = min(safe, start)
+        for message, _ in self._failures:
+            if message.start is not None and message.key[:2] == (topic, partition):
+                safe = min(safe, message.start)
         return int(safe)
 
     def safe_offsets(self) -> dict[tuple[str, int], int]:
@@ -124,10 +152,10 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             for topic_partition, offsets in self._partitions.items()
             if offsets.pending
         }
-        for start, error in self._failures:
-            if start is not None and error.topic is not None:
-                topic_partition = (error.topic, error.partition)
-                safe[topic_partition] = min(start, safe.get(topic_partition, inf))
+        for message, _ in self._failures:
+            if message.start is not None:
+                topic_partition = message.key[:2]
+                safe[topic_partition] = min(message.start, safe.get(topic_partition, inf))
         return {cast("tuple[str, int]", key): int(offset) for key, offset in safe.items()}
 
     def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
@@ -171,7 +199,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             self._forget(message)
         for topic_partition in gone:
             self._partitions.pop(topic_partition, None)
-        self._failures = [kept for kept in self._failures if (kept[1].topic, kept[1].partition) not in gone]
+        self._failures = [failure for failure in self._failures if failure[0].key[:2] not in gone]
         # Counted anew, for this also clears up after an interrupt.
         self._pending_bytes = sum(message.held_bytes for message in self._pending.values())
 
@@ -197,7 +225,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         verified = record.verified
         signer = None if verified is None else verified.signer
         key = (record.topic, record.partition, header.message_id, signer)
-        if self._closed.get(key) is False:
+        if self._closed.get(key) is _End.DISCARDED:
             self._counts["late"] += 1
             return []
         message = self._pending.get(key)
@@ -205,14 +233,22 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if problem is not None:
             raise self._refused(key, problem)
         if message is None:
-            message = self._pending[key] = _PendingMessage(key, header)
+            message = self._pending[key] = _PendingMessage(key, header, self._payload(header))
             self._pending_bytes += message.held_bytes
         elif message.has(header.index):
             self._counts["duplicates"] += 1
             return []
-        self._make_room(message, message.cost(header.index, record))
+        self._make_room(message, message.cost(header.index, record, keeps_original=self._dead_letters))
         self._add(message, header.index, record)
         return [self._finish(message, record)] if message.is_complete else []
+
+    def _payload(self, header: SliceHeader) -> _Memory | _Disk:
+        if header.total_bytes <= self._stream_above_bytes:
+            return _Memory()
+        try:
+            return _Disk(header, UnnamedFile(self._stream_folder))
+        except OSError as error:
+            raise _no_disk(error) from error
 
     def _problem(self, header: SliceHeader, record: Record, message: _PendingMessage | None) -> str | None:
         """Return what is wrong with a slice, by itself or beside those that came before, or None."""
@@ -240,9 +276,12 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if message is not None:
             dropped = message.received
             self._forget(message)
-        self._close(key, is_delivered=False)
+        self._close(key, _End.DEAD_LETTERED if self._dead_letters else _End.DISCARDED)
         error = ReassemblyError(f"{problem}; with it go the {dropped} slices of its message that had come")
         error.offsets = () if message is None else tuple(message.offsets)
+        if message is not None and dropped and self._dead_letters:
+            # The slice at hand has a dead letter of its own.
+            self._fail(message, f"{problem} (a later slice of the same message)")
         return error
 
     def _make_room(self, message: _PendingMessage, need: int) -> None:
@@ -255,15 +294,28 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             if oldest is None:
                 problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            if len(self._failures) >= self._max_pending_messages:
-                problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
+            waiting = len(self._failures)
+            if self._dead_letters and (
+                waiting >= self._max_pending_messages
+                or self._failed_bytes() + oldest.held_bytes > self._max_pending_bytes
+            ):
+                if not message.received:
+                    self._forget(message)
+                raise HeldBackError(f"no room until {waiting} messages that were given up have dead letters")
+            if waiting >= self._max_pending_messages:
+                problem = f"no room, and {waiting} errors of evicted messages wait for poll()"
                 raise self._refused(message.key, problem)
             reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
             self._give_up(oldest, "evicted", reason)
 
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
-        message.add(index, record, now)
+        try:
+            message.add(index, record, now, keeps_original=self._dead_letters)
+        except OSError as error:
+            if not message.received:
+                self._forget(message)
+            raise _no_disk(error) from error
         self._pending_bytes += message.held_bytes - before
         self._expiry_due = min(self._expiry_due, now + self._expire_ms)
         if record.offset is not None and record.partition is not None:
@@ -274,7 +326,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if message.start is not None and message.last_offset is not None and last.partition is not None:
             self._offsets_of(message).add_delivered(message.start, message.last_offset)
         self._forget(message)
-        self._close(message.key, is_delivered=True)
+        self._close(message.key, _End.DELIVERED)
         self._counts["glued"] += 1
         return whole
 
@@ -292,25 +344,37 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
     def _give_up(self, message: _PendingMessage, count: str, reason: str) -> None:
         """Drop a pending message, and queue its error for ``poll``, unless it is a repeat or an orphan."""
         self._forget(message)
-        first = message.first
-        if self._closed.get(message.key):
+        before, end = self._closed.get(message.key), _End.DISCARDED
+        if before is _End.DELIVERED:
             self._counts["duplicates"] += message.received
-        elif first is None:
+        elif message.first is None and before is not _End.DEAD_LETTERED:
             self._discard_orphan(message)
         else:
             self._counts[count] += 1
-            text = f"{message.received} of {message.header.count} slices came: {reason}"
-            error = ReassemblyError(text, topic=first.topic, partition=first.partition, offset=first.offset)
-            error.offsets = tuple(message.offsets)
-            self._failures.append((message.start, error))
-        self._close(message.key, is_delivered=False)
+            self._fail(message, f"{message.received} of {message.header.count} slices came: {reason}")
+            end = _End.DEAD_LETTERED if self._dead_letters else end
+        self._close(message.key, end)
+
+    def _fail(self, message: _PendingMessage, text: str) -> None:
+        """Queue the error of a message for ``poll``, at its first slice if that came."""
+        topic, partition = message.key[:2]
+        offset = message.start if message.first is None else message.first.offset
+        error = ReassemblyError(text, topic=topic, partition=partition, offset=offset)
+        error.offsets = tuple(message.offsets)
+        error.arrived = message.originals if self._dead_letters else None
+        self._failures.append((message, error))
+
+    def _failed_bytes(self) -> int:
+        """Return what messages hold whose errors wait for ``poll``."""
+        return sum(message.held_bytes for message, _ in self._failures)
 
     def _discard_orphan(self, message: _PendingMessage) -> None:
         self._counts["orphans"] += 1
         if self._counts["orphans"] == 1:
             _log.warning(
                 "slices of a message of %s[%s] were discarded, for its first slice was never seen, as after "
-                "a start in mid-message (further ones are only counted)",
+                "a start in mid-message, or because a later record has replaced it on a compacted topic "
+                "(further ones are only counted)",
                 message.key[0],
                 message.key[1],
             )
@@ -323,9 +387,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if offsets is not None:
             offsets.remove(message)
 
-    def _close(self, key: _MessageKey, *, is_delivered: bool) -> None:
+    def _close(self, key: _MessageKey, end: _End) -> None:
         self._closed.pop(key, None)
-        self._closed[key] = is_delivered
+        self._closed[key] = end
         if len(self._closed) > MAX_CLOSED:
             self._closed.popitem(last=False)
 
@@ -341,31 +405,104 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         return offsets
 
 
+class _Memory:
+    """The slices of a message in memory."""
+
+    __slots__ = ("_buffer", "_early", "_next")
+
+    def __init__(self) -> None:
+        self._buffer = BytesIO()
+        self._next = 0
+        self._early: dict[int, bytes] = {}
+        """Slices that came before others in front of them; they wait beside the buffer."""
+
+    def has(self, index: int) -> bool:
+        """Return whether a slice has come before."""
+        return index < self._next or index in self._early
+
+    def overhead_bytes(self, index: int) -> int:
+        """Return an upper bound of the memory that a slice takes beside its bytes."""
+        return 0 if index == self._next else _EARLY_BYTES
+
+    def write(self, index: int, value: bytes) -> None:
+        """Keep the value of a slice."""
+        if index != self._next:
+            self._early[index] = value
+            return
+        self._buffer.write(value)
+        self._next += 1
+        while self._early and (following := self._early.pop(self._next, None)) is not None:
+            self._buffer.write(following)
+            self._next += 1
+
+    def read(self, header: SliceHeader) -> bytes:
+        """Return the value of a slice."""
+        if header.index in self._early:
+            return self._early[header.index]
+        begin = header.index * header.slice_bytes
+        with self._buffer.getbuffer() as written:
+            return bytes(written[begin : begin + header.payload_bytes])
+
+    def whole(self) -> bytes:
+        """Return the value of the message."""
+        return self._buffer.getvalue()
+
+
+class _Disk:
+    """The slices of a message in a file, each in its place."""
+
+    __slots__ = ("_come", "_file", "_whole")
+
+    def __init__(self, whole: SliceHeader, file: UnnamedFile) -> None:
+        self._whole = whole
+        self._file = file
+        self._come: set[int] = set()
+
+    def has(self, index: int) -> bool:
+        """Return whether a slice has come before."""
+        return index in self._come
+
+    def overhead_bytes(self, index: int) -> int:  # noqa: ARG002 - as in memory
+        """Return an upper bound of the memory that a slice takes beside its bytes."""
+        return _EARLY_BYTES
+
+    def write(self, index: int, value: bytes) -> None:
+        """Keep the value of a slice; raise OSError if there is no room."""
+        self._file.write(value, index * self._whole.slice_bytes)
+        self._come.add(index)
+
+    def read(self, header: SliceHeader) -> bytes:
+        """Return the value of a slice."""
+        return self._file.read(header.payload_bytes, header.index * header.slice_bytes)
+
+    def whole(self) -> StoredBytes:
+        """Return the value of the message."""
+        return StoredBytes(self._file, self._whole.total_bytes)
+
+
 class _PendingMessage:
     """An incomplete message; its header is that of the slice which came first."""
 
     __slots__ = (
-        "_buffer",
-        "_early",
+        "_originals",
+        "_payload",
         "arrived_ms",
         "first",
         "header",
         "held_bytes",
         "key",
         "last_offset",
-        "next_index",
         "offsets",
         "received",
         "start",
     )
 
-    def __init__(self, key: _MessageKey, header: SliceHeader) -> None:
+    def __init__(self, key: _MessageKey, header: SliceHeader, payload: _Memory | _Disk) -> None:
         self.key: Final = key
         self.header: Final = header
         self.first: Record | None = None
         """Slice 0 without its value, once it has come."""
         self.received: int = 0
-        self.next_index: int = 0
         self.offsets: Final = array("q")
         """The offsets of its slices, in the order of coming."""
         self.start: int | None = None
@@ -373,9 +510,11 @@ class _PendingMessage:
         self.last_offset: int | None = None
         self.arrived_ms: int = 0
         self.held_bytes: int = _MESSAGE_BYTES
-        """An upper bound of the memory that it holds."""
-        self._buffer = BytesIO()
-        self._early: dict[int, bytes] = {}
+        """An upper bound of the memory and disk that it holds."""
+        self._payload = payload
+        self._originals: dict[int, Record] = {}
+        """The slices as they were on the wire, by index, if they are kept; without the values, if no step has
+        changed these."""
 
     @property
     def is_complete(self) -> bool:
@@ -384,37 +523,43 @@ class _PendingMessage:
 
     def has(self, index: int) -> bool:
         """Return whether a slice has come before."""
-        return index < self.next_index or index in self._early
+        return self._payload.has(index)
 
-    def cost(self, index: int, record: Record) -> int:
-        """Return an upper bound of the memory that one more slice takes."""
-        size = len(record.value) + _OFFSET_BYTES + (0 if index == self.next_index else _EARLY_BYTES)
+    def cost(self, index: int, record: Record, *, keeps_original: bool) -> int:
+        """Return an upper bound of the memory and disk that one more slice takes."""
+        size = len(record.value) + _OFFSET_BYTES + self._payload.overhead_bytes(index)
         if index == 0:
-            size += len(record.key or b"")
-            for name, value in record.headers:
-                size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
+            size += _size_beside_value(record)
             verified = record.verified
             if verified is not None and verified.uncovered:  # kept with the first slice's state
                 size += sum(_HEADER_BYTES + len(name) * 4 for name in verified.uncovered)
                 size += sum(len(value or b"") for _, value in verified.set_aside)
+        if keeps_original and (original := _original(record)) is not None:
+            size += _EARLY_BYTES + _size_beside_value(original)
+            size += 0 if original.value is None else len(original.value)
         return size
 
-    def add(self, index: int, record: Record, now_ms: int) -> None:
-        """Take one more slice; one that comes early waits beside the buffer."""
-        self.held_bytes += self.cost(index, record)
+    def add(self, index: int, record: Record, now_ms: int, *, keeps_original: bool) -> None:
+        """Take one more slice; raise OSError if there is no room for it."""
+        cost = self.cost(index, record, keeps_original=keeps_original)
+        self._payload.write(index, record.value)
+        self.held_bytes += cost
         self.received += 1
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
         if index == 0:
-            self.first = record.with_value(None, record.headers.remove(SLICE_HEADER))
-        if index != self.next_index:
-            self._early[index] = record.value
-            return
-        self._buffer.write(record.value)
-        self.next_index += 1
-        while self._early and (following := self._early.pop(self.next_index, None)) is not None:
-            self._buffer.write(following)
-            self.next_index += 1
+            self.first = _without_original(record).with_value(None, record.headers.remove(SLICE_HEADER))
+        if keeps_original and (original := _original(record)) is not None:
+            self._originals[index] = original
+
+    def originals(self) -> Iterator[Record]:
+        """Make the slices that came as they were on the wire, one at a time, in order of index."""
+        for index, original in sorted(self._originals.items()):
+            if original.value is not None:
+                yield original
+                continue
+            header = structs.replace(self.header, index=index)
+            yield original.with_value(self._payload.read(header))
 
     def whole(self, last: Record) -> Record:
         """Return the message, which has the position of the slice that came last."""
@@ -422,7 +567,7 @@ class _PendingMessage:
         assert first is not None  # noqa: S101 - a complete message has its first slice
         return Record(
             first.topic,
-            self._buffer.getvalue(),
+            self._payload.whole(),
             first.key,
             first.headers,
             last.partition,
@@ -439,6 +584,37 @@ class _PendingMessage:
         self.offsets.append(offset)
         self.start = offset if self.start is None else min(self.start, offset)
         self.last_offset = offset if self.last_offset is None else max(self.last_offset, offset)
+
+
+def _original(record: Record) -> Record | None:
+    """Return a slice as it was on the wire, without its value if no step has changed it; None if unknown."""
+    original: Record | None = (record.local or {}).get(ORIGINAL)
+    if original is None or original.value is not record.value:
+        return original
+    return original.with_value(None)
+
+
+def _without_original(record: Record) -> Record:
+    """Return a slice without its own original, which the message is not made of alone."""
+    if not record.local or ORIGINAL not in record.local:
+        return record
+    others = {name: state for name, state in record.local.items() if name != ORIGINAL}
+    return record.replace(local=others or None)
+
+
+def _size_beside_value(record: Record) -> int:
+    """Return an upper bound of the memory that a record takes beside its value."""
+    size = len(record.key or b"")
+    for name, value in record.headers:
+        size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
+    return size
+
+
+def _no_disk(error: OSError) -> HeldBackError:
+    return HeldBackError(
+        f"the slice of a large message cannot be kept on disk ({error.strerror}): make room there, or name "
+        f"another folder in stream_folder"
+    )
 
 
 class _PartitionOffsets:

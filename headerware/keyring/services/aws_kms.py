@@ -24,8 +24,8 @@ from headerware.core.errors import (
     NoSuchKeyError,
 )
 from headerware.core.extras import install_command
-from headerware.keyring.services.remote import PerProcess, require_safe_address, require_undeleted
-from headerware.keyring.services.service import KeyServiceOptions, Wrapped
+from headerware.core.remote import PerProcess, require_safe_address
+from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -82,7 +82,7 @@ class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse an endpoint without TLS."""
         if self.endpoint is not None:
-            require_safe_address(self.endpoint, allow_http=self.allow_http, path="endpoint")
+            require_safe_address(self.endpoint, what="data keys", allow_http=self.allow_http, path="endpoint")
 
     def open(self, context: Context) -> AwsKmsService:  # noqa: ARG002 - it needs no clock
         """Return the service; it connects with the first call.

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, ru
 
 import msgspec
 
-from headerware.core.errors import PluginError
+from headerware.core.errors import KeyDeletedError, PluginError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from headerware.core.context import Context
 
 
@@ -107,6 +109,13 @@ key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(
     "headerware.key_services",
 )
 """The key services by word; others come from entry points of the group ``headerware.key_services``."""
+
+
+def require_undeleted(key_id: str, deleted: Collection[str]) -> None:
+    """Refuse a key that the options list as deleted, which the service itself no longer knows."""
+    if key_id in deleted:
+        raise KeyDeletedError(f"key {key_id!r} is deleted, as deleted_keys says")
+
 
 _CALLED: Final = {
     "wrap": ("key_id", "data_key", "context"),

@@ -28,8 +28,8 @@ from headerware.core.errors import (
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
-from headerware.keyring.services.remote import PerProcess, require_safe_address, require_undeleted
-from headerware.keyring.services.service import KeyServiceOptions, Wrapped
+from headerware.core.remote import PerProcess, require_safe_address
+from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -83,7 +83,7 @@ class Vault(KeyServiceOptions, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an address without TLS, and require one source of the token."""
-        require_safe_address(self.url, allow_http=self.allow_http, path="url")
+        require_safe_address(self.url, what="data keys", allow_http=self.allow_http, path="url")
         if (self.token is None) == (self.token_file is None):
             raise ConfigError("expected either token or token_file", path="token")
         if self.token is not None and not _is_token(self.token):

@@ -1,4 +1,4 @@
-"""Passwords of a configuration, in whatever is printed of it."""
+"""Passwords of a configuration are in nothing that is printed of it."""
 
 from __future__ import annotations
 

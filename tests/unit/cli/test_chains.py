@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headerware.cli import main
+from headerware.keyring import with_new_key
+from headerware.keyring.writing import edit_keyring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,6 +176,17 @@ class TestCheck:
         one_line(run("check", config, "--open"), "needs the package watchfiles")
         monkeypatch.setenv("HEADERWARE_RELOAD", "wach")
         one_line(run("check", config), "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'")
+
+    def test_opened_finds_a_key_that_encrypts_and_is_missing(self, tmp_path: Path) -> None:
+        keyring, path = tmp_path / "keys.json", tmp_path / "chain.toml"
+        edit_keyring(keyring, lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
+        path.write_text(
+            '[[interceptors]]\ntype = "encrypt"\nkey_id = "crads"\n'
+            f'key_service = {{ type = "file", keyring = "{keyring}" }}\n'
+        )
+        one_line(run("check", path, "--open"), "key service of encrypt, 'crads'")
+        path.write_text(path.read_text().replace("crads", "cards"))
+        assert run("check", path, "--open").exit_code == 0
 
     def test_opens_as_both_sides_unless_told_one(self, signing: Path) -> None:
         error = "opened as a producer: "

@@ -414,19 +414,29 @@ class TestCertify:
         assert (found.subject, found.topics, found.audience) == ("shop", ("orders*",), ("here",))
         assert found.expires_ms - found.issued_ms == 7_200_000
         assert shown["thumbprint"] == found.thumbprint
-        done("jwks", "--keyring", issuer, "--out", jwks)
+        done("export-public", "--jwks", "--use", "certify", "--keyring", issuer, "--out", jwks)
         IssuerKeys(jwks.read_bytes(), ["Ed25519"]).verify(out.read_text().strip(), found)
         assert "wrote the certificate" in done(*arguments, "--out", out)
 
     def test_never_overwrites_a_keyring(self, issuer: Path, arguments: list[str | Path]) -> None:
         before = issuer.read_bytes()
-        for command in (arguments, ["jwks", "--keyring", issuer]):
+        for command in (arguments, ["export-public", "--jwks", "--use", "certify", "--keyring", issuer]):
             result = run(*command, "--out", issuer)
             assert result.exit_code == 1
             assert "not overwritten" in result.stderr
         assert issuer.read_bytes() == before
 
     def test_a_key_that_does_not_certify_is_refused(self, path: Path, tmp_path: Path) -> None:
-        result = run("jwks", "--keyring", path, "--out", tmp_path / "jwks.json")
+        export = ("export-public", "--jwks", "--out", tmp_path / "jwks.json", "--keyring")
+        done("generate", "--keyring", path, "--id", "signs", "--algorithm", "ed25519")
+        result = run(*export, path, "--use", "certify")
         assert result.exit_code == 1
-        assert "--use certify" in result.stderr
+        assert "it is for sign, and the set is of keys that certify" in result.stderr
+
+    def test_a_key_that_certifies_is_no_key_of_records(self, issuer: Path, tmp_path: Path) -> None:
+        export = ("export-public", "--jwks", "--out", tmp_path / "jwks.json", "--keyring")
+        result = run(*export, issuer)
+        assert result.exit_code == 1
+        assert "it is for certify, and the set is of keys that sign (--use)" in result.stderr
+        result = run("export-public", "--use", "certify", "--keyring", issuer, "--out", tmp_path / "p.json")
+        assert result.exit_code == 2

@@ -70,6 +70,24 @@ class TestLineageCommand:
             "left out: 1 record with a corrupt trail",
         ]
 
+    @pytest.mark.parametrize(
+        "reason", ["__connect.errors.topic", "headerware.dead_letter.topic", "__dlq.errors.topic"]
+    )
+    def test_tells_whose_dead_letters_a_topic_has(
+        self, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str], reason: str
+    ) -> None:
+        name, servers = unique_topic("dead-letters"), embedded_cluster.bootstrap_servers
+        embedded_cluster.create_topic(name)
+        entry = TrailEntry(by_whom="shop", when_ms=WHEN, produced_into_topic="orders")
+        trail = encode_trail(TrailReading((entry,)))
+        producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+        producer.produce(name, b"v", headers=[(TRAIL_HEADER, trail), (reason, b"orders")])
+        assert producer.flush(30) == 0
+        assert run(embedded_cluster, name).output.splitlines()[1:] == [
+            f"  writes kafka://{servers.partition(',')[0]}/orders  1 record",
+            "1 record: dead letters of orders",
+        ]
+
     def test_prints_events_that_openlineage_reads(
         self, embedded_cluster: EmbeddedCluster, topic: str
     ) -> None:

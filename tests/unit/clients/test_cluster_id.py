@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
-from headerware import Chain, Consumer, Headers, Producer, SignatureError
+from headerware import Chain, Consumer, Context, Headers, Interceptor, Producer, Record, SignatureError
 from headerware.clients import cluster_id
-from headerware.clients.aio import AIOProducer
+from headerware.clients.aio import AIOConsumer, AIOProducer
 from headerware.clients.cluster_id import ClusterIdPort, cluster_id_port
 from headerware.core.header_text import decode_text
 from headerware.interceptors import Compress, Sign, Trail
@@ -19,6 +19,7 @@ from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.signature import SIGNATURE_HEADER, decode_statement
 from headerware.keyring.writing import edit_keyring
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,88 @@ class TestAnOldClient:
         port = cluster_id_port(Old(), connection, lambda _: False)
         port.wait()
         assert (port() or "").startswith("mockCluster")
+
+
+class Asking(Interceptor, frozen=True, kw_only=True):
+    """A step that lets a test ask its port."""
+
+    ports: Any = None
+
+    def open(self, context: Context) -> object:
+        self.ports.append(context)
+        return self
+
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+
+class TestAConsumer:
+    """A call to a consumer waits for the poll of another thread, and perhaps for many of them."""
+
+    @pytest.fixture
+    def conf(self, connection: dict[str, Any], topic: str) -> dict[str, Any]:
+        return {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
+
+    def test_is_asked_by_the_thread_that_polls(self, conf: dict[str, Any], topic: str) -> None:
+        opened: list[Context] = []
+        found: list[tuple[str | None, float]] = []
+        produce_one(conf, topic)
+
+        def handle(_: object) -> None:
+            until(lambda: look() is not None)
+            consumer.stop()
+
+        def look() -> str | None:
+            began = time.monotonic()
+            found.append((opened[0].cluster_id(), time.monotonic() - began))
+            return found[-1][0]
+
+        with Consumer(conf, chain=Chain([Asking(ports=opened)])) as consumer:
+            consumer.subscribe([topic])
+            consumer.run(handle)
+        assert (found[-1][0] or "").startswith("mockCluster")
+        assert max(seconds for _, seconds in found) < 0.05
+
+    def test_of_asyncio_is_asked_by_its_own_thread(self, conf: dict[str, Any], topic: str) -> None:
+        opened: list[Context] = []
+        times: list[float] = []
+
+        async def poll() -> None:
+            async with AIOConsumer(conf, chain=Chain([Asking(ports=opened)])) as consumer:
+                await consumer.subscribe([topic])
+                polling = asyncio.create_task(consumer.poll(30))
+                await asyncio.sleep(0)
+                found, deadline = None, time.monotonic() + 30
+                while found is None:
+                    assert time.monotonic() < deadline
+                    began = time.monotonic()
+                    found = opened[0].cluster_id()
+                    times.append(time.monotonic() - began)
+                    await asyncio.sleep(0.01)
+                polling.cancel()
+
+        asyncio.run(poll())
+        assert max(times) < 0.05
+
+    def test_is_not_asked_in_a_callback(self, conf: dict[str, Any], topic: str) -> None:
+        opened: list[Context] = []
+        found: list[str | None] = []
+
+        def assigned(_: object, __: object) -> None:
+            found.append(opened[0].cluster_id())
+            found.append(opened[0].awaited_cluster_id())
+
+        with Consumer(conf, chain=Chain([Asking(ports=opened)])) as consumer:
+            consumer.subscribe([topic], on_assign=assigned)
+            until(lambda: (consumer.poll(0.1), found)[1])
+            assert found == [None, None]
+            assert (opened[0].awaited_cluster_id() or "").startswith("mockCluster")
+
+
+def produce_one(conf: dict[str, Any], topic: str) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": conf["bootstrap.servers"]})
+    producer.produce(topic, b"value")
+    assert producer.flush(30) == 0
 
 
 class TestTheFirstRecord:

@@ -19,6 +19,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
 from headerware.core.record import Operation, Record
+from headerware.core.stored_bytes import StoredBytes
 from headerware.interceptors import Metrics, Slice
 from tests.unit.clients.conftest import committed, take
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
@@ -324,6 +325,40 @@ class TestFailures:
         assert found is not None
         assert found.value() == value
 
+    def test_reads_large_values_from_disk_and_makes_dead_letters_of_them(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+    ) -> None:
+        good, bad = b"g" * 3_000, b"b" * 3_000
+        producer = make_producer(Slice(max_bytes=1_000))
+        for value in (good, bad, b"small"):
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(20) == 0
+        consumer = make_consumer(Slice(max_bytes=1_000, stream_above_bytes=2_000), topic=topic)
+        seen: list[Any] = []
+
+        def handler(message: Message) -> None:
+            value: Any = message.value()
+            seen.append(value)
+            if len(seen) == 3:
+                consumer.stop()
+            if isinstance(value, StoredBytes):
+                with value.open() as file:
+                    if file.read(1) == b"b":
+                        raise ValueError
+
+        consumer.run(handler, lanes=2, order="partition", on_failure="dead_letter")
+        assert [bytes(value) for value in seen] == [good, bad, b"small"]
+        assert [isinstance(value, StoredBytes) for value in seen] == [True, True, False]
+        again = make_consumer(Slice())
+        again.subscribe([f"{topic}.dead-letter"])
+        found = again.poll(20)
+        assert found is not None
+        assert found.value() == bad
+
     @pytest.mark.parametrize("on_failure", ["raise", "skip", "dead_letter"])
     def test_answers_for_refused_records_in_the_same_way(
         self,
@@ -371,6 +406,33 @@ class TestFailures:
         consumer.run(Seen(consumer, 99), on_failure="dead_letter", order="none")
         assert [letter.value for letter in letters] == [b"xbad"]
         assert committed_of(consumer, topic) == 2
+
+    def test_that_cannot_be_stored_may_be_given_up(
+        self,
+        topic: str,
+        fill: Callable[..., None],
+        make_consumer: Callable[..., Consumer],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        fill(b"xbad", b"refused", b"xb")
+        hears = HearsStops()
+        consumer = make_consumer(hears, RefusesBad(), topic=topic)
+        session: Any = consumer._hw_session
+
+        def fails(_: Record) -> None:
+            raise OSError("out")
+
+        session.context = msgspec.structs.replace(session.context, publish=fails)
+        seen = Seen(consumer, 2, bad=b"bad")
+        consumer.run(seen, on_failure="dead_letter", dead_letter_unavailable="refuse")
+        assert seen.values == [b"bad", b"b"]
+        assert committed_of(consumer, topic) == 3
+        counts = consumer.stats()["client"]
+        assert (counts["skipped"], counts["dead_lettered"], counts["dead_letters_lost"]) == (2, 0, 2)
+        assert [(value, outcome) for value, _, outcome, _ in hears.stopped if outcome != "refused"] == [
+            (b"xbad", "skipped")
+        ]
+        assert "the record is passed over" in caplog.text
 
 
 class HearsStops:

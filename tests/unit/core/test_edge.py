@@ -155,19 +155,14 @@ class TestLeftoverEncodings:
     def test_are_refused_on_consume_with_who_takes_them_off(
         self,
         name: str,
-        word: str | None,
+        word: str,
         batch: bool,  # noqa: FBT001 - parametrized
     ) -> None:
         record = Record("t", b"", None, Headers([(name, b"\x01")]), 3, offset=42)
         error = consume(record, batch=batch)
         assert isinstance(error, TransportHeaderError)
         assert str(error).startswith(f"chain at t[3]@42: header {name!r}")
-        hint = (
-            f"add the {word!r} interceptor"
-            if word
-            else "this version of Headerware has no interceptor for it"
-        )
-        assert hint in str(error)
+        assert f"add the {word!r} interceptor" in str(error)
 
     def test_that_the_chain_took_off_are_fine(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
         decoder = Hooks(on_consume=lambda record: record.with_headers(record.headers.remove("hw.compress")))
@@ -209,7 +204,7 @@ class TestLeftoverEncodings:
     def test_are_refused_on_topics_where_their_step_does_not_work(
         self,
         name: str,
-        word: str | None,
+        word: str,
         batch: bool,  # noqa: FBT001 - parametrized
     ) -> None:
         steps = [Compress(topics=("orders",)), Slice(topics=("orders",)), Compact(topics=("orders",))]
@@ -217,9 +212,7 @@ class TestLeftoverEncodings:
         record = Record("t", b"", None, Headers({name: b"\x01"}), 3, offset=42)
         outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
         assert isinstance(outcome, TransportHeaderError)
-        assert ("has no interceptor for it" if word is None else f"add the {word!r} interceptor") in str(
-            outcome
-        )
+        assert f"add the {word!r} interceptor" in str(outcome)
 
     @pytest.mark.parametrize("name", ["hw.sig", "hw.trail", "hw.id", "compress"])
     def test_others_say_nothing_about_the_value(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized

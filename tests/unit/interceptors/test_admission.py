@@ -83,4 +83,4 @@ def test_the_certificate_is_plain_json_web_token(certificate: Path) -> None:
 
     head = certificate.read_text().split(".")[0]
     found = json.loads(urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    assert found == {"alg": "Ed25519", "typ": "hw-admit+jwt", "kid": "i.1"}
+    assert found == {"alg": "Ed25519", "typ": "hw-admit+jwt", "kid": "i:1"}

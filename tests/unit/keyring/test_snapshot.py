@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -244,6 +245,27 @@ class TestCounterFile:
         files.counter.write_bytes(content)
         with pytest.raises(KeyringError, match="holds no counter"):
             files.follow(counter_file=files.counter)
+
+    @pytest.mark.parametrize("limit_bytes", [0, 10, 40])
+    def test_a_counter_that_does_not_fit_on_the_disk_is_not_half_written(
+        self, files: Distribution, limit_bytes: int
+    ) -> None:
+        files.follow(counter_file=files.counter)
+        kept = files.counter.read_bytes()
+        fresh = files.counter.with_name("fresh")
+        files.write(snapshot(2))
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+        try:
+            for counter in (files.counter, fresh):
+                with pytest.raises(KeyringError, match="cannot be kept"):
+                    files.follow(counter_file=counter)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert files.counter.read_bytes() == kept
+        for counter in (files.counter, fresh):
+            files.follow(counter_file=counter)
+            assert counter.read_bytes().startswith(b"%019d " % 2)
 
     def test_that_cannot_be_written_is_refused(self, files: Distribution) -> None:
         files.counter.mkdir()

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headerware import Context
+from headerware.dictionaries import FolderDictionaries
+from headerware.dictionaries.store import publish
+from headerware.interceptors import new_key_secret
 from headerware.keyring import with_new_key
+from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
 from headerware.ops.doctor import Finding, examine
+from tests.airports import trained
+from tests.vault_server import TOKEN, VaultServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 NOW = datetime.now(UTC)
@@ -142,6 +151,123 @@ class TestChain:
         secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
         assert len(secret) > 20
         assert secret not in found
+
+
+class TestKeyServices:
+    @pytest.fixture
+    def vault(self) -> Iterator[VaultServer]:
+        with VaultServer() as vault:
+            yield vault
+
+    @pytest.fixture
+    def probed(self, tmp_path: Path, vault: VaultServer) -> Callable[..., list[tuple[str, str, str]]]:
+        """Return a function that examines a chain that encrypts, and gives what was found of its keys."""
+
+        def found(*lines: str, **options: Any) -> list[tuple[str, str, str]]:
+            service = f'{{ type = "vault", url = "{vault.url}", token = "{TOKEN}" }}'
+            path = chain_file(tmp_path, 'type = "encrypt"', f"key_service = {service}", *lines)
+            findings = examine(path, **options)
+            assert TOKEN not in str(findings)
+            return [
+                (one.check.removeprefix("key service of encrypt"), one.status, one.found)
+                for one in findings
+                if one.check.startswith("key service of")
+            ]
+
+        return found
+
+    def test_that_do_it_are_ok(self, probed: Callable[..., Any], vault: VaultServer) -> None:
+        found = probed('key_id = "orders"', 'key_ids = ["payments"]')
+        assert found == [(f", '{name}'", "ok", "wraps and unwraps") for name in ("orders", "payments")]
+        assert [path.split("/")[-2:] for path, _ in vault.calls] == [
+            ["encrypt", "orders"],
+            ["decrypt", "orders"],
+            ["encrypt", "payments"],
+            ["decrypt", "payments"],
+        ]
+
+    @pytest.mark.parametrize(
+        ("denied", "side", "status"),
+        [
+            ("encrypt", "producer", "fail"),
+            ("encrypt", None, "warn"),
+            ("encrypt", "consumer", "unknown"),
+            ("decrypt", "producer", "ok"),
+            ("decrypt", None, "warn"),
+            ("decrypt", "consumer", "fail"),
+        ],
+    )
+    def test_that_refuse_a_permission_are_named_with_it(
+        self, probed: Callable[..., Any], vault: VaultServer, denied: str, side: Any, status: str
+    ) -> None:
+        vault.denied = {denied}
+        [(check, found, text)] = probed('key_id = "orders"', side=side)
+        assert (check, found) == (", 'orders'", status)
+        if status != "ok":
+            assert "permission denied" in text
+            assert ("unwrap" in text) == (denied == "decrypt" or side == "consumer")
+
+    def test_that_are_out_of_reach_cost_a_bounded_time(
+        self, probed: Callable[..., Any], vault: VaultServer
+    ) -> None:
+        vault.delay_s = 20.0
+        began = time.monotonic()
+        [(check, status, text)] = probed('key_id = "orders"', 'key_ids = ["payments"]', timeout_s=0.2)
+        assert time.monotonic() - began < 10
+        assert (check, status) == ("", "fail")
+        assert "did not answer within 0.2 s" in text
+
+    def test_without_the_key_fail(self, probed: Callable[..., Any]) -> None:
+        [(check, status, _)] = probed('key_id = "ordres"')
+        assert (check, status) == (", 'ordres'", "warn")  # Vault tells no more to such a token
+
+    def test_that_are_local_are_asked_as_well(self, tmp_path: Path) -> None:
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_new_key(ring, "k", "aes-256"), create=True)
+        lines = ['type = "encrypt"', 'key_service = { type = "file", keyring = "keys.json" }']
+        found = examine(chain_file(tmp_path, *lines, 'key_id = "k"', 'key_ids = ["gone"]'))
+        [(failed, text), fine] = about(found, "key service of encrypt, ")
+        assert (failed, fine) == ("fail", ("ok", "wraps and unwraps"))
+        assert "'gone'" in text
+
+    def test_must_unwrap_the_secret_of_record_keys(
+        self, probed: Callable[..., Any], vault: VaultServer
+    ) -> None:
+        options = Vault(url=vault.url, token=TOKEN)
+        secret = new_key_secret(options.open(Context()), "orders")
+        lines = ('key_id = "orders"', 'key = "deterministic"', f'key_secret = "{secret}"')
+        assert probed(*lines, side="producer")[1:] == [(", key_secret", "ok", "unwraps")]
+        vault.reset()  # other keys of the same names
+        [_, (check, status, text)] = probed(*lines)
+        assert (check, status) == (", key_secret", "fail")
+        assert "not wrapped under this key" in text
+
+
+class TestDictionaries:
+    def test_are_counted(self, tmp_path: Path) -> None:
+        publish(FolderDictionaries(path=str(tmp_path / "d")).open(), trained(), "orders")
+        store = f'dictionaries = {{ type = "folder", path = "{tmp_path / "d"}" }}'
+        found = examine(chain_file(tmp_path, 'type = "compress"', store))
+        assert about(found, "store of dictionaries") == [("ok", "1 dictionary for 1 topic")]
+
+    def test_that_are_none_are_a_warning(self, tmp_path: Path) -> None:
+        (tmp_path / "d").mkdir()
+        store = f'dictionaries = {{ type = "folder", path = "{tmp_path / "d"}" }}'
+        found = examine(chain_file(tmp_path, 'type = "compress"', store))
+        assert about(found, "store of dictionaries") == [("warn", "no topic has a dictionary")]
+
+    def test_in_a_topic_that_would_be_created_are_not_asked_for(self, tmp_path: Path) -> None:
+        place = 'servers = "127.0.0.1:1", topic = "not-there"'
+        store = f'dictionaries = {{ type = "topic", {place}, create = true }}'
+        found = examine(chain_file(tmp_path, 'type = "compress"', store))
+        assert about(found, "store of dictionaries") == [("unknown", "not asked: it has create = true")]
+        assert {status for status, _ in about(found, "chain as a")} == {"unknown"}
+
+    def test_out_of_reach_fail(self, tmp_path: Path) -> None:
+        place = 'servers = "127.0.0.1:1", topic = "d", timeout_s = 0.2'
+        store = f'dictionaries = {{ type = "topic", {place} }}'
+        found = examine(chain_file(tmp_path, 'type = "compress"', store), side="consumer")
+        [(status, _)] = about(found, "store of dictionaries")
+        assert status == "fail"
 
 
 def test_brokers_that_do_not_answer_fail_once() -> None:

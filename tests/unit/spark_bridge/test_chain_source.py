@@ -14,7 +14,7 @@ from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.interceptors import Compress, Sign, Trail
+from headerware.interceptors import Compress, Sign, Slice, Trail
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource, chain_source
@@ -267,3 +267,8 @@ class TestPlugins:
 
         with pytest.raises(ConfigError, match="put it into a module"):
             chain_source(Chain([Local()]))
+
+
+def test_values_on_disk_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rows hold bytes"):
+        chain_source(Chain([Slice(stream_above_bytes=1_000_000)]))

@@ -13,7 +13,7 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ReassemblyError
 from headerware.core.headers import Headers
-from headerware.core.hooks import FanOut
+from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
@@ -75,7 +75,8 @@ def feed(step: SliceStep, *records: Record) -> list[Record]:
     given: list[Record] = []
     for record in records:
         result = step.on_consume(record)
-        given.extend([result] if isinstance(result, Record) else result)
+        if result is not DROP:
+            given.extend([result] if isinstance(result, Record) else result)
     return given
 
 

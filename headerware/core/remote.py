@@ -1,4 +1,4 @@
-"""What key services over a network have in common: one client a process, and addresses that are safe."""
+"""What services over a network have in common: one client a process, and addresses that are safe."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from headerware.core.errors import ConfigError, KeyDeletedError
+from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
 
 Client = TypeVar("Client")
 
@@ -32,8 +32,8 @@ class PerProcess(Generic[Client]):
         return made[1]
 
 
-def require_safe_address(url: str, *, allow_http: bool, path: str) -> None:
-    """Refuse an address to which data keys would travel in the clear."""
+def require_safe_address(url: str, *, what: str, allow_http: bool, path: str) -> None:
+    """Refuse an address to which something, such as data keys, would travel in the clear."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError("expected an address such as https://host:port", path=path)
@@ -41,15 +41,9 @@ def require_safe_address(url: str, *, allow_http: bool, path: str) -> None:
         raise ConfigError("expected an address without a user and a password", path=path)
     if parts.scheme == "http" and not allow_http and not _is_here(parts.hostname):
         raise ConfigError(
-            f"{parts.hostname} would get data keys in the clear: use https://, or set allow_http in tests",
+            f"{parts.hostname} would get {what} in the clear: use https://, or set allow_http in tests",
             path=path,
         )
-
-
-def require_undeleted(key_id: str, deleted: Collection[str]) -> None:
-    """Refuse a key that the options list as deleted, which the service itself no longer knows."""
-    if key_id in deleted:
-        raise KeyDeletedError(f"key {key_id!r} is deleted, as deleted_keys says")
 
 
 def _is_here(host: str) -> bool:

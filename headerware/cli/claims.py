@@ -1,0 +1,157 @@
+"""``headerware claims``: look after the objects that records claim.
+
+Exit codes: 0 done; 1 it cannot be done, or not safely; 2 the command was used wrongly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.core.chain import load_chain
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError
+from headerware.core.printable import counted, printable
+from headerware.ops.topic_reader import Start
+
+if TYPE_CHECKING:
+    from headerware.ops.claims import OrphanReport
+    from headerware.ops.topic_reader import Progress as Read
+
+_SHOWN: Final = 20
+"""Orphans for people; --json has all."""
+
+
+@click.group()
+def claims() -> None:
+    """Look after the objects that records claim (claim_check)."""
+
+
+@claims.command()
+@click.argument("topics", nargs=-1, required=True)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="HEADERWARE_CONFIG",
+    required=True,
+    help="The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.",
+)
+@click.option(
+    "--older-than",
+    metavar="WHEN",
+    help="Only objects of at least this age (7d, 36h), or from before this time; 7d unless told otherwise.",
+)
+@click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
+@client_options
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.1),
+    default=60.0,
+    show_default=True,
+    help="Seconds for which the cluster may give no answer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def orphans(
+    topics: tuple[str, ...],
+    config: str,
+    older_than: str | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    timeout: float,
+    delete: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Find objects of TOPICS that no record claims; delete them if you say so.
+
+    All records of TOPICS and of their dead-letter topics are read. If copies of these records are in other
+    topics, name those, too. Copies in other clusters, and other clusters that share the store's place, are
+    not seen: do not delete there.
+    """
+    from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans  # noqa: PLC0415 - a client
+
+    if delete and older_than is None:
+        raise click.UsageError("--delete needs --older-than: say how old an object must be to be an orphan")
+    before_ms = _moment(older_than or "7d")
+    if delete and before_ms > wall_clock_ms() - LEAST_AGE_MS:
+        raise click.UsageError(
+            "--delete needs --older-than 1h or more: the record of a younger object may be on its way"
+        )
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "TOPICS")
+    chain = load_chain(config)
+    with kafka_errors(), _Bars() as bars:
+        report = find_orphans(
+            settings, topics, chain, before_ms=before_ms, timeout_s=timeout, on_progress=bars.show
+        )
+    deleted = delete_orphans(report, chain) if delete else 0
+    if as_json:
+        show_json({**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted})
+    else:
+        _print(report, deleted)
+
+
+def _moment(text: str) -> int:
+    try:
+        start = Start.parse(text)
+    except ConfigError:
+        start = None
+    if start is None or start.kind != "time":
+        raise click.BadParameter(
+            f"expected an age such as 7d or a time such as 2026-01-31T17:30; found {text!r}",
+            param_hint="--older-than",
+        )
+    return start.number
+
+
+class _Bars(Progress):
+    """A bar for each topic on standard error, if that is a terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._by_topic: dict[str, Any] = {}
+
+    def show(self, topic: str, read: Read) -> None:
+        """Show how far a topic was read, in offsets."""
+        if topic not in self._by_topic:
+            self._by_topic[topic] = self.add_task(printable(topic), total=None)
+        self.update(self._by_topic[topic], completed=read.done, total=read.total)
+
+
+def _print(report: OrphanReport, deleted: int) -> None:
+    click.echo(f"read {counted(report.records, 'record')} of {', '.join(map(printable, report.topics))}")
+    click.echo(f"{counted(report.objects, 'object')}: {report.claimed:,} claimed, {report.young:,} too young")
+    for count, what in (
+        (report.foreign, "file of other names, left alone"),
+        (report.missing, "claim of an object that is not there"),
+    ):
+        if count:
+            noun, _, rest = what.partition(" ")
+            click.echo(f"{counted(count, noun)} {rest}")
+    if report.unreadable:
+        text = f"{counted(report.unreadable, 'record')} may claim what cannot be read: {report.unreadable_at}"
+        click.echo(printable(text), err=True)
+    size = f"{report.size_bytes:,} bytes"
+    done = "deleted" if deleted else "found, nothing was deleted (--delete does it)"
+    click.echo(
+        f"{counted(len(report.orphans), 'orphan')} of {size} {done}" if report.orphans else "no orphans"
+    )
+    for orphan in report.orphans[:_SHOWN]:
+        click.echo(f"  {printable(orphan.store)} {printable(orphan.name)}  {orphan.size_bytes:,} bytes")
+    if len(report.orphans) > _SHOWN:
+        click.echo(f"  and {len(report.orphans) - _SHOWN:,} more (--json has all)")

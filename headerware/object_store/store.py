@@ -1,0 +1,140 @@
+"""The interface of object stores, and their options, which configuration names by a word.
+
+An object's name is ``FOLDER/FILE``. Both parts consist of ASCII letters, digits, dots, underscores and
+hyphens, and neither is ``.`` or ``..``. So a store may join names to its own place as they are; whoever makes
+a name sees to it. Where the place is comes from configuration alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
+
+from headerware.core.errors import PluginError
+from headerware.core.options import from_option
+from headerware.core.plugins import Catalogue, require_arguments
+
+
+class Found(NamedTuple):
+    """An object that is being read."""
+
+    size_bytes: int
+    """Its size as the store states it."""
+    chunks: Iterator[bytes]
+    """Its content. It may end early, or go on for longer than the store has stated: count it."""
+
+
+class StoredObject(NamedTuple):
+    """An object as a store lists it."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    """When it was written, by the store's clock, in milliseconds since the epoch."""
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    """Keep objects by name.
+
+    Safe for use by several threads at once, and in a forked child too. Calls that take a ``timeout_s`` are
+    over within that time, as far as an operating system can promise it.
+    """
+
+    def put(self, name: str, content: bytes, sha256: bytes, timeout_s: float) -> None:
+        """Keep a new object, and return once it is stored; nobody ever sees a part of it.
+
+        Raises:
+            ObjectStoreError: it is not known to be stored.
+        """
+        ...
+
+    def read(self, name: str, timeout_s: float) -> AbstractContextManager[Found]:
+        """Return an object for as long as a block lasts; reading it takes no more than the time either.
+
+        Raises:
+            NoSuchObjectError: the store works, and has no such object.
+            ObjectStoreError: the store cannot be reached, or refuses, now or while it is read.
+        """
+        ...
+
+    def objects(self, folder: str) -> Iterator[StoredObject]:
+        """Yield the objects of a folder, in no order.
+
+        Raises:
+            ObjectStoreError: they cannot be listed completely.
+        """
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete an object; one that is not there is no error.
+
+        Raises:
+            ObjectStoreError: it cannot be deleted.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the store's resources; a second call does nothing."""
+        ...
+
+
+class ObjectStoreOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hold the options of an object store, and open it; a subclass adds its options as fields."""
+
+    type: ClassVar[str] = ""
+    """The word for it in configuration."""
+
+    def open(self) -> ObjectStore:
+        """Return the opened store; each subclass implements this.
+
+        Raises:
+            PluginError: the subclass does not implement it.
+        """
+        raise PluginError(f"{type(self).__name__} is an object store without open()")
+
+
+object_store_type: Final[Catalogue[ObjectStoreOptions]] = Catalogue(
+    "object store type",
+    ObjectStoreOptions,
+    {
+        "folder": "headerware.object_store.folder:FolderObjects",
+        "s3": "headerware.object_store.s3:S3Objects",
+    },
+    "headerware.object_stores",
+)
+"""The object stores by word; others come from entry points of the group ``headerware.object_stores``."""
+
+_CALLED: Final = {
+    "put": ("name", "content", "sha256", "timeout_s"),
+    "read": ("name", "timeout_s"),
+    "objects": ("folder",),
+    "delete": ("name",),
+    "close": (),
+}
+
+
+def open_object_store(options: Any, *, path: str) -> ObjectStore:
+    """Open the object store that an option names.
+
+    Args:
+        options: an :class:`ObjectStoreOptions`; or, as configuration has it, a table of ``type`` and its
+            options; or an object with the methods of :class:`ObjectStore`, which is returned as it is.
+        path: the option's path, for errors.
+
+    Raises:
+        ConfigError: an option that cannot work, or no such store.
+        MissingPartError: what the store needs is not installed.
+    """
+    found = from_option(options, object_store_type, path=path)
+    store = found.open() if isinstance(found, ObjectStoreOptions) else found
+    if not isinstance(store, ObjectStore):
+        shown = store.__name__ if isinstance(store, type) else type(store).__name__
+        raise PluginError(
+            f"expected an object store, an object with {', '.join(_CALLED)}, found {shown}", path=path
+        )
+    require_arguments(store, _CALLED, path=path)
+    return store

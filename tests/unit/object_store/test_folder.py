@@ -1,0 +1,96 @@
+"""A folder as an object store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headerware.core.errors import ConfigError, NoSuchObjectError, ObjectStoreError, PluginError
+from headerware.object_store import FolderObjects, ObjectStore, open_object_store
+from headerware.testing import ObjectStoreConformance
+
+CONTENT = bytes(range(256)) * 10_000
+DIGEST = hashlib.sha256(CONTENT).digest()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return FolderObjects(path=str(tmp_path)).open()
+
+
+def content_of(store: ObjectStore, name: str) -> bytes:
+    with store.read(name, 1) as found:
+        content = b"".join(found.chunks)
+        assert found.size_bytes == len(content)
+    return content
+
+
+class TestConformance(ObjectStoreConformance):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        (tmp_path / "mounted").mkdir()
+        self.path = tmp_path / "mounted"
+
+    def open_store(self) -> ObjectStore:
+        return FolderObjects(path=str(self.path)).open()
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        away = self.path.rename(self.path.with_name("away"))
+        yield
+        away.rename(self.path)
+
+
+class TestFolderObjects:
+    def test_lists_no_links_and_nothing_that_is_being_written(
+        self, store: ObjectStore, tmp_path: Path
+    ) -> None:
+        store.put("orders/1", CONTENT, DIGEST, 1)
+        (tmp_path / "orders" / ".tmp-0011").write_bytes(b"half")
+        (tmp_path / "orders" / "2").symlink_to(tmp_path / "orders" / "1")
+        assert [found.name for found in store.objects("orders")] == ["orders/1"]
+
+    def test_leaves_nothing_behind_if_the_disk_is_full(
+        self, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(ObjectStoreError, match="No space left"):
+            store.put("orders/1", CONTENT, DIGEST, 1)
+        assert list((tmp_path / "orders").iterdir()) == []
+
+    def test_does_not_make_a_folder_that_is_not_mounted(self, tmp_path: Path) -> None:
+        store = FolderObjects(path=str(tmp_path / "volume")).open()
+        for call in (
+            lambda: store.put("orders/1", CONTENT, DIGEST, 1),
+            lambda: content_of(store, "orders/1"),
+            lambda: list(store.objects("orders")),
+        ):
+            with pytest.raises(ObjectStoreError) as caught:
+                call()
+            assert not isinstance(caught.value, NoSuchObjectError)
+        assert not (tmp_path / "volume").exists()
+
+    def test_shows_objects_to_owner_and_group_alone(self, store: ObjectStore, tmp_path: Path) -> None:
+        store.put("orders/1", CONTENT, DIGEST, 1)
+        assert (tmp_path / "orders" / "1").stat().st_mode & 0o007 == 0
+
+
+class TestOpening:
+    def test_takes_a_table_options_or_a_store(self, store: ObjectStore, tmp_path: Path) -> None:
+        assert open_object_store(store, path="store") is store
+        for options in ({"type": "folder", "path": str(tmp_path)}, FolderObjects(path=str(tmp_path))):
+            open_object_store(options, path="store").put("orders/1", b"", b"", 1)
+
+    def test_refuses_an_unknown_type_and_something_else(self) -> None:
+        with pytest.raises(ConfigError, match="known: folder, s3"):
+            open_object_store({"type": "ftp"}, path="store")
+        with pytest.raises(PluginError, match="expected an object store"):
+            open_object_store(object(), path="store")
