@@ -57,6 +57,7 @@ from headerware.dictionaries.folder import _read_uses
 from headerware.dictionaries.store import publish
 from headerware.dictionaries.topic import DictionaryRows
 from headerware.interceptors import (
+    ClaimCheck,
     Compress,
     Dedup,
     Delay,
@@ -71,6 +72,7 @@ from headerware.interceptors import (
 )
 from headerware.interceptors.admission.policy import Issuer, Policy, Rule, read_policy
 from headerware.interceptors.audit import decode_report
+from headerware.interceptors.claim_check import decode_claim
 from headerware.interceptors.dedup.identity import Identity
 from headerware.interceptors.encrypt.envelope import decode_statement as decode_encryption
 from headerware.interceptors.encrypt.record_keys import decode_key_secret
@@ -83,6 +85,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
+from headerware.object_store.folder import FolderObjects
 from headerware.ops.redrive import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
@@ -119,7 +122,7 @@ _CPU_S: Final = 1.0
 _MAX_BYTES: Final = 1 << 16
 _HEADROOM_BYTES: Final = 2 << 30
 """How much the process may grow while a target runs, so that a length of 32 bits cannot be allocated."""
-_INPUTS_AT_ONCE: Final = 16
+_INPUTS_AT_ONCE: Final = 12
 _QUOTED_BYTES: Final = 24
 """So much of an input in an error's text is a quotation; names of topics and keys are shorter here."""
 _LOOKED_AT_BYTES: Final = 1024
@@ -483,7 +486,7 @@ def _text(part: bytes | None) -> str:
     return (part or b"").decode("utf-8", "replace")
 
 
-_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id"})
+_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id", "hw.claim"})
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -629,6 +632,24 @@ def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
     context = Context(now_ms=lambda: _NOW_MS)
     sent = chain.open(context).send_outcomes(_records())
     return _unforged(chain.open(context), [record for record in sent if isinstance(record, Record)])
+
+
+def _claimed(folder: Path) -> Target:
+    """Values in a store: none comes out of it but one that went in."""
+    objects = folder / "objects"
+    objects.mkdir()
+    step = ClaimCheck(stores={"archive": FolderObjects(path=str(objects))}, min_bytes=0).open(Context())
+    records = [*_records(), Record("orders", bytes(70_000), b"k")]
+    genuine = [record.value for record in records]
+
+    def read(parts: Parts) -> Record:
+        return step.on_consume(_record(parts))
+
+    def holds(parts: Parts, accepted: Record) -> bool:
+        return accepted.value in genuine or b"hw.claim" not in parts[3::2]
+
+    seeds = [_parts(step.on_send(record)) for record in records]
+    return Target(seeds, read, holds, free_bytes=3 << 20, pairs_at=3)  # a store reads a mebibyte at once
 
 
 def _admitted(_folder: Path) -> Target:
@@ -853,6 +874,19 @@ def _avro(folder: Path, *, resolved: bool = False) -> Target:
     return _avro_target(
         [(payload,) for payload in seeds], lambda parts: serde.deserialize("t", Headers(), parts[0])
     )
+
+
+def _avro_left_out(_folder: Path) -> Target:
+    """Payloads with fields that the reader's schema leaves out, in blocks that state their size."""
+    blocks = {"a": {"type": "array", "items": "int"}, "b": {"type": "map", "values": "bytes"}}
+    nulls = {"name": "nulls", "type": {"type": "array", "items": "null"}}
+    fields = [*({"name": name, "type": kind} for name, kind in blocks.items()), nulls]
+    written, wanted = ({"type": "record", "name": "R", "fields": each} for each in (fields, [nulls]))
+    serde = Avro(schema=written, reader_schema=wanted).open(SerdeContext())
+    # Two ints in a block of 2 bytes, an entry in one of 5, three nulls in one of none; far more behind it.
+    whole = bytes.fromhex("03 04 02 04 00 01 0a 02 6b 04 ff 00 00 05 00 00")
+    behind = bytes.fromhex("03 0c 02 04 00 00 00 80 80 80 80 01 00 00 80 80 80 80 01 00")
+    return _avro_target([(whole,), (behind,)], lambda parts: serde.deserialize("t", Headers(), parts[0]))
 
 
 def _avro_target(seeds: Sequence[Parts], read: Callable[[Parts], Any]) -> Target:
@@ -1157,9 +1191,16 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     ),
     "avro": _avro,
     "avro: resolved to a reader's schema": lambda folder: _avro(folder, resolved=True),
+    "avro: fields left out": _avro_left_out,
     "avro: schemas in headers": _avro_schemas,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
+    "claim check": _claimed,
+    "claim check: claims": lambda _: Target(
+        _layouts(_texts("claim-check", "cases", "header")),
+        _as_text(decode_claim),
+        lambda parts, accepted: accepted.encode() == encode_text(parts[0] or b""),
+    ),
     "cloudevents: binary": lambda folder: _cloudevents(folder, mode="binary"),
     "cloudevents: structured": lambda folder: _cloudevents(folder, mode="structured"),
     "commit metadata": _metadata,
@@ -1264,7 +1305,7 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "sign: rsa": lambda folder: _signed("rsa-pss-sha256", folder),
     "sign: batches": lambda folder: _signed("ed25519", folder, batch_records=64),
     "sign: statements": lambda _: Target(
-        _layouts(_texts("signature", "cases", "wire")),
+        _layouts([*_texts("signature", "cases", "wire"), *_signatures_of_batches()]),
         _one(decode_statement),
         lambda parts, found: (
             found[0].encode((parts[0] or b"")[0]) == (parts[0] or b"")[: found[1]]
@@ -1293,6 +1334,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "trail: continued": _trails,
 }
 """The decoders by name, each with what makes its target in an empty folder."""
+
+
+def _signatures_of_batches() -> list[bytes]:
+    found = [dict(case["headers"])["hw.sig"] for case in _vectors("signature-batch")["accepted"]]
+    return list(map(bytes.fromhex, found))
 
 
 def _uses() -> list[bytes]:
@@ -1326,6 +1372,10 @@ def _primitives() -> Target:
 
 
 class TestFuzzing:
+    @pytest.mark.parametrize("name", sorted(path.stem for path in _VECTORS.glob("*.json")))
+    def test_begins_with_the_vectors_of_each_format(self, name: str) -> None:
+        assert f'"{name}"' in Path(__file__).read_text(encoding="utf-8")
+
     @pytest.mark.parametrize("name", TARGETS)
     def test_is_refused_or_holds(self, name: str, tmp_path: Path) -> None:
         target = TARGETS[name](tmp_path)
