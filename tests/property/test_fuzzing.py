@@ -57,6 +57,7 @@ from headerware.dictionaries.folder import _read_uses
 from headerware.dictionaries.store import publish
 from headerware.dictionaries.topic import DictionaryRows
 from headerware.interceptors import (
+    ClaimCheck,
     Compress,
     Dedup,
     Delay,
@@ -66,6 +67,7 @@ from headerware.interceptors import (
     Sign,
     Slice,
     Trail,
+    decode_claim,
     extract_context,
     new_key_secret,
 )
@@ -83,6 +85,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
+from headerware.object_store import FolderObjects
 from headerware.ops.redrive import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
@@ -623,6 +626,32 @@ def _compressed(folder: Path) -> Target:
     return Target(seeds, read, lambda _, plain: len(plain) <= cap)
 
 
+def _claimed(folder: Path) -> Target:
+    """Records with claims on objects of a folder: no value but an object of the one that was sent so."""
+    cases = _vectors("claim-check")["cases"]
+    for case in cases:
+        path = folder / case["object_name"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes.fromhex(case["object_hex"]))
+    store = FolderObjects(path=str(folder))
+    stores = {case["store"]: store for case in cases}
+    session = Chain([ClaimCheck(stores=stores, store="archive", accept_topics=("*",))]).open()
+    objects = {bytes.fromhex(case["object_hex"]) for case in cases}
+    stub = bytes.fromhex(_vectors("claim-check")["stub_hex"])
+
+    def read(parts: Parts) -> Any:
+        claims = [("hw.claim", encode_text(part) if part else part) for part in parts[1:]]
+        (found,) = session.consume([Record("orders", parts[0], headers=Headers(claims))])
+        return found.value
+
+    seeds = [(stub, decode_text(case["header"].encode(), "seed")) for case in cases]
+
+    def holds(parts: Parts, value: bytes | None) -> bool:
+        return value in objects or (len(parts) == 1 and value != stub)
+
+    return Target(seeds, read, holds, named=(1,))  # errors name the store and the topic that are claimed
+
+
 def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
     """Signed records: nothing is accepted but what was signed."""
     chain = Chain([Sign(keyring=_keyring(folder, algorithm), key_id=algorithm, cluster="c", **options)])
@@ -1160,6 +1189,17 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "avro: schemas in headers": _avro_schemas,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
+    "claims": _claimed,
+    "claims: headers": lambda _: Target(
+        _layouts(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
+        _as_text(decode_claim),
+        lambda parts, accepted: accepted.encode() == encode_text(parts[0] or b""),
+    ),
+    "claims: headers as text": lambda _: Target(
+        _single(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
+        _or_null(decode_claim),
+        _written_so(lambda claim: claim.encode()),
+    ),
     "cloudevents: binary": lambda folder: _cloudevents(folder, mode="binary"),
     "cloudevents: structured": lambda folder: _cloudevents(folder, mode="structured"),
     "commit metadata": _metadata,
