@@ -34,6 +34,7 @@ from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
+from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.encrypt import Encrypt
 from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
@@ -42,6 +43,7 @@ from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
+from headerware.object_store import open_object_store
 from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
@@ -67,6 +69,8 @@ _METADATA_BYTES: Final = 24
 """What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
 _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
 """A fingerprint that no schema has, to see whether a store answers."""
+_NO_FOLDER: Final = "headerware-doctor"
+"""A folder that is listed to see whether an object store answers."""
 _PROBE: Final = "headerware doctor"
 """The scope of the keys that are wrapped to see whether a service does it."""
 _WHILE_DOWN: Final = (
@@ -134,6 +138,7 @@ def examine(
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _dictionaries(loaded)
+            found += _object_stores(loaded)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
     if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
@@ -287,6 +292,21 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
         else:
             count = counted(len(ids), "dictionary", "dictionaries")
             yield _ok(check, f"{count} for {counted(len({use.topic for use in uses}), 'topic')}")
+
+
+def _object_stores(loaded: Chain) -> Iterator[Finding]:
+    """List a folder of each object store, most likely one that is not there."""
+    for check in _among(loaded, ClaimCheck):
+        for alias, options in check.stores.items():
+            name = f"object store {alias}"
+            try:
+                with closing(open_object_store(options, path=f"stores.{alias}")) as store:
+                    next(iter(store.objects(_NO_FOLDER)), None)
+            except HeaderwareError as error:
+                advice = "without it consumers wait, and producers send no large value"
+                yield _fail(name, str(error), advice)
+            else:
+                yield _ok(name, "can be listed, so that missing objects are told from forbidden ones")
 
 
 def key_services(

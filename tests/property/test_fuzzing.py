@@ -67,12 +67,12 @@ from headerware.interceptors import (
     Sign,
     Slice,
     Trail,
+    decode_claim,
     extract_context,
     new_key_secret,
 )
 from headerware.interceptors.admission.policy import Issuer, Policy, Rule, read_policy
 from headerware.interceptors.audit import decode_report
-from headerware.interceptors.claim_check import decode_claim
 from headerware.interceptors.dedup.identity import Identity
 from headerware.interceptors.encrypt.envelope import decode_statement as decode_encryption
 from headerware.interceptors.encrypt.record_keys import decode_key_secret
@@ -85,7 +85,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
-from headerware.object_store.folder import FolderObjects
+from headerware.object_store import FolderObjects
 from headerware.ops.redrive import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
@@ -486,7 +486,7 @@ def _text(part: bytes | None) -> str:
     return (part or b"").decode("utf-8", "replace")
 
 
-_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id", "hw.claim"})
+_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id"})
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -626,30 +626,39 @@ def _compressed(folder: Path) -> Target:
     return Target(seeds, read, lambda _, plain: len(plain) <= cap)
 
 
+def _claimed(folder: Path) -> Target:
+    """Records with claims on objects of a folder: no value but an object of the one that was sent so."""
+    cases = _vectors("claim-check")["cases"]
+    for case in cases:
+        path = folder / case["object_name"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes.fromhex(case["object_hex"]))
+    store = FolderObjects(path=str(folder))
+    stores = {case["store"]: store for case in cases}
+    session = Chain([ClaimCheck(stores=stores, store="archive", accept_topics=("*",))]).open()
+    objects = {bytes.fromhex(case["object_hex"]) for case in cases}
+    stub = bytes.fromhex(_vectors("claim-check")["stub_hex"])
+
+    def read(parts: Parts) -> Any:
+        claims = [("hw.claim", encode_text(part) if part else part) for part in parts[1:]]
+        (found,) = session.consume([Record("orders", parts[0], headers=Headers(claims))])
+        return found.value
+
+    seeds = [(stub, decode_text(case["header"].encode(), "seed")) for case in cases]
+
+    def holds(parts: Parts, value: bytes | None) -> bool:
+        return value in objects or (len(parts) == 1 and value != stub)
+
+    # A store reads a mebibyte at once; errors name the store and the topic that are claimed.
+    return Target(seeds, read, holds, free_bytes=3 << 20, named=(1,))
+
+
 def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
     """Signed records: nothing is accepted but what was signed."""
     chain = Chain([Sign(keyring=_keyring(folder, algorithm), key_id=algorithm, cluster="c", **options)])
     context = Context(now_ms=lambda: _NOW_MS)
     sent = chain.open(context).send_outcomes(_records())
     return _unforged(chain.open(context), [record for record in sent if isinstance(record, Record)])
-
-
-def _claimed(folder: Path) -> Target:
-    """Values in a store: none comes out of it but one that went in."""
-    objects = folder / "objects"
-    objects.mkdir()
-    step = ClaimCheck(stores={"archive": FolderObjects(path=str(objects))}, min_bytes=0).open(Context())
-    records = [*_records(), Record("orders", bytes(70_000), b"k")]
-    genuine = [record.value for record in records]
-
-    def read(parts: Parts) -> Record:
-        return step.on_consume(_record(parts))
-
-    def holds(parts: Parts, accepted: Record) -> bool:
-        return accepted.value in genuine or b"hw.claim" not in parts[3::2]
-
-    seeds = [_parts(step.on_send(record)) for record in records]
-    return Target(seeds, read, holds, free_bytes=3 << 20, pairs_at=3)  # a store reads a mebibyte at once
 
 
 def _admitted(_folder: Path) -> Target:
@@ -1195,11 +1204,16 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "avro: schemas in headers": _avro_schemas,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
-    "claim check": _claimed,
-    "claim check: claims": lambda _: Target(
-        _layouts(_texts("claim-check", "cases", "header")),
+    "claims": _claimed,
+    "claims: headers": lambda _: Target(
+        _layouts(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
         _as_text(decode_claim),
         lambda parts, accepted: accepted.encode() == encode_text(parts[0] or b""),
+    ),
+    "claims: headers as text": lambda _: Target(
+        _single(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
+        _or_null(decode_claim),
+        _written_so(lambda claim: claim.encode()),
     ),
     "cloudevents: binary": lambda folder: _cloudevents(folder, mode="binary"),
     "cloudevents: structured": lambda folder: _cloudevents(folder, mode="structured"),

@@ -27,7 +27,7 @@ from collections import OrderedDict
 from enum import Enum
 from io import BytesIO
 from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
@@ -40,6 +40,7 @@ from headerware.core.services import (
     FollowsPosition,
     HoldsOffset,
     HoldsOffsets,
+    IsDue,
     Polls,
     Revokes,
     Seeks,
@@ -72,6 +73,15 @@ _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 """A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
 
 
+class _Failure(NamedTuple):
+    """The error of a message that was given up, and what it still holds: the slices for dead letters."""
+
+    topic_partition: _TopicPartition
+    start: int | None
+    held_bytes: int
+    error: ReassemblyError
+
+
 class _End(Enum):
     """What became of a message that no longer waits."""
 
@@ -80,7 +90,9 @@ class _End(Enum):
     DEAD_LETTERED = 3
 
 
-class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
+class Reassembler(
+    Polls, IsDue, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes
+):
     """Collect slices until their messages are whole."""
 
     def __init__(
@@ -110,8 +122,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
         self._closed: OrderedDict[_MessageKey, _End] = OrderedDict()
         """The latest messages that were delivered or given up."""
-        self._failures: list[tuple[_PendingMessage, ReassemblyError]] = []
-        """The errors that wait for ``poll``, each with its message."""
+        self._failures: list[_Failure] = []
+        """The errors that wait for ``poll``."""
+        self._failed_bytes = 0
         self._expiry_due: float = inf
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
@@ -131,8 +144,15 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         """Give up messages that have waited too long; return all errors since the last poll."""
         if now_ms >= self._expiry_due:
             self._expire(now_ms)
-        failures, self._failures = self._failures, []
-        return [error for _, error in failures]
+        failures, self._failures, self._failed_bytes = self._failures, [], 0
+        return [failure.error for failure in failures]
+
+    def is_due(self) -> bool:
+        """Return whether so much was given up that its dead letters should be stored before more is read."""
+        return (
+            self._failed_bytes > self._max_pending_bytes // 2
+            or len(self._failures) > self._max_pending_messages // 2
+        )
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
         """Return the largest offset up to ``position`` from which a restart loses nothing."""
@@ -140,9 +160,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if offsets is None:
             return position
         safe = min(offsets.smallest_start, offsets.start_of_delivered(position))
-        for message, _ in self._failures:
-            if message.start is not None and message.key[:2] == (topic, partition):
-                safe = min(safe, message.start)
+        for failure in self._failures:
+            if failure.start is not None and failure.topic_partition == (topic, partition):
+                safe = min(safe, failure.start)
         return int(safe)
 
     def safe_offsets(self) -> dict[tuple[str, int], int]:
@@ -152,10 +172,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             for topic_partition, offsets in self._partitions.items()
             if offsets.pending
         }
-        for message, _ in self._failures:
-            if message.start is not None:
-                topic_partition = message.key[:2]
-                safe[topic_partition] = min(message.start, safe.get(topic_partition, inf))
+        for failure in self._failures:
+            if failure.start is not None:
+                safe[failure.topic_partition] = min(failure.start, safe.get(failure.topic_partition, inf))
         return {cast("tuple[str, int]", key): int(offset) for key, offset in safe.items()}
 
     def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
@@ -199,7 +218,8 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             self._forget(message)
         for topic_partition in gone:
             self._partitions.pop(topic_partition, None)
-        self._failures = [failure for failure in self._failures if failure[0].key[:2] not in gone]
+        self._failures = [failure for failure in self._failures if failure.topic_partition not in gone]
+        self._failed_bytes = sum(failure.held_bytes for failure in self._failures)
         # Counted anew, for this also clears up after an interrupt.
         self._pending_bytes = sum(message.held_bytes for message in self._pending.values())
 
@@ -217,7 +237,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._partitions.clear()
         self._closed.clear()
         self._failures.clear()
-        self._pending_bytes = 0
+        self._pending_bytes = self._failed_bytes = 0
 
     def _take(self, record: Record) -> list[Record]:
         self._advance(record)
@@ -294,16 +314,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             if oldest is None:
                 problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            waiting = len(self._failures)
-            if self._dead_letters and (
-                waiting >= self._max_pending_messages
-                or self._failed_bytes() + oldest.held_bytes > self._max_pending_bytes
-            ):
-                if not message.received:
-                    self._forget(message)
-                raise HeldBackError(f"no room until {waiting} messages that were given up have dead letters")
-            if waiting >= self._max_pending_messages:
-                problem = f"no room, and {waiting} errors of evicted messages wait for poll()"
+            is_full = self._dead_letters and self._failed_bytes + oldest.held_bytes > self._max_pending_bytes
+            if is_full or len(self._failures) >= self._max_pending_messages:
+                problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
                 raise self._refused(message.key, problem)
             reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
             self._give_up(oldest, "evicted", reason)
@@ -362,11 +375,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         error = ReassemblyError(text, topic=topic, partition=partition, offset=offset)
         error.offsets = tuple(message.offsets)
         error.arrived = message.originals if self._dead_letters else None
-        self._failures.append((message, error))
-
-    def _failed_bytes(self) -> int:
-        """Return what messages hold whose errors wait for ``poll``."""
-        return sum(message.held_bytes for message, _ in self._failures)
+        held_bytes = message.held_bytes if self._dead_letters else 0
+        self._failures.append(_Failure(message.key[:2], message.start, held_bytes, error))
+        self._failed_bytes += held_bytes
 
     def _discard_orphan(self, message: _PendingMessage) -> None:
         self._counts["orphans"] += 1
