@@ -486,7 +486,7 @@ def _text(part: bytes | None) -> str:
     return (part or b"").decode("utf-8", "replace")
 
 
-_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id", "hw.claim"})
+_IN_BASE64: Final = frozenset({"hw.sig", "hw.encrypt", "hw.slice", "hw.id"})
 _NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -649,7 +649,8 @@ def _claimed(folder: Path) -> Target:
     def holds(parts: Parts, value: bytes | None) -> bool:
         return value in objects or (len(parts) == 1 and value != stub)
 
-    return Target(seeds, read, holds, named=(1,))  # errors name the store and the topic that are claimed
+    # A store reads a mebibyte at once; errors name the store and the topic that are claimed.
+    return Target(seeds, read, holds, free_bytes=3 << 20, named=(1,))
 
 
 def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
