@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 LEAST_AGE_MS: Final = 3_600_000
 """How old an object must be to be deleted: longer than a record may be on its way, also in transactions."""
-_OWN_NAME: Final = re.compile(r"[^/]+/[0-9a-f]{32}")
+_OWN_ID: Final = re.compile(r"[0-9a-f]{32}")
 _DEAD_LETTERS: Final = "{topic}.dead-letter"
 _CODED: Final = frozenset(
     [name for name, word in HEADERS.encodings.items() if word == HEADERS.compactor]
@@ -194,7 +194,7 @@ class _Listed:
         self.unclaimed: Final[dict[str, list[Orphan]]] = {}
         for place in places:
             for found in place.store.objects(place.topic):
-                if not _OWN_NAME.fullmatch(found.name):
+                if not _OWN_ID.fullmatch(found.name.removeprefix(f"{place.topic}/")):
                     self.foreign += 1
                     continue
                 self.names.add(found.name)

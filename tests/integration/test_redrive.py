@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -34,6 +36,7 @@ pytestmark = pytest.mark.broker
 DEADLINE_S: Final = 60.0
 TIMESTAMP_MS: Final = 1_700_000_000_000
 SELECTED: Final = Selection()
+NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def connect(topic: str, partition: int, offset: int, message: str = "it is bad") -> list[Pair]:
@@ -71,8 +74,11 @@ class Topics:
         with self.open(selection, **options) as work:
             return work.execute() if execute else work.preview()
 
-    def open(self, selection: Selection = SELECTED, **options: Any) -> Redrive:
-        return Redrive({"bootstrap.servers": self.cluster.servers}, self.letters, selection, **options)
+    def open(
+        self, selection: Selection = SELECTED, *, conf: Mapping[str, Any] = NO_SETTINGS, **options: Any
+    ) -> Redrive:
+        settings = {"bootstrap.servers": self.cluster.servers, **conf}
+        return Redrive(settings, self.letters, selection, **options)
 
     def back(self, topic: str | None = None) -> list[Message]:
         self.wait_until_stable(topic or self.topic)
@@ -503,7 +509,10 @@ class TestTwoAtOnce:
             thread = threading.Thread(target=run)
             thread.start()
             assert began.wait(DEADLINE_S)
-            topics.redrive()
+            # Whatever ids the settings have: two that would answer the same letters have one between them.
+            ids = {"transactional.id": "another", "group.id": "another"}
+            with topics.open(conf=ids) as second:
+                second.execute()
             thread.join(DEADLINE_S)
         assert ["another redrive" in str(each) for each in failures] == [True]
         assert [int(message.value() or b"") for message in topics.back()] == list(range(100))
