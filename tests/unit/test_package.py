@@ -94,6 +94,7 @@ PACKAGES = [
     "headerware.serdes",
     "headerware.serdes.stores",
     "headerware.sources",
+    "headerware.sources.runtime",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",

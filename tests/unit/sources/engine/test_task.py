@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
+from weakref import WeakSet
 
 import pytest
 
@@ -16,6 +17,7 @@ from headerware.core.errors import ObjectError, SourceError
 from headerware.core.record import Record
 from headerware.sources import (
     EvolvingRecord,
+    IntegerKeys,
     ItemContext,
     MemoryOffsets,
     NativeItem,
@@ -569,6 +571,35 @@ def test_a_task_that_failed_is_not_done(shelf: Shelf) -> None:
             task.poll()
 
 
+def test_a_listing_is_never_held(shelf: Shelf) -> None:
+    class Counted(Unordered, frozen=True, kw_only=True):
+        keys: ClassVar[Any] = IntegerKeys()
+
+        def open(self, context: SourceContext) -> OpenSource[str]:
+            return _Many()
+
+    class Empty(NativeItem):
+        def open_stream(self) -> BinaryIO:
+            return io.BytesIO()
+
+    alive: WeakSet[NativeItem] = WeakSet()
+    most = [0]
+
+    class _Many:
+        def items(self, start: str | None) -> Iterator[NativeItem]:
+            for number in range(20_000):
+                item = Empty(ItemContext(key=number))
+                alive.add(item)
+                most[0] = max(most[0], len(alive))
+                yield item
+
+        def close(self) -> None:
+            pass
+
+    assert len(read_all(config(Counted(shelf="it"), poll_records=5_000)).batches) == 20_000
+    assert most[0] < 10
+
+
 class TestTasks:
     @pytest.mark.parametrize("tasks", [1, 2, 3])
     def test_read_each_object_once(self, shelf: Shelf, tasks: int) -> None:
@@ -649,7 +680,10 @@ class TestAcknowledgement:
     def test_nothing_on_its_way_is_read_again(self, shelf: Shelf) -> None:
         with SourceTask(config(), MemoryOffsets()) as task:
             sink = Sink(task, acknowledges=False)
-            until(lambda: len(shelf.starts) > 6, meanwhile=sink.poll)
+            until(lambda: len(sink.values) == 4, meanwhile=sink.poll)
+            before = len(shelf.starts)
+            until(lambda: len(shelf.starts) > before + 4)
+            sink.poll()
             assert sink.values == [b"1", b"2", b"3", b"4"]
 
 
