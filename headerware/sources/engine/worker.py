@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
-_WORTHWHILE: Final = 64
-"""Records that are handed to a poll that waits, though there is room for more."""
-_SLOW_S: Final = 0.01
-"""A source whose records come at such intervals, in seconds, has each one handed on at once."""
 
 
 class Worker:
@@ -344,47 +341,58 @@ class _Reading:
         """Those of the offset behind that record."""
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
-        self._asked = 0.0
+        self._adding = Lock()
         self._clear()
+        queue.hand_over = self.hand_over
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
-        """Append a record, and send the batch on if it is full or somebody waits for it."""
+        """Append a record, and send the batch on if it is full."""
         size_bytes = size_bytes or _size(record)
-        if self._records and self._bytes + size_bytes > self._max_bytes:
-            self.flush()
-        self._records.append(record)
-        self._bytes += size_bytes
-        self.number, self.properties = number, properties
-        if len(self._records) >= self._max_records or (self._queue.is_hungry and self._is_due()):
-            self.flush()
-
-    def _is_due(self) -> bool:
-        """Return whether a poll that waits gets a batch that is not full.
-
-        A fast source fills one in no time, and handing over each record costs more than reading it.
-        """
-        now = time.monotonic()
-        was, self._asked = self._asked, now
-        return len(self._records) >= _WORTHWHILE or now - was >= _SLOW_S
+        with self._adding:
+            if self._records and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
+            self._records.append(record)
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            if len(self._records) >= self._max_records:
+                self._send(complete=False, is_last=False)
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
         """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
-        self.number, self.properties = number, properties
-        if letter is not None:
-            self._letters.append(letter)
-            if len(self._letters) + len(self._records) >= self._max_records:
-                self.flush()
+        with self._adding:
+            self.number, self.properties = number, properties
+            if letter is not None:
+                self._letters.append(letter)
+                if len(self._letters) + len(self._records) >= self._max_records:
+                    self._send(complete=False, is_last=False)
 
     def flush(self) -> None:
         """Send what there is, if there is anything."""
-        if self._records or self._letters:
-            self._send(complete=False, is_last=False)
+        with self._adding:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+
+    def hand_over(self) -> None:
+        """Send what there is on behalf of a poll, unless the worker itself is about to.
+
+        The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
+        """
+        if not self._adding.acquire(blocking=False):
+            return
+        try:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+        except (SourceError, StoppedError):  # the worker meets it again
+            pass
+        finally:
+            self._adding.release()
 
     def end(self, *, complete: bool) -> None:
         """Send what is left; the object was read to its end, or is given up."""
-        self._send(complete=complete, is_last=True)
+        with self._adding:
+            self._send(complete=complete, is_last=True)
 
     def _send(self, *, complete: bool, is_last: bool) -> None:
         entry = OffsetEntry(
