@@ -22,7 +22,12 @@ from headerware.clients.deliveries import was_dropped
 from headerware.clients.messages import wire_headers
 from headerware.clients.producer import Producer
 from headerware.clients.settings import connection_settings, number
-from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
+from headerware.core.errors import (
+    HeaderwareError,
+    HeldBackError,
+    SourceError,
+    described,
+)
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
