@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
-KILLS: Final = int(os.environ.get("SOURCE_KILLS", "8"))
+KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))
 FILES: Final = max(40, KILLS)
 RECORDS: Final = 500
 
