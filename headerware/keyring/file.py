@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
+from headerware.core.remote import PerProcess
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 
@@ -130,7 +131,7 @@ class KeyringFile:
         self._permissions: Permissions = permissions
         self._refresh_ms = refresh_ms
         self._max_stale_ms = max_stale_ms
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)  # a forked child must not wait for its parent's thread
         self._failure: str | None = None
         self.reloads: int = 0
         self.failures: int = 0
@@ -157,10 +158,10 @@ class KeyringFile:
         Raises:
             KeyringError: the file has been bad for too long, or is a snapshot that has expired.
         """
-        if not self._checked_ms <= now_ms < self._due_ms and not self._lock.locked():
+        if not self._checked_ms <= now_ms < self._due_ms and not self._lock.get().locked():
             # If it is locked, another thread is looking at the file. It is "with" rather than acquire and
             # try, for an interrupt between the two would leave it locked, and the keyring old for ever.
-            with self._lock:
+            with self._lock.get():
                 if not self._checked_ms <= now_ms < self._due_ms:
                     self._look(now_ms)
         if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
@@ -196,7 +197,7 @@ class KeyringFile:
         return self._failure
 
     def _looked_again(self, now_ms: int) -> bool:
-        with self._lock:
+        with self._lock.get():
             unused_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
             spent_ms = self._extra_ms if unused_ms < self._extra_ms <= now_ms else unused_ms
             if spent_ms + _EXTRA_LOOK_MS > now_ms:
