@@ -21,6 +21,7 @@ Memory and disk grow with the bytes that came, never with the numbers that a hea
 from __future__ import annotations
 
 import logging
+import resource
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
@@ -59,6 +60,8 @@ MAX_CLOSED: Final = 10_000
 MAX_SPANS: Final = 10_000
 """How many delivered messages of a partition are remembered by where they began and ended."""
 
+_MAX_FILES: Final = 1_000
+
 # Upper bounds of the memory that the parts of a pending message take beside their bytes.
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
@@ -88,6 +91,7 @@ class _End(Enum):
     DELIVERED = 1
     DISCARDED = 2
     DEAD_LETTERED = 3
+    ORPHANED = 4
 
 
 class Reassembler(
@@ -117,6 +121,10 @@ class Reassembler(
         self._dead_letters = dead_letters
         self._stream_above_bytes = inf if stream_above_bytes is None else stream_above_bytes
         self._stream_folder = stream_folder
+        self._max_files = _max_files()
+        self._max_failures = (
+            max_pending_messages if stream_above_bytes is None else min(max_pending_messages, self._max_files)
+        )
         self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
         self._pending_bytes = 0
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
@@ -150,8 +158,7 @@ class Reassembler(
     def is_due(self) -> bool:
         """Return whether so much was given up that its dead letters should be stored before more is read."""
         return (
-            self._failed_bytes > self._max_pending_bytes // 2
-            or len(self._failures) > self._max_pending_messages // 2
+            self._failed_bytes > self._max_pending_bytes // 2 or len(self._failures) > self._max_failures // 2
         )
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
@@ -245,7 +252,11 @@ class Reassembler(
         verified = record.verified
         signer = None if verified is None else verified.signer
         key = (record.topic, record.partition, header.message_id, signer)
-        if self._closed.get(key) is _End.DISCARDED:
+        end = self._closed.get(key)
+        if end is _End.ORPHANED and header.index == 0:
+            # It was no orphan: its message begins anew, so that it is reported if it stays incomplete.
+            del self._closed[key]
+        elif end in {_End.DISCARDED, _End.ORPHANED}:
             self._counts["late"] += 1
             return []
         message = self._pending.get(key)
@@ -306,17 +317,28 @@ class Reassembler(
             if oldest is None:
                 problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            is_full = self._dead_letters and self._failed_bytes + oldest.held_bytes > self._max_pending_bytes
-            if is_full or len(self._failures) >= self._max_pending_messages:
-                problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
-                raise self._refused(message.key, problem)
-            reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
-            self._give_up(oldest, "evicted", reason)
+            why = "newer ones had no room in max_pending_bytes or max_pending_messages"
+            self._evict(oldest, message.key, why)
+
+    def _make_room_for_a_file(self, message: _PendingMessage) -> None:
+        """Evict the oldest message on disk if as many files are open as may be."""
+        on_disk = [other for other in self._pending.values() if other.is_on_disk]
+        if len(on_disk) >= self._max_files:
+            self._evict(on_disk[0], message.key, f"{self._max_files} files for large messages are open")
+
+    def _evict(self, oldest: _PendingMessage, newer: _MessageKey, why: str) -> None:
+        """Give up the oldest message for a newer one; refuse the newer if too many errors wait."""
+        is_full = self._dead_letters and self._failed_bytes + oldest.held_bytes > self._max_pending_bytes
+        if is_full or len(self._failures) >= self._max_failures:
+            problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
+            raise self._refused(newer, problem)
+        self._give_up(oldest, "evicted", f"evicted, for {why}")
 
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
         try:
-            if message.value_bytes + len(record.value) > self._stream_above_bytes:
+            if message.value_bytes + len(record.value) > self._stream_above_bytes and not message.is_on_disk:
+                self._make_room_for_a_file(message)
                 message.move_to_disk(self._stream_folder)
             message.add(index, record, now, keeps_original=self._dead_letters)
         except OSError as error:
@@ -358,6 +380,7 @@ class Reassembler(
             self._counts["duplicates"] += message.received
         elif message.first is None and before is not _End.DEAD_LETTERED:
             self._discard_orphan(message)
+            end = _End.ORPHANED
         else:
             self._counts[count] += 1
             self._fail(message, f"{message.received} of {message.header.count} slices came: {reason}")
@@ -531,6 +554,11 @@ class _PendingMessage:
         changed these."""
 
     @property
+    def is_on_disk(self) -> bool:
+        """Whether its slices are in a file."""
+        return isinstance(self._payload, _Disk)
+
+    @property
     def is_complete(self) -> bool:
         """Whether all slices have come."""
         return self.received == self.header.count
@@ -568,13 +596,12 @@ class _PendingMessage:
             self._originals[index] = original
 
     def move_to_disk(self, folder: str | None) -> None:
-        """Move what has come to a file, unless it is there; raise OSError if there is no room for it.
+        """Move what has come to a file; raise OSError if there is no room for it.
 
         Not before so much has come that it pays: each file takes a descriptor, whoever made its slices.
         """
         memory = self._payload
-        if isinstance(memory, _Disk):
-            return
+        assert isinstance(memory, _Memory)  # noqa: S101 - it moves once
         disk = _Disk(self.header, UnnamedFile(folder))
         for index in memory.indices():
             disk.write(index, memory.read(structs.replace(self.header, index=index)))
@@ -637,6 +664,15 @@ def _size_beside_value(record: Record) -> int:
     for name, value in record.headers:
         size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
     return size
+
+
+def _max_files() -> int:
+    """Return how many files may be open for incomplete messages, and as many for those that were given up.
+
+    Anybody can begin messages that state to be large, and the process needs files for other things.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_FILES if limit == resource.RLIM_INFINITY else min(_MAX_FILES, max(1, limit // 8))
 
 
 def _no_disk(error: OSError) -> HeldBackError:
