@@ -575,6 +575,7 @@ def follow_snapshot_command(
         while True:
             changed.clear()
             try:
+                follower.trust(read_keyring(root_path))  # it is rotated and revoked meanwhile
                 if (found := follower.look(wall_clock_ms())) is not None:
                     click.echo(f"snapshot {found.counter} is in {out}")
             except KeyringError as error:

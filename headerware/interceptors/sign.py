@@ -128,7 +128,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         keyring_counter: with ``keyring_root``, a file in which to remember the counter of the newest
             snapshot, so that no older one is taken after a restart either.
         replay_window: how many records to remember for each producer, to refuse copies of them at other
-            positions; 0 is off.
+            positions; 0 is off. A session begins with none, and knows nothing of other consumers' records.
 
     Raises:
         ConfigError: an option that cannot work.

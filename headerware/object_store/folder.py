@@ -16,12 +16,11 @@ from typing import Annotated, ClassVar, Final
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError
 from headerware.core.options import PATH
-from headerware.object_store.store import Found, ObjectStoreOptions, StoredObject
+from headerware.object_store.store import UNFINISHED, Found, ObjectStoreOptions, StoredObject
 
 _CHUNK_BYTES: Final = 1 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_TEMPORARY: Final = ".tmp-"
 
 
 class FolderObjects(ObjectStoreOptions, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class FolderObjectStore:
     def put(self, name: str, content: bytes, sha256: bytes, timeout_s: float) -> None:  # noqa: ARG002 - see above
         """Write an object, and wait until it is on the disk."""
         folder, _, file = name.partition("/")
-        temporary = _TEMPORARY + secrets.token_hex(8)
+        temporary = UNFINISHED + secrets.token_hex(8)
         try:
             with self._opened(folder, create=True) as inside:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -89,11 +88,11 @@ class FolderObjectStore:
             os.close(descriptor)
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """List the files of a folder, without those that are being written."""
+        """List the files of a folder, also those that are being written."""
         try:
             with self._opened(folder) as inside, os.scandir(inside) as entries:
                 for entry in entries:
-                    if entry.is_file(follow_symlinks=False) and not entry.name.startswith(_TEMPORARY):
+                    if entry.is_file(follow_symlinks=False):
                         found = entry.stat(follow_symlinks=False)
                         modified_ms = found.st_mtime_ns // 1_000_000
                         yield StoredObject(f"{folder}/{entry.name}", found.st_size, modified_ms)
@@ -123,6 +122,7 @@ class FolderObjectStore:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(folder, 0o750, dir_fd=root)
+                    os.fsync(root)
             inside = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
         finally:
             os.close(root)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -34,6 +35,7 @@ from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
+from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.encrypt import Encrypt
 from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
@@ -42,6 +44,7 @@ from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
+from headerware.object_store import open_object_store
 from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
@@ -67,6 +70,8 @@ _METADATA_BYTES: Final = 24
 """What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
 _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
 """A fingerprint that no schema has, to see whether a store answers."""
+_NO_FOLDER: Final = "headerware-doctor"
+"""A folder that is listed to see whether an object store answers."""
 _PROBE: Final = "headerware doctor"
 """The scope of the keys that are wrapped to see whether a service does it."""
 _WHILE_DOWN: Final = (
@@ -134,6 +139,7 @@ def examine(
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _dictionaries(loaded)
+            found += _object_stores(loaded)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
     if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
@@ -287,6 +293,21 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
         else:
             count = counted(len(ids), "dictionary", "dictionaries")
             yield _ok(check, f"{count} for {counted(len({use.topic for use in uses}), 'topic')}")
+
+
+def _object_stores(loaded: Chain) -> Iterator[Finding]:
+    """List a folder of each object store, most likely one that is not there."""
+    for check in _among(loaded, ClaimCheck):
+        for alias, options in check.stores.items():
+            name = f"object store {alias}"
+            try:
+                with closing(open_object_store(options, path=f"stores.{alias}")) as store:
+                    next(iter(store.objects(_NO_FOLDER)), None)
+            except HeaderwareError as error:
+                advice = "without it consumers wait, and producers send no large value"
+                yield _fail(name, str(error), advice)
+            else:
+                yield _ok(name, "can be listed, so that missing objects are told from forbidden ones")
 
 
 def key_services(
@@ -569,7 +590,7 @@ class _Cluster:
                 check = f"dead letters of {name} from {topic}"
                 if dead in self._known:
                     yield _ok(check, dead)
-                    yield from self._dead_letter_size(check, topic, dead)
+                    yield from self._dead_letter_topic(check, topic, dead)
                 else:
                     yield Finding(
                         check=check,
@@ -580,16 +601,25 @@ class _Cluster:
                         else "create it: without it a refused record stops its partition",
                     )
 
-    def _dead_letter_size(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
+    def _dead_letter_topic(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
         if topic not in self._known:
             return
-        limits = []
+        settings = []
         for one in (topic, dead):
             configs = yield from self._settings_of(one)
             if configs is None:
                 return
-            limits.append(int(configs["max.message.bytes"]))
-        own, other = limits
+            settings.append(configs)
+        own_ms, other_ms = map(_retention_ms, settings)
+        if other_ms <= own_ms and settings[1]["message.timestamp.type"] == "CreateTime" and other_ms < inf:
+            yield Finding(
+                check=check,
+                status="warn",
+                found=f"{dead} keeps its letters no longer than {topic} its records, by the records' times",
+                advice="set retention.ms=-1, or message.timestamp.type=LogAppendTime: a dead letter has the "
+                "time of its record, so that of an old record is soon deleted",
+            )
+        own, other = (int(configs["max.message.bytes"]) for configs in settings)
         if other < own:
             yield Finding(
                 check=check,
@@ -794,3 +824,9 @@ def _ok(check: str, found: str) -> Finding:
 
 def _fail(check: str, found: str, advice: str | None = None) -> Finding:
     return Finding(check=check, status="fail", found=found, advice=advice)
+
+
+def _retention_ms(configs: Mapping[str, str]) -> float:
+    """Return for how long a topic keeps records by their time; infinity if it does not delete them for it."""
+    ms = int(configs["retention.ms"])
+    return float(ms) if "delete" in configs["cleanup.policy"] and ms >= 0 else inf

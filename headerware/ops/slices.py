@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 900.0
 """Longer than a producer tries to deliver (5 min), and as long as a transaction may take (15 min)."""
+_PAUSE_S: Final = 0.5
 
 
 class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,8 @@ def orphaned_slices(
 
     Raises:
         ConfigError: there is no such topic, or the chain has no ``slice`` that works on it.
-        HeaderwareError: the topic could not be read to its end, or a tombstone was not stored.
+        HeaderwareError: the topic could not be read to its end, also because a transaction stays open, or a
+            tombstone was not stored.
         confluent_kafka.KafkaException: the cluster does not answer.
     """
     behind = Chain([]) if chain is None else _behind_slice(chain, topic)
@@ -90,8 +92,9 @@ def orphaned_slices(
     if any(found.values()):
         time.sleep(grace_s)
         for number in [number for number, orphans in found.items() if orphans]:
+            end = _end(settings, topic, number, timeout_s)
             begin = Start("offset", partitions[number].position)
-            _read(settings, topic, number, begin, timeout_s, partitions, lambda _: None)
+            _read(settings, topic, number, begin, timeout_s, partitions, lambda _: None, up_to=end)
             still = partitions[number].orphans()
             # Those that came meanwhile have not waited yet.
             found[number] = {key for key in found[number] if key in still}
@@ -163,15 +166,37 @@ def _read(
     timeout_s: float,
     partitions: dict[int, _Partition],
     on_progress: Callable[[Progress], object],
+    *,
+    up_to: int = 0,
 ) -> None:
+    """Read from somewhere on to the end, which must be behind an offset."""
     with TopicReader(
         settings, topic, group_id="headerware-slices", partition=partition, timeout_s=timeout_s
     ) as reader:
         reader.start(start)
+        deadline = time.monotonic() + timeout_s
+        while any(end < up_to for _, end in reader.bounds.values()):
+            if time.monotonic() > deadline:
+                raise HeaderwareError(
+                    f"{topic}[{partition}]: a transaction that is open may hide first slices, so nothing is "
+                    f"deleted; try again when it has ended (kafka-transactions.sh find-hanging)"
+                )
+            time.sleep(_PAUSE_S)
+            reader.start(start)
         for batch in reader.to_end(each_batch=True):
             for message in batch:
                 partitions.setdefault(message.partition() or 0, _Partition()).take(record_of(message))
             on_progress(reader.progress)
+
+
+def _end(settings: Mapping[str, Any], topic: str, partition: int, timeout_s: float) -> int:
+    """Return the end of a partition, with the records of transactions that are open."""
+    uncommitted = {**settings, "isolation.level": "read_uncommitted"}
+    with TopicReader(
+        uncommitted, topic, group_id="headerware-slices", partition=partition, timeout_s=timeout_s
+    ) as reader:
+        reader.start(Start("last", 0))
+        return reader.bounds[partition][1]
 
 
 def _behind_slice(chain: Chain, topic: str) -> Chain:

@@ -216,8 +216,10 @@ def checked_properties(properties: Mapping[str, Any], *, floats: bool = True) ->
 
 def _checked(value: Any, path: str, *, floats: bool) -> Any:
     kind = type(value)
-    if kind is str or kind is bytes:
+    if kind is bytes:
         return value
+    if kind is str:
+        return _text(value, path)
     if kind is int:
         if value not in _INT64:
             raise SourceError(f"{path}: expected an integer of 64 bits, found a larger one")
@@ -237,6 +239,15 @@ def _checked(value: Any, path: str, *, floats: bool) -> Any:
     )
 
 
+def _text(text: str, path: str) -> str:
+    """Return text that can be written: names of files may hold bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{path}: expected text, found some that is no UTF-8; bytes can be kept") from None
+    return text
+
+
 def _named(properties: Mapping[Any, Any], path: str) -> list[tuple[str, Any]]:
     for name in properties:
         if type(name) is not str:
@@ -247,5 +258,5 @@ def _named(properties: Mapping[Any, Any], path: str) -> list[tuple[str, Any]]:
 def _decoded(encoded: bytes) -> dict[str, Any]:
     try:
         return _decode(encoded)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise SourceError("these bytes are not an offset that was written here") from None

@@ -39,6 +39,7 @@ from headerware.keyring import (
 )
 from headerware.keyring.certificate import TYPE
 from headerware.keyring.writing import edit_keyring, write_public_keyring
+from tests.forking import succeeds_in_a_child_made_within
 
 NOW = 1_795_392_000_000
 NOW_S = NOW // 1_000
@@ -508,6 +509,19 @@ class TestPolicyFile:
             jwks.write_text(real)
             world.now_ms += 1_000
             assert len(list(session.consume([record]))) == 1
+
+    def test_a_child_that_is_forked_during_a_look_sees_a_denial(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = PolicyFile(str(world.folder / "policy.toml"), now_ms=NOW)
+        before = file.current(NOW)
+        world.policy(POLICY.replace("shop-banned", "shop-*"))
+        assert succeeds_in_a_child_made_within(
+            monkeypatch,
+            "headerware.interceptors.admission.policy._read",
+            lambda: file.current(NOW + 2_000),
+            lambda: file.current(NOW + 9_000) is not before,
+        )
 
     @pytest.mark.parametrize("kind", ["private", "secret", "empty", "garbage"])
     def test_key_sets_that_hold_what_readers_must_not_have(self, world: World, kind: str) -> None:

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headerware.core.errors import SourceError
-from headerware.sources.runtime import RunConfig, SourceRunner, TopicOffsets
+from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
-KILLS: Final = int(os.environ.get("SOURCE_KILLS", "8"))
-FILES: Final = 40
+KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))
+FILES: Final = max(40, KILLS)
 RECORDS: Final = 500
 
 
@@ -51,6 +51,7 @@ class Source:
             "poll_wait_s": 0.05,
             "poll_records": 50,
             "commit_interval_s": 0.02,
+            "commit_records": 100,
             "listing_pause_s": 0.05,
         }
 
@@ -168,3 +169,62 @@ def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -
     later.stop()
     second.join(20)
     assert set(source.read().values()) == {1}
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_an_outage_of_the_brokers_is_waited_for(
+    second_cluster: Cluster, tmp_path: Path, delivery: str
+) -> None:
+    source = Source(second_cluster, tmp_path, delivery)
+    options = dict(source.options)
+    store = options.pop("store")
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=store) if delivery == "exactly_once" else SqliteOffsets(path=store),
+        **options,
+    )
+    runner = SourceRunner(config)
+    thread = Thread(target=runner.run, daemon=True)
+    thread.start()
+    source.write(0)
+    until(lambda: 0 in runner.statistics and runner.statistics[0].acknowledged == RECORDS)
+    second_cluster.stop()
+    for number in range(1, 10):
+        source.write(number)
+    until(lambda: runner.statistics[0].records > 2 * RECORDS)
+    second_cluster.start()
+    until(lambda: runner.statistics[0].acknowledged >= 10 * RECORDS)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    found = source.read()
+    assert found.total() == len(found) == 10 * RECORDS
+
+
+def test_the_topic_of_offsets_is_made_if_it_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["store"] = source.topic + "-offsets"
+    source.write(0)
+    source.finish()
+    source.finish()
+    assert source.read().total() == RECORDS
+
+
+def test_more_or_fewer_tasks_end_the_earlier_ones(cluster: Cluster, tmp_path: Path) -> None:
+    """A task that is there no more would go on with its old share."""
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["tasks"] = 3
+    source.write(0)
+    earlier = source.start()
+    until(lambda: source.read().total() == RECORDS)
+    source.options["tasks"] = 1
+    source.finish()
+    for number in range(1, 10):
+        source.write(number)
+    assert earlier.wait(60) == 1
+    assert earlier.stdout is not None
+    earlier.stdout.close()
+    source.finish()
+    found = source.read()
+    assert found.total() == len(found) == 10 * RECORDS

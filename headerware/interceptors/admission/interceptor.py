@@ -15,6 +15,7 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
 from headerware.core.record import VERIFIED
+from headerware.core.remote import PerProcess
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
@@ -177,7 +178,7 @@ class _CertificateFile:
 
     def __init__(self, path: str, now_ms: int) -> None:
         self._path = path
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)
         self._looked_ms = now_ms
         self._failure: str | None = None
         self.reloads: int = 0
@@ -212,7 +213,7 @@ class _CertificateFile:
         return value
 
     def _look(self, now_ms: int) -> None:
-        with self._lock:
+        with self._lock.get():
             self._looked_ms = now_ms
             try:
                 raw = self._read()

@@ -49,7 +49,7 @@ class Text:
         self.encoding: Final = encoding
         self.position: int = start
         """The position of what :meth:`block` returns."""
-        self.quoted = False
+        self.quoted: bool = False
         """Whether the line that was last passed over, being too long, had a quotation mark in it."""
 
     @property
@@ -120,7 +120,7 @@ class Text:
         while True:
             found = self._left.find(b"\n") + 1
             passed = found or len(self._left)
-            self.quoted |= quote is not None and self._left.find(quote, 0, passed) >= 0
+            self.quoted = self.quoted or (quote is not None and self._left.find(quote, 0, passed) >= 0)
             self.advance(passed)
             if found or self._ended:
                 return

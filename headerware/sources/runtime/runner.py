@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +22,18 @@ from headerware.clients.deliveries import was_dropped
 from headerware.clients.messages import wire_headers
 from headerware.clients.producer import Producer
 from headerware.clients.settings import connection_settings, number
-from headerware.core.errors import HeaderwareError, SourceError, described
+from headerware.core.errors import (
+    HeaderwareError,
+    HeldBackError,
+    SourceError,
+    described,
+)
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.evolving import NUMBER_HEADER, source_dead_letter
+from headerware.sources.offsets import OffsetEntry
+from headerware.sources.runtime.stores import tasks_key
 from headerware.sources.runtime.topic_offsets import transactional_id
 
 if TYPE_CHECKING:
@@ -72,6 +79,7 @@ class SourceRunner:
         Raises:
             SourceError: the first failure of a task; the others are stopped, and store their offsets.
         """
+        self._end_former_tasks()
         threads = [
             Thread(target=self._run_task, args=(run,), name=f"headerware-run-{run.number}", daemon=True)
             for run in self._runs
@@ -95,6 +103,26 @@ class SourceRunner:
     def statistics(self) -> dict[int, Statistics]:
         """What each task that has begun has counted, by its number."""
         return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+
+    def _end_former_tasks(self) -> None:
+        """End those of an earlier process if there were more or fewer of them: they share in another way."""
+        config = self.config
+
+        def opened(writer: str | None) -> Any:
+            named = None if writer is None else f"{config.name}-{writer}"
+            return closing(config.offsets.open(config.kafka, source=config.name, writer=named))
+
+        key = tasks_key(config.name)
+        with opened(None) as offsets:
+            known = offsets.get(key)
+        former = 0 if known is None else known.record_number
+        if former == config.tasks:
+            return
+        for number_ in range(former):
+            with opened(str(number_)):  # only one process can be the writer
+                pass
+        with opened("tasks") as offsets:
+            offsets.put({key: OffsetEntry(record_number=config.tasks)})
 
     def _run_task(self, run: _TaskRun) -> None:
         try:
@@ -161,7 +189,10 @@ class _Sender:
         self._topics: Final = topics
         self._producer: Final = Producer({"enable.idempotence": True, **config.kafka, **settings})
         # Half of the queue is left for slices, and for what interceptors send.
-        self._room = max(1, number(config.kafka, "queue.buffering.max.messages", 100_000) // 2)
+        self._room: Final = max(1, number(config.kafka, "queue.buffering.max.messages", 100_000) // 2)
+        self._room_bytes: Final = number(config.kafka, "queue.buffering.max.kbytes", 1_048_576) * 512
+        self._queued_bytes = 0
+        """What was queued since the queue was empty."""
         self._task: SourceTask
         self._offsets: Any
 
@@ -184,12 +215,11 @@ class _Sender:
         """Queue a batch, and return how many reports will come if there is a callback for them.
 
         Raises:
-            HeaderwareError: a record was refused, and the configuration says to stop.
+            _PassingError: it may be possible later.
+            SourceError: a record was refused, and the configuration says to stop; or there is no such topic.
             KafkaException: the producer cannot go on.
-            BufferError: the queue is full.
         """
-        while len(self._producer) > self._room:
-            self._producer.poll(_ROOM_POLL_S)
+        self._wait_for_room(batch)
         reports = 0
         letters = list(batch.dead_letters)
         records = batch.records
@@ -210,13 +240,22 @@ class _Sender:
             reports += 1
         return reports
 
+    def _wait_for_room(self, batch: Batch) -> None:
+        """Wait until the client's queue has room for a batch: a full one would take its records in part."""
+        self._queued_bytes += batch.size_bytes
+        while len(self._producer) > self._room or self._queued_bytes > self._room_bytes:
+            if not len(self._producer):
+                self._queued_bytes = batch.size_bytes
+                return
+            self._producer.poll(_ROOM_POLL_S)
+
     def _refused(self, batch: Batch, record: Record, error: Exception) -> list[Record]:
         """Do with a record that the chain or the client refuses what the configuration says."""
+        if isinstance(error, BufferError | HeldBackError):
+            raise _PassingError(f"source {self._config.name!r} cannot send: {_shown(error)}") from error
         cause = error.args[0] if error.args else None
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
-        if isinstance(error, BufferError) or (
-            is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED
-        ):
+        if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
             raise error
         config = self._config
         key = config.key_text(batch.native_key)
@@ -235,25 +274,43 @@ class _Sender:
         return [source_dead_letter(config, key, number_, topic=record.topic, reason=reason, raw=None)]
 
 
+class _PassingError(SourceError):
+    """What cannot be sent now, and may be later: the queue is full, or an interceptor cannot judge it yet."""
+
+
 class _AtLeastOnce(_Sender):
     """Store offsets behind the reports of the brokers."""
 
-    def __init__(self, config: RunConfig, writer: str, topics: _Topics) -> None:
+    def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
         super().__init__(config, topics, {})
         self.offsets_writer = writer
+        self._stopping: Final = stopping
         self._failure: KafkaError | None = None
         self._next_store = 0.0
+        self._records = 0
 
     def send(self, batches: list[Batch]) -> None:
         for batch in batches:
-            waiting = _Reports(self, batch)
-            waiting.expect(self._produce(batch, waiting))
+            self._queue(batch)
         self._producer.poll(0)
         self._require_sound()
         now = time.monotonic()
-        if now >= self._next_store:
+        if now >= self._next_store or self._records >= self._config.commit_records:
             self._task.store_offsets()
-            self._next_store = now + self._config.commit_interval_s
+            self._next_store, self._records = now + self._config.commit_interval_s, 0
+
+    def _queue(self, batch: Batch) -> None:
+        retries = Retries(self._config, self._stopping, f"sending to the topics of {self._config.name!r}")
+        while True:
+            waiting = _Reports(self, batch)
+            try:
+                waiting.expect(self._produce(batch, waiting))
+            except _PassingError as error:  # those of its records that were queued come twice
+                self._producer.poll(0)
+                retries.pause(error)
+            else:
+                self._records += len(batch.records)
+                return
 
     def finish(self) -> None:
         """Wait for the reports of what was sent, for a while, and store the offsets."""
@@ -314,8 +371,9 @@ class _ExactlyOnce(_Sender):
         self._records = 0
         self._began = 0.0
         self._is_broken = False
-        self._is_ended = False
-        """Whether no transaction is possible any more."""
+        self._is_fenced = False
+        """Whether another process has taken over."""
+        self._gave_up = False
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -348,15 +406,14 @@ class _ExactlyOnce(_Sender):
 
     def finish(self) -> None:
         """Commit what is open."""
-        if self._open and not self._is_ended:
+        if self._open and not self._gave_up:
             self._commit()
 
     def close(self) -> None:
         """Abort what is open; it is read again after a restart."""
-        if not self._is_ended:
-            super().close()  # this aborts
-        # Else another process has taken over. To close would try to abort its transaction, and warn that
-        # it cannot; the client goes with its last reference.
+        # One that is fenced would try to abort, and warn that it cannot; it goes with its last reference.
+        if not self._is_fenced:
+            super().close()
 
     def _try(self, batch: Batch, *, is_first: bool) -> None:
         """Queue a batch; a transaction that breaks is aborted, and sent again, by the commit."""
@@ -364,21 +421,19 @@ class _ExactlyOnce(_Sender):
             if is_first:
                 self._producer.begin_transaction()
             self._produce(batch, None)
-        except BufferError:
-            self._is_broken = True
-        except KafkaException as error:
+        except (KafkaException, _PassingError) as error:
             self._require_passing(error)
             self._is_broken = True
 
     def _require_passing(self, error: Exception) -> None:
         """Raise an error unless the same transaction, or a new one, may succeed."""
         failure = error.args[0] if error.args else None
-        if isinstance(error, BufferError):
+        if isinstance(error, _PassingError):
             return
         if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
             raise error
-        self._is_ended = failure.fatal()
-        if self._is_ended or not (failure.txn_requires_abort() or failure.retriable()):
+        self._is_fenced = self._gave_up = failure.fatal()
+        if self._is_fenced or not (failure.txn_requires_abort() or failure.retriable()):
             raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
     def _commit(self) -> None:
@@ -402,10 +457,12 @@ class _ExactlyOnce(_Sender):
                         _C_PRODUCE(self._producer, topic, value, key, 0)
                     is_complete = True
                 self._producer.commit_transaction(_CALL_S)
-            except (KafkaException, BufferError) as error:
+            except (KafkaException, _PassingError) as error:
+                self._gave_up = True  # unless the next attempt is made
                 self._require_passing(error)
-                self._is_broken = isinstance(error, BufferError) or not error.args[0].retriable()
+                self._is_broken = isinstance(error, _PassingError) or not error.args[0].retriable()
                 retries.pause(error)
+                self._gave_up = False
             else:
                 break
         self._offsets.committed(entries)
@@ -451,7 +508,7 @@ class _Topics:
 def _sender(config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> _Sender:
     try:
         if config.delivery == "at_least_once":
-            return _AtLeastOnce(config, writer, topics)
+            return _AtLeastOnce(config, writer, topics, stopping)
         return _ExactlyOnce(config, writer, topics, stopping)
     except KafkaException as error:
         raise SourceError(f"source {config.name!r} cannot send: {_shown(error)}") from error

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, cimpl
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore
+from headerware.sources.runtime.stores import OffsetStore, of_objects
 from headerware.topic_table import Rows, TopicTable
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ class _Topic:
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
         """Return all entries of the source."""
-        found = sorted(self._entries.items())
-        return [(OffsetKey.from_bytes(key), OffsetEntry.from_bytes(entry)) for key, entry in found]
+        return of_objects(sorted(self._entries.items()))
 
     def close(self) -> None:
         """Disconnect; a second call does nothing."""
@@ -134,11 +133,15 @@ def _read(options: TopicOffsets, kafka: Mapping[str, Any], source: str) -> dict[
         replication_factor=options.replication_factor,
     ) as table:
         table.refresh(_TIMEOUT_S)
-        return {
-            key: value
-            for key, value in table.items()
-            if OffsetKey.from_bytes(key).partition.get("source") == source
-        }
+        return {key: value for key, value in table.items() if _is_of(key, source)}
+
+
+def _is_of(key: bytes, source: str) -> bool:
+    """Return whether a row is an offset of a source; others may write to the topic, too."""
+    try:
+        return OffsetKey.from_bytes(key).partition.get("source") == source
+    except SourceError:
+        return False
 
 
 def _fencing(kafka: Mapping[str, Any], writer: str) -> Any:

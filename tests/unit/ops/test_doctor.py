@@ -270,6 +270,18 @@ class TestDictionaries:
         assert status == "fail"
 
 
+class TestObjectStores:
+    def test_that_can_be_listed_are_ok(self, tmp_path: Path) -> None:
+        stores = f'stores = {{ archive = {{ type = "folder", path = "{tmp_path}" }} }}'
+        [(status, _)] = about(examine(chain_file(tmp_path, 'type = "claim_check"', stores)), "object store")
+        assert status == "ok"
+
+    def test_that_are_not_there_fail(self, tmp_path: Path) -> None:
+        stores = f'stores = {{ archive = {{ type = "folder", path = "{tmp_path / "volume"}" }} }}'
+        found = examine(chain_file(tmp_path, 'type = "claim_check"', stores))
+        assert [status for status, _ in about(found, "object store")] == ["fail"]
+
+
 def test_brokers_that_do_not_answer_fail_once() -> None:
     found = examine(None, {"bootstrap.servers": "127.0.0.1:1"}, ["orders"], timeout_s=0.5)
     assert [one.check for one in found if one.status != "ok"] == ["cluster"]

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headerware.core.errors import SourceError
@@ -26,7 +26,7 @@ def nested(scalars: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]
 
 PROPERTIES = nested(SCALARS | st.floats(allow_nan=False, allow_infinity=False))
 PARTITIONS = nested(SCALARS).filter(bool)
-BAD = [None, True, math.nan, math.inf, 2**63, -(2**63) - 1, {1, 2}, object(), {1: "number"}]
+BAD = ["\udc80", None, True, math.nan, math.inf, 2**63, -(2**63) - 1, {1, 2}, object(), {1: "number"}]
 
 
 def typed(value: Any) -> Any:
@@ -83,6 +83,7 @@ class TestEntry:
             OffsetEntry.from_bytes(b"\x81\xa1p\x80")
 
     @given(st.binary(max_size=40))
+    @example(b"\xde\x00\x01\xa1\x80")
     def test_refuses_other_bytes(self, data: bytes) -> None:
         with contextlib.suppress(SourceError):
             OffsetEntry.from_bytes(data)

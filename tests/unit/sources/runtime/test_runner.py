@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headerware import ConfigError
-from headerware.core.errors import SourceError
+from headerware import ConfigError, Interceptor, Record
+from headerware.core.errors import HeldBackError, SourceError
+from headerware.core.plugins import interceptor_type
 from headerware.sources import OffsetEntry
 from headerware.sources.engine.decision import offset_key
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
@@ -23,7 +24,22 @@ from headerware.testing import EmbeddedCluster
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
-NAMES: Final = [f"source-{number:02}" for number in range(36)]
+NAMES: Final = [f"source-{number:02}" for number in range(44)]
+
+
+class Holding(Interceptor, frozen=True, kw_only=True):
+    """Holds records back a few times, as if a key service were down."""
+
+    type: ClassVar[str] = "holding"
+    left: ClassVar[list[int]] = []
+
+    def on_send(self, record: Record) -> Record:
+        if self.left:
+            self.left.pop()
+            raise HeldBackError("the key service is down, as this test wants it")
+        return record
+
+
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 
 
@@ -213,6 +229,46 @@ class TestDelivery:
         place.run(delivery=delivery, tasks=3)
         place.run(delivery=delivery, tasks=2)
         assert sorted(place.values(), key=int) == [b"%d" % number for number in range(20)]
+
+    def test_waits_for_what_is_held_back_and_drops_none_of_it(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(interceptor_type._built_in, "holding", f"{__name__}:Holding")
+        Holding.left[:] = [1, 2, 3]
+        place.write("a", "1", "2")
+        place.run(
+            delivery=delivery,
+            kafka={"interceptors": "holding"},
+            on_record_error="drop",
+            retry_pause_s=0.01,
+        )
+        assert sorted(set(place.values())) == [b"1", b"2"]
+        assert not Holding.left
+
+    def test_gives_up_what_is_held_back_for_too_long(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(interceptor_type._built_in, "holding", f"{__name__}:Holding")
+        Holding.left[:] = range(100_000)
+        place.write("a", "1")
+        with pytest.raises(SourceError, match="the key service is down"):
+            place.run(
+                delivery=delivery,
+                kafka={"interceptors": "holding"},
+                retry_pause_s=0.01,
+                retry_deadline_s=0.1,
+            )
+        Holding.left.clear()
+        assert place.offset("a") is None
+
+    def test_waits_for_room_in_the_queue(self, place: Place, delivery: str) -> None:
+        place.write("a", *("x" * 1_000 for _ in range(3_000)))
+        place.run(
+            delivery=delivery,
+            kafka={"queue.buffering.max.messages": 100, "queue.buffering.max.kbytes": 1024},
+            poll_records=50,
+        )
+        assert len(place.values()) == 3_000
 
     def test_stops_within_five_seconds_and_stores_what_was_sent(self, place: Place, delivery: str) -> None:
         place.write("a", *map(str, range(5_000)))
