@@ -183,6 +183,6 @@ class TestMemory:
         default = pa.default_memory_pool()
         pa.set_memory_pool(pa.system_memory_pool())
         try:
-            assert peak(200_000) < 2 * peak(50_000) < 40 << 20
+            assert peak(200_000) < 2 * peak(50_000) < 8 << 20
         finally:
             pa.set_memory_pool(default)
