@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import io
 import json
-import lzma
 from typing import Any, Final
 from unittest.mock import patch
 
-import cramjam
-import fastavro
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,14 +17,13 @@ from headerware.core.errors import BadRecordError, ObjectError
 from headerware.sources import Extracted, Extractor, Input, Split
 from headerware.sources.extractor import extracted
 from headerware.sources.extractors import (
-    AvroExtractor,
     BytesExtractor,
     CsvExtractor,
     JsonLinesExtractor,
-    ParquetExtractor,
     lines,
 )
 from tests.source_objects import MemoryObject, values
+from tests.source_samples import LINES, SAMPLES
 
 WIDTH: Final = 3
 TEXT: Final = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
@@ -41,59 +32,12 @@ PLAIN_ROWS: Final = st.lists(
     st.lists(st.text("ab,\"' ü", max_size=5), min_size=WIDTH, max_size=WIDTH), min_size=1, max_size=8
 )
 COLUMNS: Final = ["a", "b", "c"]
-RECORDS: Final = [{"id": number, "name": f"name {number}"} for number in range(20)]
-SCHEMA: Final = {
-    "type": "record",
-    "name": "Row",
-    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"]}],
-}
 
 
 def written(rows: list[list[str]], ends: str) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator=ends, quoting=csv.QUOTE_ALL).writerows([COLUMNS, *rows])
     return text.getvalue().encode()
-
-
-def avro(codec: str) -> bytes:
-    stream = io.BytesIO()
-    fastavro.writer(stream, SCHEMA, RECORDS, codec, sync_interval=60, sync_marker=b"s" * 16)
-    return stream.getvalue()
-
-
-def parquet() -> bytes:
-    stream = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(RECORDS), stream, row_group_size=6)
-    return stream.getvalue()
-
-
-LINES: Final = b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS)
-SAMPLES: Final[dict[str, tuple[Extractor, bytes]]] = {
-    "avro": (AvroExtractor(), avro("null")),
-    "avro deflate": (AvroExtractor(schemas=True), avro("deflate")),
-    "avro snappy": (AvroExtractor(), avro("snappy")),
-    "csv": (CsvExtractor(max_record_bytes=200), b'id,name\n1,"a\nb"\n2,"c""d"\n3,e\n' * 5),
-    "csv escaped": (
-        CsvExtractor(max_record_bytes=30, escape="\\", schemas=True),
-        b'id,name\n1,"a\nb"\n2,c\\\nd\n' + b"3," + b"e" * 40 + b'\n4,"f"\n',
-    ),
-    "csv lines escaped": (
-        CsvExtractor(max_record_bytes=30, escape="\\", quoted_newlines=False, quote=None),
-        b"id,name\n1,a\n2,c\\\nd\n" + b"3," + b"e" * 40 + b'\n4,"f"\n',
-    ),
-    "csv lines": (CsvExtractor(quoted_newlines=False), b"id,name\n1,a\n2,b\n" * 5),
-    "csv fit": (CsvExtractor(ragged="fit", schemas=True, header=False), b"1,a\n2\n3,c,d\n"),
-    "jsonl": (JsonLinesExtractor(max_record_bytes=100), LINES),
-    "jsonl bytes": (JsonLinesExtractor(values="bytes"), LINES),
-    "parquet": (ParquetExtractor(), parquet()),
-    "parquet schemas": (ParquetExtractor(schemas=True), parquet()),
-    "gzip": (JsonLinesExtractor(), gzip.compress(LINES, mtime=0) * 2),
-    "bzip2": (JsonLinesExtractor(), bz2.compress(LINES)),
-    "xz": (JsonLinesExtractor(), lzma.compress(LINES)),
-    "zstd": (JsonLinesExtractor(), zstandard.ZstdCompressor(write_checksum=True).compress(LINES) * 2),
-    "snappy": (JsonLinesExtractor(), bytes(cramjam.snappy.compress(LINES)) * 2),
-    "bytes": (BytesExtractor(compression="auto", piece_bytes=7), gzip.compress(LINES, mtime=0)),
-}
 
 
 class TestCsv:
