@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
+import shlex
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from headerware import Context
+from headerware.cli import main
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import new_key_secret
@@ -139,6 +143,26 @@ class TestChain:
         _, (found_status, text) = about(examine(signing(tmp_path, **key)), "keys")
         assert found_status == status
         assert f"key 'k' version 1 {words}" in text
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            {"not_after": NOW + timedelta(days=3)},
+            {"not_after": NOW - timedelta(days=3), "not_before": NOW - timedelta(days=9)},
+            {"not_before": NOW + timedelta(days=3)},
+        ],
+    )
+    def test_at_the_limits_of_their_time_are_mended_by_the_advice(
+        self, tmp_path: Path, key: dict[str, Any]
+    ) -> None:
+        path = signing(tmp_path, **key)
+        [advice] = [one.advice for one in examine(path) if one.check.startswith("keys") and one.advice]
+        [command] = re.findall(r"headerware (keys rotate .* --not-\w+ TIME)", advice)
+        time = NOW + timedelta(days=99) if "--not-after" in command else NOW - timedelta(days=1)
+        answer = CliRunner().invoke(main, shlex.split(command.replace("TIME", f"{time:%Y-%m-%dT%H:%M:%SZ}")))
+        assert answer.exit_code == 0, answer.output
+        [(status, _)] = about(examine(path), "keys")
+        assert status == "ok"
 
     def test_that_may_not_sign_for_a_topic_fail(self, tmp_path: Path) -> None:
         found = examine(signing(tmp_path, topics=("bills",)), None, ["bills", "orders"])
