@@ -69,6 +69,8 @@ class TestWrappingKeys:
         text += 'key_service = { type = "file", keyring = "wrapping.json" }\n'
         chain.write_text(text)
         secret = done("key-secret", chain).strip()
+        chain.write_text(f'{text}key = "deterministic"\n')  # as the page has it, before the secret is there
+        assert done("key-secret", chain).strip() not in {"", secret}
         chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{secret}"\n')
         again = done("key-secret", chain).strip()
         assert again != secret
