@@ -411,7 +411,9 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             with naming_file(step.keyring):
                 signing = keyring.signing_key(step.key_id)
         except HeaderwareError as error:
-            yield _fail(check, str(error), "rotate the key, or name another one in key_id")
+            generate = f"make it (headerware keys generate --keyring {step.keyring} --id {step.key_id})"
+            what = "rotate the key" if step.key_id in ids else generate
+            yield _fail(check, str(error), f"{what}, or name another one in key_id")
             continue
         patterns = TopicPatterns(step.topics)
         for topic in filter(patterns.matches, topics):

@@ -146,6 +146,13 @@ class TestChain:
         assert status == "fail"
         assert "orders" in text
 
+    def test_that_are_not_there_are_to_be_made_and_not_rotated(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        path.write_text(path.read_text().replace('key_id = "k"', 'key_id = "shop"'))
+        (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
+        assert f"headerware keys generate --keyring {tmp_path / 'keys.json'} --id shop" in str(found.advice)
+        assert "rotate" not in str(found.advice)
+
     def test_show_no_secret(self, tmp_path: Path) -> None:
         found = repr(examine(signing(tmp_path, not_after=NOW + timedelta(days=1))))
         secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
