@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -591,7 +592,7 @@ class _Cluster:
                 check = f"dead letters of {name} from {topic}"
                 if dead in self._known:
                     yield _ok(check, dead)
-                    yield from self._dead_letter_size(check, topic, dead)
+                    yield from self._dead_letter_topic(check, topic, dead)
                 else:
                     yield Finding(
                         check=check,
@@ -602,16 +603,25 @@ class _Cluster:
                         else "create it: without it a refused record stops its partition",
                     )
 
-    def _dead_letter_size(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
+    def _dead_letter_topic(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
         if topic not in self._known:
             return
-        limits = []
+        settings = []
         for one in (topic, dead):
             configs = yield from self._settings_of(one)
             if configs is None:
                 return
-            limits.append(int(configs["max.message.bytes"]))
-        own, other = limits
+            settings.append(configs)
+        own_ms, other_ms = map(_retention_ms, settings)
+        if other_ms <= own_ms and settings[1]["message.timestamp.type"] == "CreateTime" and other_ms < inf:
+            yield Finding(
+                check=check,
+                status="warn",
+                found=f"{dead} keeps its letters no longer than {topic} its records, by the records' times",
+                advice="set retention.ms=-1, or message.timestamp.type=LogAppendTime: a dead letter has the "
+                "time of its record, so that of an old record is soon deleted",
+            )
+        own, other = (int(configs["max.message.bytes"]) for configs in settings)
         if other < own:
             yield Finding(
                 check=check,
@@ -816,3 +826,9 @@ def _ok(check: str, found: str) -> Finding:
 
 def _fail(check: str, found: str, advice: str | None = None) -> Finding:
     return Finding(check=check, status="fail", found=found, advice=advice)
+
+
+def _retention_ms(configs: Mapping[str, str]) -> float:
+    """Return for how long a topic keeps records by their time; infinity if it does not delete them for it."""
+    ms = int(configs["retention.ms"])
+    return float(ms) if "delete" in configs["cleanup.policy"] and ms >= 0 else inf

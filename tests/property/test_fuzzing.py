@@ -122,7 +122,7 @@ _CPU_S: Final = 1.0
 _MAX_BYTES: Final = 1 << 16
 _HEADROOM_BYTES: Final = 2 << 30
 """How much the process may grow while a target runs, so that a length of 32 bits cannot be allocated."""
-_INPUTS_AT_ONCE: Final = 16
+_INPUTS_AT_ONCE: Final = 12
 _QUOTED_BYTES: Final = 24
 """So much of an input in an error's text is a quotation; names of topics and keys are shorter here."""
 _LOOKED_AT_BYTES: Final = 1024
@@ -649,7 +649,8 @@ def _claimed(folder: Path) -> Target:
     def holds(parts: Parts, value: bytes | None) -> bool:
         return value in objects or (len(parts) == 1 and value != stub)
 
-    return Target(seeds, read, holds, named=(1,))  # errors name the store and the topic that are claimed
+    # A store reads a mebibyte at once; errors name the store and the topic that are claimed.
+    return Target(seeds, read, holds, free_bytes=3 << 20, named=(1,))
 
 
 def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
@@ -882,6 +883,19 @@ def _avro(folder: Path, *, resolved: bool = False) -> Target:
     return _avro_target(
         [(payload,) for payload in seeds], lambda parts: serde.deserialize("t", Headers(), parts[0])
     )
+
+
+def _avro_left_out(_folder: Path) -> Target:
+    """Payloads with fields that the reader's schema leaves out, in blocks that state their size."""
+    blocks = {"a": {"type": "array", "items": "int"}, "b": {"type": "map", "values": "bytes"}}
+    nulls = {"name": "nulls", "type": {"type": "array", "items": "null"}}
+    fields = [*({"name": name, "type": kind} for name, kind in blocks.items()), nulls]
+    written, wanted = ({"type": "record", "name": "R", "fields": each} for each in (fields, [nulls]))
+    serde = Avro(schema=written, reader_schema=wanted).open(SerdeContext())
+    # Two ints in a block of 2 bytes, an entry in one of 5, three nulls in one of none; far more behind it.
+    whole = bytes.fromhex("03 04 02 04 00 01 0a 02 6b 04 ff 00 00 05 00 00")
+    behind = bytes.fromhex("03 0c 02 04 00 00 00 80 80 80 80 01 00 00 80 80 80 80 01 00")
+    return _avro_target([(whole,), (behind,)], lambda parts: serde.deserialize("t", Headers(), parts[0]))
 
 
 def _avro_target(seeds: Sequence[Parts], read: Callable[[Parts], Any]) -> Target:
@@ -1186,6 +1200,7 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     ),
     "avro": _avro,
     "avro: resolved to a reader's schema": lambda folder: _avro(folder, resolved=True),
+    "avro: fields left out": _avro_left_out,
     "avro: schemas in headers": _avro_schemas,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
@@ -1304,7 +1319,7 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "sign: rsa": lambda folder: _signed("rsa-pss-sha256", folder),
     "sign: batches": lambda folder: _signed("ed25519", folder, batch_records=64),
     "sign: statements": lambda _: Target(
-        _layouts(_texts("signature", "cases", "wire")),
+        _layouts([*_texts("signature", "cases", "wire"), *_signatures_of_batches()]),
         _one(decode_statement),
         lambda parts, found: (
             found[0].encode((parts[0] or b"")[0]) == (parts[0] or b"")[: found[1]]
@@ -1333,6 +1348,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "trail: continued": _trails,
 }
 """The decoders by name, each with what makes its target in an empty folder."""
+
+
+def _signatures_of_batches() -> list[bytes]:
+    found = [dict(case["headers"])["hw.sig"] for case in _vectors("signature-batch")["accepted"]]
+    return list(map(bytes.fromhex, found))
 
 
 def _uses() -> list[bytes]:
@@ -1366,6 +1386,10 @@ def _primitives() -> Target:
 
 
 class TestFuzzing:
+    @pytest.mark.parametrize("name", sorted(path.stem for path in _VECTORS.glob("*.json")))
+    def test_begins_with_the_vectors_of_each_format(self, name: str) -> None:
+        assert f'"{name}"' in Path(__file__).read_text(encoding="utf-8")
+
     @pytest.mark.parametrize("name", TARGETS)
     def test_is_refused_or_holds(self, name: str, tmp_path: Path) -> None:
         target = TARGETS[name](tmp_path)

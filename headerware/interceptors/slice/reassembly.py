@@ -253,7 +253,7 @@ class Reassembler(
         if problem is not None:
             raise self._refused(key, problem)
         if message is None:
-            message = self._pending[key] = _PendingMessage(key, header, self._payload(header))
+            message = self._pending[key] = _PendingMessage(key, header)
             self._pending_bytes += message.held_bytes
         elif message.has(header.index):
             self._counts["duplicates"] += 1
@@ -261,14 +261,6 @@ class Reassembler(
         self._make_room(message, message.cost(header.index, record, keeps_original=self._dead_letters))
         self._add(message, header.index, record)
         return [self._finish(message, record)] if message.is_complete else []
-
-    def _payload(self, header: SliceHeader) -> _Memory | _Disk:
-        if header.total_bytes <= self._stream_above_bytes:
-            return _Memory()
-        try:
-            return _Disk(header, UnnamedFile(self._stream_folder))
-        except OSError as error:
-            raise _no_disk(error) from error
 
     def _problem(self, header: SliceHeader, record: Record, message: _PendingMessage | None) -> str | None:
         """Return what is wrong with a slice, by itself or beside those that came before, or None."""
@@ -324,12 +316,16 @@ class Reassembler(
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
         try:
+            if message.value_bytes + len(record.value) > self._stream_above_bytes:
+                message.move_to_disk(self._stream_folder)
             message.add(index, record, now, keeps_original=self._dead_letters)
         except OSError as error:
             if not message.received:
                 self._forget(message)
             raise _no_disk(error) from error
-        self._pending_bytes += message.held_bytes - before
+        finally:
+            if message.key in self._pending:
+                self._pending_bytes += message.held_bytes - before
         self._expiry_due = min(self._expiry_due, now + self._expire_ms)
         if record.offset is not None and record.partition is not None:
             self._offsets_of(message).add(message)
@@ -454,6 +450,10 @@ class _Memory:
         with self._buffer.getbuffer() as written:
             return bytes(written[begin : begin + header.payload_bytes])
 
+    def indices(self) -> list[int]:
+        """Return which slices have come."""
+        return [*range(self._next), *self._early]
+
     def whole(self) -> bytes:
         """Return the value of the message."""
         return self._buffer.getvalue()
@@ -506,9 +506,10 @@ class _PendingMessage:
         "offsets",
         "received",
         "start",
+        "value_bytes",
     )
 
-    def __init__(self, key: _MessageKey, header: SliceHeader, payload: _Memory | _Disk) -> None:
+    def __init__(self, key: _MessageKey, header: SliceHeader) -> None:
         self.key: Final = key
         self.header: Final = header
         self.first: Record | None = None
@@ -522,7 +523,9 @@ class _PendingMessage:
         self.arrived_ms: int = 0
         self.held_bytes: int = _MESSAGE_BYTES
         """An upper bound of the memory and disk that it holds."""
-        self._payload = payload
+        self.value_bytes: int = 0
+        """How many bytes of its value have come."""
+        self._payload: _Memory | _Disk = _Memory()
         self._originals: dict[int, Record] = {}
         """The slices as they were on the wire, by index, if they are kept; without the values, if no step has
         changed these."""
@@ -555,6 +558,7 @@ class _PendingMessage:
         cost = self.cost(index, record, keeps_original=keeps_original)
         self._payload.write(index, record.value)
         self.held_bytes += cost
+        self.value_bytes += len(record.value)
         self.received += 1
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
@@ -562,6 +566,20 @@ class _PendingMessage:
             self.first = _without_original(record).with_value(None, record.headers.remove(SLICE_HEADER))
         if keeps_original and (original := _original(record)) is not None:
             self._originals[index] = original
+
+    def move_to_disk(self, folder: str | None) -> None:
+        """Move what has come to a file, unless it is there; raise OSError if there is no room for it.
+
+        Not before so much has come that it pays: each file takes a descriptor, whoever made its slices.
+        """
+        memory = self._payload
+        if isinstance(memory, _Disk):
+            return
+        disk = _Disk(self.header, UnnamedFile(folder))
+        for index in memory.indices():
+            disk.write(index, memory.read(structs.replace(self.header, index=index)))
+        self.held_bytes += _EARLY_BYTES * self.received
+        self._payload = disk
 
     def originals(self) -> Iterator[Record]:
         """Make the slices that came as they were on the wire, one at a time, in order of index."""
