@@ -20,7 +20,7 @@ def test_a_dry_run_in_a_pipe_has_a_line_for_each_letter(embedded_cluster: Embedd
     headers: dict[str, str | bytes | None] = {f"__connect.errors.{name}": reason[name] for name in reason}
     with Producer({"bootstrap.servers": servers}) as producer:
         producer.produce(source, b"so that it has a partition")
-        producer.produce(f"{source}.dead-letter", b"{}", headers=headers)
+        producer.produce(f"{source}.dead-letter", b"{}", partition=0, headers=headers)
     result = CliRunner().invoke(main, ["redrive", f"{source}.dead-letter", "--bootstrap-servers", servers])
     titles, letter, *summary = result.stdout.splitlines()
     assert titles.split() == ["letter", "what", "to", "headers", "attempts", "step", "reason"]
