@@ -47,6 +47,8 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
         orphans: how many messages have no first slice any more.
         slices: how many slices these have left.
         deleted: how many of them were deleted.
+        exposed: how many slices behind a first one have the message's own key, of which compaction keeps the
+            last one alone: their producer has no ``compacted_topics`` for this topic.
     """
 
     topic: str
@@ -54,6 +56,7 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
     orphans: int
     slices: int
     deleted: int = 0
+    exposed: int = 0
 
 
 def orphaned_slices(
@@ -104,6 +107,7 @@ def orphaned_slices(
         orphans=len({(number, _message_of(key)) for number, key in keys}),
         slices=len(keys),
         deleted=len(keys) if delete else 0,
+        exposed=sum(partition.exposed for partition in partitions.values()),
     )
 
 
@@ -111,7 +115,7 @@ class _Partition:
     """The keys of slices in a partition, and the messages whose first slice is the latest of its key."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = self.exposed = 0
         self.heads: dict[bytes, bytes] = {}
         self._keys: set[bytes] = set()
         self._decode = HeaderIdCodec(_no_id, default_name_of).decode
@@ -126,25 +130,24 @@ class _Partition:
             (self._keys.discard if record.value is None else self._keys.add)(key)
             return
         digest = hashlib.blake2b(key, digest_size=16).digest()
-        head = self._head(record)
-        if head is not None:
-            self.heads[digest] = head
+        header = self._header(record)
+        if header is not None and not header.index:
+            self.heads[digest] = _message_of(header.own_key)
         else:
             self.heads.pop(digest, None)
+            self.exposed += header is not None
 
     def orphans(self) -> set[bytes]:
         """Return the keys of slices whose message has no first slice."""
         alive = set(self.heads.values())
         return {key for key in self._keys if _message_of(key) not in alive}
 
-    def _head(self, record: Record) -> bytes | None:
-        """Return what the keys of the other slices begin with if a record is a first slice, else None."""
+    def _header(self, record: Record) -> SliceHeader | None:
         try:
             value = self._decode(record.headers).last(SLICE_HEADER)
-            header = None if value is None else SliceHeader.decode(value)
+            return None if value is None else SliceHeader.decode(value)
         except (WireFormatError, HeaderError):
             return None
-        return None if header is None or header.index else _message_of(header.own_key)
 
 
 def _message_of(key: bytes) -> bytes:
