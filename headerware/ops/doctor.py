@@ -23,6 +23,7 @@ from headerware.core.errors import (
     ConfigError,
     HeaderwareError,
     HeldBackError,
+    KeyDeletedError,
     KeyDeniedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -352,6 +353,13 @@ def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | No
                 yield Finding(check=own, status="unknown", found=found)
             else:
                 yield _denied(own, "wrap", error, needed=side == "producer")
+            continue
+        except KeyDeletedError as error:
+            if key_id != step.key_id or side == "consumer":  # its records are refused, as shredding wants it
+                advice = f"take {key_id!r} out of the chain once no record has it any more"
+                yield Finding(check=own, status="warn", found=str(error), advice=advice)
+            else:
+                yield _fail(own, str(error), "rotate the key, or name another one in key_id")
             continue
         except KeyServiceError as error:
             yield _fail(own, str(error), "correct key_id, or make the key in the service")

@@ -14,7 +14,7 @@ from headerware import Context
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import new_key_secret
-from headerware.keyring import with_new_key
+from headerware.keyring import with_deletion, with_new_key
 from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
@@ -158,6 +158,29 @@ class TestChain:
         secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
         assert len(secret) > 20
         assert secret not in found
+
+
+class TestShreddedKeys:
+    @pytest.mark.parametrize(
+        ("key_id", "key_ids", "side", "statuses"),
+        [
+            ("new", '["old"]', None, {"'new'": "ok", "'old'": "warn"}),
+            ("old", "[]", "consumer", {"'old'": "warn"}),
+            ("old", "[]", None, {"'old'": "fail"}),
+        ],
+    )
+    def test_fail_only_if_records_are_to_be_encrypted_under_them(
+        self, tmp_path: Path, key_id: str, key_ids: str, side: Any, statuses: dict[str, str]
+    ) -> None:
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda ring: with_new_key(ring, "old", "aes-256"), create=True)
+        edit_keyring(keyring, lambda ring: with_new_key(with_deletion(ring, "old"), "new", "aes-256"))
+        service = f'key_service = {{ type = "file", keyring = "{keyring}" }}'
+        path = chain_file(
+            tmp_path, 'type = "encrypt"', service, f'key_id = "{key_id}"', f"key_ids = {key_ids}"
+        )
+        found = {one.check.rpartition(", ")[2]: one.status for one in examine(path, side=side)}
+        assert {name: found[name] for name in statuses} == statuses
 
 
 class TestKeyServices:
