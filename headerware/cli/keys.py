@@ -274,7 +274,10 @@ def delete(
     left.
     """
     if not yes:
-        click.confirm(f"Delete key {key_id!r}? What it encrypted can then never be read again", abort=True)
+        which = "all its versions" if version is None else f"version {version}"
+        click.confirm(
+            f"Delete key {key_id!r}, {which}? What it encrypted can then never be read again", abort=True
+        )
     keyring = _edit(
         path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
     )

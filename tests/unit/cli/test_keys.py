@@ -105,6 +105,7 @@ class TestWrappingKeys:
         arguments = ["keys", "delete", "--keyring", str(wrapping), "--id", "orders"]
         result = CliRunner().invoke(main, arguments, input="n\n")
         assert result.exit_code != 0
+        assert "all its versions?" in result.output
         assert read_keyring(wrapping).keys[0].secret is not None
 
     def test_a_key_that_signs_is_not_deleted(self, path: Path) -> None:
