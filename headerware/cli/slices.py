@@ -80,7 +80,14 @@ def orphans(
         return
     gone = f"{counted(found.slices, 'slice')} of {counted(found.orphans, 'message')} without a first one"
     hint = "; --delete writes tombstones" if found.slices else ""
-    Console(highlight=False, soft_wrap=True).print(
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
         f"{printable(topic)}: {counted(found.messages, 'message')} in slices, and {gone}"
         f"{f'; {found.deleted:,} deleted' if delete else hint}"
     )
+    if found.exposed:
+        console.print(
+            f"{counted(found.exposed, 'slice')} with the key of the message, so compaction breaks such "
+            f"messages: name the topic in compacted_topics of slice, for all its producers",
+            markup=False,
+        )

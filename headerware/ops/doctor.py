@@ -24,6 +24,7 @@ from headerware.core.errors import (
     ConfigError,
     HeaderwareError,
     HeldBackError,
+    KeyDeletedError,
     KeyDeniedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -354,6 +355,13 @@ def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | No
             else:
                 yield _denied(own, "wrap", error, needed=side == "producer")
             continue
+        except KeyDeletedError as error:
+            if key_id != step.key_id or side == "consumer":  # its records are refused, as shredding wants it
+                advice = f"take {key_id!r} out of the chain once no record has it any more"
+                yield Finding(check=own, status="warn", found=str(error), advice=advice)
+            else:
+                yield _fail(own, str(error), "rotate the key, or name another one in key_id")
+            continue
         except KeyServiceError as error:
             yield _fail(own, str(error), "correct key_id, or make the key in the service")
             continue
@@ -413,7 +421,9 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             with naming_file(step.keyring):
                 signing = keyring.signing_key(step.key_id)
         except HeaderwareError as error:
-            yield _fail(check, str(error), "rotate the key, or name another one in key_id")
+            generate = f"make it (headerware keys generate --keyring {step.keyring} --id {step.key_id})"
+            what = "rotate the key" if step.key_id in ids else generate
+            yield _fail(check, str(error), f"{what}, or name another one in key_id")
             continue
         patterns = TopicPatterns(step.topics)
         for topic in filter(patterns.matches, topics):

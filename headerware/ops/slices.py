@@ -48,6 +48,8 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
         orphans: how many messages have no first slice any more.
         slices: how many slices these have left.
         deleted: how many of them were deleted.
+        exposed: how many slices behind a first one have the message's own key, of which compaction keeps the
+            last one alone: their producer has no ``compacted_topics`` for this topic.
     """
 
     topic: str
@@ -55,6 +57,7 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
     orphans: int
     slices: int
     deleted: int = 0
+    exposed: int = 0
 
 
 def orphaned_slices(
@@ -107,6 +110,7 @@ def orphaned_slices(
         orphans=len({(number, _message_of(key)) for number, key in keys}),
         slices=len(keys),
         deleted=len(keys) if delete else 0,
+        exposed=sum(partition.exposed for partition in partitions.values()),
     )
 
 
@@ -114,7 +118,7 @@ class _Partition:
     """The keys of slices in a partition, and the messages whose first slice is the latest of its key."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = self.exposed = 0
         self.heads: dict[bytes, bytes] = {}
         self._keys: set[bytes] = set()
 
@@ -129,10 +133,11 @@ class _Partition:
             return
         digest = hashlib.blake2b(key, digest_size=16).digest()
         header = slice_header_of(record)
-        if header is not None and header.index == 0:
+        if header is not None and not header.index:
             self.heads[digest] = _message_of(header.own_key)
         else:
             self.heads.pop(digest, None)
+            self.exposed += header is not None
 
     def orphans(self) -> set[bytes]:
         """Return the keys of slices whose message has no first slice."""

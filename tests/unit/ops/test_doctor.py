@@ -18,7 +18,7 @@ from headerware.cli import main
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import new_key_secret
-from headerware.keyring import with_new_key
+from headerware.keyring import with_deletion, with_new_key
 from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
@@ -170,11 +170,41 @@ class TestChain:
         assert status == "fail"
         assert "orders" in text
 
+    def test_that_are_not_there_are_to_be_made_and_not_rotated(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        path.write_text(path.read_text().replace('key_id = "k"', 'key_id = "shop"'))
+        (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
+        assert f"headerware keys generate --keyring {tmp_path / 'keys.json'} --id shop" in str(found.advice)
+        assert "rotate" not in str(found.advice)
+
     def test_show_no_secret(self, tmp_path: Path) -> None:
         found = repr(examine(signing(tmp_path, not_after=NOW + timedelta(days=1))))
         secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
         assert len(secret) > 20
         assert secret not in found
+
+
+class TestShreddedKeys:
+    @pytest.mark.parametrize(
+        ("key_id", "key_ids", "side", "statuses"),
+        [
+            ("new", '["old"]', None, {"'new'": "ok", "'old'": "warn"}),
+            ("old", "[]", "consumer", {"'old'": "warn"}),
+            ("old", "[]", None, {"'old'": "fail"}),
+        ],
+    )
+    def test_fail_only_if_records_are_to_be_encrypted_under_them(
+        self, tmp_path: Path, key_id: str, key_ids: str, side: Any, statuses: dict[str, str]
+    ) -> None:
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda ring: with_new_key(ring, "old", "aes-256"), create=True)
+        edit_keyring(keyring, lambda ring: with_new_key(with_deletion(ring, "old"), "new", "aes-256"))
+        service = f'key_service = {{ type = "file", keyring = "{keyring}" }}'
+        path = chain_file(
+            tmp_path, 'type = "encrypt"', service, f'key_id = "{key_id}"', f"key_ids = {key_ids}"
+        )
+        found = {one.check.rpartition(", ")[2]: one.status for one in examine(path, side=side)}
+        assert {name: found[name] for name in statuses} == statuses
 
 
 class TestKeyServices:
