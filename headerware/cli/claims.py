@@ -12,7 +12,13 @@ import click
 import msgspec
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    require_servers,
+    timeout_option,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import load_chain
 from headerware.core.context import wall_clock_ms
@@ -51,13 +57,7 @@ def claims() -> None:
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
 @client_options
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    default=60.0,
-    show_default=True,
-    help="Seconds for which the cluster may give no answer.",
-)
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def orphans(
     topics: tuple[str, ...],

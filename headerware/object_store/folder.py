@@ -62,6 +62,8 @@ class FolderObjectStore:
                         raise
                 os.fsync(inside)
         except OSError as error:
+            if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
+                raise self._not_there(error) from error
             raise self._failure("an object cannot be written", error) from error
 
     @contextmanager
@@ -73,7 +75,7 @@ class FolderObjectStore:
                 descriptor = os.open(file, _FILE, dir_fd=inside)
         except FileNotFoundError as error:
             if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
-                raise self._failure("it is not there", error) from error
+                raise self._not_there(error) from error
             raise NoSuchObjectError(f"the folder {self._path} has no such object") from None
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -98,7 +100,7 @@ class FolderObjectStore:
                         yield StoredObject(f"{folder}/{entry.name}", found.st_size, modified_ms)
         except FileNotFoundError as error:
             if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
-                raise self._failure("it is not there", error) from error
+                raise self._not_there(error) from error
         except OSError as error:
             raise self._failure("objects cannot be listed", error) from error
 
@@ -143,6 +145,9 @@ class FolderObjectStore:
 
     def _no_object(self) -> NoSuchObjectError:
         return NoSuchObjectError(f"the folder {self._path} has a link, pipe or device in place of the object")
+
+    def _not_there(self, error: OSError) -> ObjectStoreError:
+        return self._failure("it is not there; make it, or mount its volume", error)
 
     def _failure(self, what: str, error: OSError) -> ObjectStoreError:
         return ObjectStoreError(f"the folder {self._path}: {what} ({error.strerror})")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from headerware.clients.messages import record_of
+from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
@@ -224,10 +224,9 @@ class _Walk:
         for message in batch:
             self._records += 1
             record = record_of(message)
-            headers: object = record.headers
-            if not isinstance(headers, Headers):
+            if not is_readable(record):
                 self._cannot_read(record, "the name of a header is no UTF-8")
-            elif headers:
+            elif record.headers:
                 self._take(record.replace(value=b"", key=None), record.timestamp_ms or 0)
 
     def report(self, topics: tuple[str, ...]) -> OrphanReport:

@@ -7,6 +7,7 @@ stores would create their topic is not opened. Key services wrap and unwrap a ke
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,6 +24,7 @@ from headerware.core.errors import (
     ConfigError,
     HeaderwareError,
     HeldBackError,
+    KeyDeletedError,
     KeyDeniedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -353,6 +355,13 @@ def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | No
             else:
                 yield _denied(own, "wrap", error, needed=side == "producer")
             continue
+        except KeyDeletedError as error:
+            if key_id != step.key_id or side == "consumer":  # its records are refused, as shredding wants it
+                advice = f"take {key_id!r} out of the chain once no record has it any more"
+                yield Finding(check=own, status="warn", found=str(error), advice=advice)
+            else:
+                yield _fail(own, str(error), "rotate the key, or name another one in key_id")
+            continue
         except KeyServiceError as error:
             yield _fail(own, str(error), "correct key_id, or make the key in the service")
             continue
@@ -404,7 +413,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         ids = {key.id for key in keyring.keys}
         yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
         for key in keyring.keys:
-            if key.status != "revoked" and (finding := _expiry(check, key, signs=key.id == step.key_id)):
+            if key.status == "active" and (finding := _expiry(check, key, step)):
                 yield finding
         if step.key_id is None or side == "consumer":
             continue
@@ -412,7 +421,9 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             with naming_file(step.keyring):
                 signing = keyring.signing_key(step.key_id)
         except HeaderwareError as error:
-            yield _fail(check, str(error), "rotate the key, or name another one in key_id")
+            generate = f"make it (headerware keys generate --keyring {step.keyring} --id {step.key_id})"
+            what = "rotate the key" if step.key_id in ids else generate
+            yield _fail(check, str(error), f"{what}, or name another one in key_id")
             continue
         patterns = TopicPatterns(step.topics)
         for topic in filter(patterns.matches, topics):
@@ -421,17 +432,21 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
                 yield _fail(f"{check} for {topic}", refusal, "sign with a key that may sign for this topic")
 
 
-def _expiry(check: str, key: Key, *, signs: bool) -> Finding | None:
+def _expiry(check: str, key: Key, step: Sign) -> Finding | None:
     """Return what there is to say of a key's first and last moment."""
     now = datetime.now(UTC)
     name = f"key {key.id!r} version {key.version}"
-    status: Status = "fail" if signs and key.status == "active" else "warn"
+    status: Status = "fail" if key.id == step.key_id else "warn"
+    rotate = f"headerware keys rotate --keyring {shlex.quote(step.keyring)} --id {shlex.quote(key.id)}"
     if key.not_before is not None and key.not_before > now:
         return Finding(
             check=check,
             status=status,
             found=f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z",
-            advice="until then sign with the version before it, and look at this machine's clock",
+            advice=(
+                "until then it signs nothing, and no earlier version does: go on with the keyring before "
+                f"it, or {rotate} --not-before TIME; and look at this machine's clock"
+            ),
         )
     if key.not_after is None:
         return None
@@ -440,15 +455,15 @@ def _expiry(check: str, key: Key, *, signs: bool) -> Finding | None:
             check=check,
             status=status,
             found=f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"headerware keys rotate {key.id}",
+            advice=f"{rotate} --not-after TIME",
         )
     left_ms = (key.not_after - now).total_seconds() * 1000
-    if left_ms < _SOON_MS and key.status == "active":
+    if left_ms < _SOON_MS:
         return Finding(
             check=check,
             status="warn",
             found=f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"headerware keys rotate {key.id}, and give readers the new version before it signs",
+            advice=f"{rotate} --not-after TIME, and give readers the new version before it signs",
         )
     return None
 

@@ -28,7 +28,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
-from headerware.clients.messages import record_of, wire_headers
+from headerware.clients.messages import is_readable, record_of, wire_headers
 from headerware.clients.partition_picker import partition_of_key
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
@@ -41,9 +41,9 @@ from headerware.core.dead_letter import (
     without_reason,
 )
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
-from headerware.core.headers import EMPTY, Headers
+from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.ops.slices import slice_header_of
 from headerware.ops.topic_reader import Progress, TopicReader
 
 if TYPE_CHECKING:
@@ -341,7 +341,7 @@ class Redrive:
                     break
                 letter = record_of(message)
                 if places.is_done(message.partition() or 0, message.offset() or 0):
-                    if _slice_of(letter) is not None:
+                    if slice_header_of(letter) is not None:
                         self._judge(letter)  # an earlier run may have left the slices behind it
                     continue
                 letters.append(self._judge(letter))
@@ -356,9 +356,9 @@ class Redrive:
 
     def _judge(self, letter: Record) -> Letter:
         """Decide what becomes of one letter."""
-        if not _is_readable(letter):
+        if not is_readable(letter):
             return Letter(letter, None, "stays", why="unreadable")
-        message = _slice_of(letter)
+        message = slice_header_of(letter)
         if message is None:
             return self._judge_whole(letter)
         # Only the first slice has the reason, and the others go where it goes.
@@ -478,7 +478,7 @@ class Redrive:
         found = self._fetched.get(reason.topic, reason.partition, reason.offset)
         if found is None:
             return "gone"
-        if not _is_readable(found):
+        if not is_readable(found):
             return "unreadable"
         if is_stub and not _fits_stub(found, dict(letter.headers)):
             return "changed"
@@ -494,20 +494,6 @@ class Redrive:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _slice_of(letter: Record) -> SliceHeader | None:
-    """Return which slice of a message a letter is, or None; one that lies about itself is a letter, too."""
-    value = letter.headers.last(SLICE_HEADER) if _is_readable(letter) else None
-    try:
-        return None if value is None else SliceHeader.decode(value)
-    except WireFormatError:
-        return None
-
-
-def _is_readable(record: Record) -> bool:
-    """Return whether the names of a record's headers are UTF-8; else they cannot be read at all."""
-    return isinstance(record.headers, Headers)
 
 
 def _place_of(reason: Reason) -> bytes | None:

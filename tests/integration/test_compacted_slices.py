@@ -153,6 +153,17 @@ class TestOneWriterBeforeTheOther:
         assert (found.messages, found.orphans, found.slices, found.deleted) == (1, 1, 1, 1)
         assert {key for key, gone in keys(cluster, topic) if gone} == {header.own_key}
 
+    def test_slices_of_producers_that_do_not_know_the_topic_are_told(self, second_cluster: Cluster) -> None:
+        cluster, topic = second_cluster, second_cluster.topic("customers", config=COMPACTED)
+        write(cluster, topic, (b"k", large(1)))
+        assert orphaned_slices({"bootstrap.servers": cluster.servers}, topic, grace_s=0).exposed == 0
+        unaware = cluster.producer(Slice(max_bytes=2_000))
+        unaware.produce(topic, large(2), b"l", 0)
+        assert unaware.flush(DEADLINE_S) == 0
+        words = f"slices orphans {topic} --grace 0 --bootstrap-servers {cluster.servers}"
+        result = CliRunner().invoke(main, words.split())
+        assert " with the key of the message, so compaction breaks such messages" in result.stdout
+
     def test_a_message_that_is_under_way_is_no_orphan(self, second_cluster: Cluster) -> None:
         cluster, topic = second_cluster, second_cluster.topic("customers", config=COMPACTED)
         wire = cluster.plain_producer()

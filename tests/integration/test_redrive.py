@@ -19,9 +19,9 @@ import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
 
-from headerware import Consumer, Headers, HeaderwareError, Interceptor, InterceptorError, Record
+from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.core.headers import Pair
-from headerware.interceptors import Dedup, Sign, Slice
+from headerware.interceptors import Compact, Dedup, Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.redrive import Redrive, Result, Selection
 from headerware.ops.tail import Condition
@@ -419,8 +419,10 @@ class TestMessagesInSlices:
         assert [message.value() for message in found] == [large, large]
         assert list(Headers(found[1].headers()).names()) == ["a", "headerware.redriven"]
 
-    @pytest.mark.parametrize("key", [None, b"", b"key"])
-    def test_stay_together_in_another_topic(self, cluster: Cluster, key: bytes | None) -> None:
+    @pytest.mark.parametrize(
+        ("key", "form"), [(None, None), (b"", None), (b"key", None), (None, "keys"), (None, "packed")]
+    )
+    def test_stay_together_in_another_topic(self, cluster: Cluster, key: bytes | None, form: Any) -> None:
         topic = cluster.topic("orders")
         other = cluster.topic("repaired", partitions=16)
         letters = f"{topic}.dead-letter"
@@ -428,7 +430,12 @@ class TestMessagesInSlices:
         pieces = cut_by_hand(b"a" * 5_000, 100)
         wire = cluster.plain_producer()
         for offset, (value, header) in enumerate(pieces):
-            wire.produce(letters, value, key, 0, headers=[header, *connect(topic, 0, offset)])
+            headers = Headers([header])
+            if form is not None:
+                headers = (
+                    Compact(form=form).open(Context()).on_send(Record(topic, b"", None, headers)).headers
+                )
+            wire.produce(letters, value, key, 0, headers=[*headers, *connect(topic, 0, offset)])
         assert wire.flush(DEADLINE_S) == 0
         for limit in (20, None):
             with Redrive(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_END, _TOPIC_NAME, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9
+_END, _TOPIC_NAME, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 5, 7, 9
 _COPY = 2
 _PRODUCER = 0
 SECRET = b"hunter2"
@@ -47,6 +47,7 @@ def put_raw(connection: dict[str, Any], topic: str, *records: tuple[bytes, bytes
     for value, name in records:
         parts = [number(_TOPIC_NAME), text(topic.encode()), number(_PARTITION), ctypes.c_int32(0)]
         parts += [number(_VALUE), text(value), size(len(value)), number(_MSGFLAGS), number(_COPY)]
+        parts += [number(_KEY), text(b"key"), size(3)]
         parts += [number(_HEADER), text(name), text(SECRET), ctypes.c_ssize_t(len(SECRET)), number(_END)]
         assert lib.rd_kafka_producev(client, *parts) == 0
     assert lib.rd_kafka_flush(client, 10_000) == 0

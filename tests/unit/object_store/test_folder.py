@@ -97,7 +97,7 @@ class TestFolderObjects:
             lambda: content_of(store, "orders/1"),
             lambda: list(store.objects("orders")),
         ):
-            with pytest.raises(ObjectStoreError) as caught:
+            with pytest.raises(ObjectStoreError, match="it is not there; make it, or mount") as caught:
                 call()
             assert not isinstance(caught.value, NoSuchObjectError)
         assert not (tmp_path / "volume").exists()
