@@ -34,6 +34,7 @@ from headerware.sources import (
 from headerware.sources.engine import batches
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key, task_of
+from headerware.sources.engine.plan import plan
 from headerware.sources.engine.task import SourceTask
 from tests.spool import Lines
 from tests.waiting import until
@@ -453,6 +454,21 @@ class TestErrorsOfObjects:
         _, error = failure(config())
         assert "lines raised ValueError at " in str(error)
         assert "SECRET" not in str(error)
+
+    @pytest.mark.parametrize("tasks", [1, 2])
+    def test_a_key_that_no_store_keeps_is_one(self, shelf: Shelf, tasks: int) -> None:
+        shelf.objects = {"b\udcff": b"1\n", "c": b"2\n"}
+        made = config(on_object_error="skip", tasks=tasks)
+        offsets, values = MemoryOffsets(), []
+        for number in range(tasks):
+            with SourceTask(made, offsets, task=number, once=True) as task:
+                sink = Sink(task)
+                until(partial(getattr, task, "is_done"), meanwhile=sink.poll)
+                values += sink.values
+        assert values == [b"2"]
+        assert [each.reads for each in plan(made, MemoryOffsets())] == [False, True]
+        _, error = failure(config())
+        assert r"object 'b\udcff' of source 'it' cannot be named among the offsets" in str(error)
 
     def test_an_object_without_a_topic_is_one(self, shelf: Shelf) -> None:
         _, error = failure(config(topic="{topic}"))
