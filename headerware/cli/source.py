@@ -154,7 +154,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
     loaded, store = _opened(config)
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
-    for task in range(loaded.tasks):
+    for task in reversed(range(loaded.tasks)):  # all of them have ended before anything is forgotten
         writer = f"{loaded.name}-{task}"
         with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writer=writer)) as writing:
             if task == 0 and found:

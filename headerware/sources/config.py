@@ -215,7 +215,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def _check_numbers(self) -> None:
         for option, least in _LEAST.items():
-            if getattr(self, option) < least:
+            if not getattr(self, option) >= least:  # nan is not
                 raise ConfigError(f"expected at least {least}, found {getattr(self, option)}", path=option)
         if self.poll_records > self.queue_records:
             raise ConfigError(
@@ -229,6 +229,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             groups = re.compile(self.key_pattern or "").groupindex
         except re.error as error:
             raise ConfigError(f"is no regular expression: {error}", path="key_pattern") from None
+        if isinstance(self.partition, int) and self.partition < 0:
+            raise ConfigError(f"expected a number from 0, found {self.partition}", path="partition")
         for option in ("topic", "partition"):
             template = getattr(self, option)
             for variable in _VARIABLE.findall(template) if isinstance(template, str) else ():

@@ -14,7 +14,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from headerware.core.errors import SourceError
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
@@ -169,6 +169,39 @@ def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -
     later.stop()
     second.join(20)
     assert set(source.read().values()) == {1}
+
+
+def test_offsets_behind_an_open_transaction_are_waited_for(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another task was killed in mid-transaction: what was committed behind it is there, but not yet seen."""
+    source = Source(cluster, tmp_path, "exactly_once")
+    options = dict(source.options)
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=options.pop("store")),
+        **options,
+    )
+    runner = SourceRunner(config)
+    thread = Thread(target=runner.run, daemon=True)
+    thread.start()
+    until(lambda: 0 in runner.statistics)
+    killed = Producer({"bootstrap.servers": cluster.servers, "transactional.id": source.topic + "-killed"})
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    killed.produce(config.offsets.topic, b"entry", b"key", partition=0)
+    killed.flush(30)
+    source.write(0)
+    until(lambda: runner.statistics[0].acknowledged == RECORDS)
+    runner.stop()
+    thread.join(60)
+    thread = Thread(target=SourceRunner(config, once=True).run, daemon=True)
+    thread.start()
+    until(lambda: "waiting for its end" in caplog.text or not thread.is_alive())
+    killed.abort_transaction(30)
+    thread.join(60)
+    assert source.read().total() == RECORDS
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
 _PATIENCE_S: Final = 0.05
-"""How long a poll waits for a full batch before it asks for one that is not full, in seconds."""
+"""How long polls wait for a full batch before one asks for one that is not full, in seconds."""
 
 
 class Batch(msgspec.Struct, eq=False, kw_only=True):
@@ -61,6 +61,8 @@ class BatchQueue:
         self._stopped = False
         self._failure: BaseException | None = None
         self._ended = False
+        self._empty_since: float | None = None
+        """Since when polls have found nothing."""
         self.hand_over: Callable[[], None] = _nothing
         """Puts what the worker has so far; a poll that has waited for a while calls it, in its own thread."""
 
@@ -85,15 +87,24 @@ class BatchQueue:
         Raises:
             BaseException: the worker's, when everything that it has read before is taken.
         """
-        deadline = time.monotonic() + wait_s
+        now = time.monotonic()
+        deadline = now + wait_s
+        if self._empty_since is None:
+            self._empty_since = now
         while True:
             with self._changed:
-                left = deadline - time.monotonic()
+                left = deadline - now
                 if left > 0 and not (self._batches or self._ended or self._stopped):
                     self._changed.wait(min(left, _PATIENCE_S))
-                if self._batches or self._ended or self._stopped or time.monotonic() >= deadline:
+                if self._batches or self._ended or self._stopped:
+                    self._empty_since = None
                     return self._taken(max_records, max_bytes)
-            self.hand_over()
+            now = time.monotonic()
+            if now - self._empty_since >= _PATIENCE_S:
+                self.hand_over()
+            if now >= deadline:
+                with self._changed:
+                    return self._taken(max_records, max_bytes)
 
     def _taken(self, max_records: int, max_bytes: int) -> list[Batch]:
         taken: list[Batch] = []

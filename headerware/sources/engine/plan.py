@@ -51,7 +51,24 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                 context = item.context
                 if context.key == passed:
                     continue  # it was the last one of the page before
-                decision = decide(config, item, offsets.get(offset_key(config, context.key)))
+                if config.source.repeats_order and (last is None or last < context.key):
+                    last = context.key
+                try:
+                    key = offset_key(config, context.key)
+                except SourceError as error:
+                    why = f"it cannot be named among the offsets: {error}"
+                    yield Planned(
+                        key=config.key_text(context.key),
+                        task=0,
+                        reads=False,
+                        why=why,
+                        known_records=0,
+                        topic=None,
+                        partition=None,
+                        length=item.length,
+                    )
+                    continue
+                decision = decide(config, item, offsets.get(key))
                 why, topic, partition = decision.why, None, None
                 try:
                     topic, partition = config.route(context)
@@ -67,8 +84,6 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                     partition,
                     item.length,
                 )
-                if config.source.repeats_order and (last is None or last < context.key):
-                    last = context.key
             if last == start or last is None:
                 return
             start = passed = last

@@ -14,7 +14,7 @@ finally:
 from __future__ import annotations
 
 import logging
-from threading import Event, Lock, Thread
+from threading import Event, Lock, RLock, Thread
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -118,7 +118,7 @@ class SourceTask:
         self._known = Known(config.ring_buffer)
         self._queue = BatchQueue(config)
         self._acknowledgements = Acknowledgements()
-        self._storing = Lock()
+        self._storing = RLock()
         self._taken: dict[OffsetKey, Batch] = {}
         self._worker = Worker(
             config,
@@ -189,10 +189,11 @@ class SourceTask:
         Raises:
             SourceError: they could not be stored; the next call tries it again.
         """
-        entries = self.take_offsets()
-        if entries:
-            self._offsets.put(entries)
-        self.stored()
+        with self._storing:  # in the order in which they were taken
+            entries = self.take_offsets()
+            if entries:
+                self._offsets.put(entries)
+            self.stored()
         return len(entries)
 
     @property

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.decision import Decision
     from headerware.sources.engine.task import Known, Statistics
     from headerware.sources.offsets import OffsetKey, Offsets
-    from headerware.sources.source import NativeItem, OpenSource, SourceContext
+    from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -139,12 +139,16 @@ class Worker:
             self._statistics.whole_listings += 1
         self._found = False
         retries = Retries(config, self._stopping, f"listing source {config.name!r}")
+        furthest = 0
         while True:
             last = start
             try:
-                for item in self._page(opened, start):
-                    retries.progress()
+                for count, item in enumerate(self._page(opened, start), 1):
                     key = item.context.key
+                    # What was listed before the failure, such as the start itself, is no progress.
+                    if key != start if source.repeats_order else count > furthest:
+                        furthest = count
+                        retries.progress()
                     if source.repeats_order:
                         if last is None or last < key:
                             last = key
@@ -183,10 +187,14 @@ class Worker:
         if self._known.holds(context.key, context.version):
             self._statistics.known += 1
             return False
-        if task_of(self._config, context) != self._context.task:
+        try:
+            key = offset_key(self._config, context.key)
+            task = task_of(self._config, context)
+        except SourceError as error:
+            return self._leave_out(context, error)
+        if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
-        key = offset_key(self._config, context.key)
         decision = decide(self._config, item, self._offsets.get(key))
         if decision.action == "pass":
             self._known.add(context.key, context.version)
@@ -194,6 +202,18 @@ class Worker:
             return False
         self._known.begin(context.key)
         return reader.read(item, key, decision)
+
+    def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
+        """Do with an object whose offset no store can keep what the configuration says; it is never read."""
+        self._known.add(context.key, context.version)  # said once, as long as it is remembered
+        self._statistics.failed += 1
+        text = self._config.key_text(context.key)
+        shown = f"object {text!r} of source {self._config.name!r} cannot be named among the offsets: {error}"
+        if self._config.on_object_error == "raise":
+            raise ObjectError(shown) from error
+        if self._config.on_object_error != "drop":
+            _log.warning("left out %s", shown)
+        return False
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1
@@ -246,6 +266,7 @@ class _ObjectReader:
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
                     return self._failed(maker, reading, failed, final)
+                reading.resume(self._config)
             except SourceError as error:
                 return self._failed(maker, reading, error, error)
             except Exception as error:  # noqa: BLE001 - an extractor may raise anything
@@ -262,7 +283,9 @@ class _ObjectReader:
         records = extracted(self._config.extractor, given)
         try:
             for number, found in records:
-                retries.progress()
+                if number > reading.furthest:
+                    reading.furthest = number
+                    retries.progress()
                 if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
                     self._bad(maker, reading, number, found)
                     continue
@@ -297,7 +320,8 @@ class _ObjectReader:
             _log.warning("passed over %s", shown)
         letter = None
         if policy == "dead_letter":
-            letter = maker.dead_letter(number, shown, getattr(error, "raw", None))
+            raw = error.raw if isinstance(error, BadRecordError) else None
+            letter = maker.dead_letter(number, shown, raw)
             self._statistics.dead_letters += 1
         reading.pass_over(number, properties, letter)
 
@@ -339,6 +363,8 @@ class _Reading:
         """The number of the last record that was read."""
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""
+        self.furthest: int = decision.skip
+        """The highest number that was read; :attr:`number` is lower once an object has started again."""
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
         self._adding = Lock()
@@ -354,17 +380,33 @@ class _Reading:
             self._records.append(record)
             self._bytes += size_bytes
             self.number, self.properties = number, properties
-            if len(self._records) >= self._max_records:
+            if len(self._letters) + len(self._records) >= self._max_records:
                 self._send(complete=False, is_last=False)
+
+    def resume(self, config: SourceConfig) -> None:
+        """Go on after a failure as after a restart: its source may start such objects again."""
+        with self._adding:
+            if not self.number:
+                return
+            resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
+            if resumed is None:
+                self.number, self.properties = 0, None
+                self._clear()
+            else:
+                self.number, self.properties = resumed.record_number, resumed.properties
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
         """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
         with self._adding:
+            size_bytes = 0 if letter is None else _size(letter)
+            if (self._letters or self._records) and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
             self.number, self.properties = number, properties
             if letter is not None:
                 self._letters.append(letter)
+                self._bytes += size_bytes
                 if len(self._letters) + len(self._records) >= self._max_records:
                     self._send(complete=False, is_last=False)
 
@@ -394,17 +436,19 @@ class _Reading:
         with self._adding:
             self._send(complete=complete, is_last=True)
 
-    def _send(self, *, complete: bool, is_last: bool) -> None:
-        entry = OffsetEntry(
+    def _entry(self, *, complete: bool) -> OffsetEntry:
+        return OffsetEntry(
             record_number=self.number,
             complete=complete,
             version=self._item.context.version,
             properties={} if self.properties is None else self.properties,
         )
+
+    def _send(self, *, complete: bool, is_last: bool) -> None:
         batch = Batch(
             native_key=self._item.context.key,
             key=self._key,
-            entry=entry,
+            entry=self._entry(complete=complete),
             records=self._records,
             dead_letters=self._letters,
             size_bytes=self._bytes,

@@ -103,5 +103,5 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
         if "transactional.id" in self.kafka:
             raise ConfigError("the runtime names its transactions by the source and its tasks", path="kafka")
         for option in ("commit_interval_s", "commit_records"):
-            if getattr(self, option) <= 0:
+            if not getattr(self, option) > 0:  # nan is not
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)

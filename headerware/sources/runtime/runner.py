@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("headerware.sources")
 _CALL_S: Final = 60.0
-"""How long a call to the brokers may take: for metadata, the start of transactions, a commit."""
+"""How long a call to the brokers may take: for metadata, the start of transactions."""
 _STOP_S: Final = 5.0
+"""How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
 _REFUSED: Final = frozenset(
     {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
@@ -71,6 +72,8 @@ class SourceRunner:
         self._failures: list[BaseException] = []
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
+        if not self._runs:
+            raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
         self._left = len(self._runs)
 
     def run(self) -> None:
@@ -160,7 +163,9 @@ class _TaskRun:
             sender = _sender(config, writer, topics, self._stopping)
             resources.callback(sender.close)
             # Behind the start of transactions, which ends those of an earlier process.
-            offsets = config.offsets.open(config.kafka, source=config.name, writer=sender.offsets_writer)
+            offsets = config.offsets.open(
+                config.kafka, source=config.name, writer=sender.offsets_writer, settled=True
+            )
             resources.callback(offsets.close)
             task = self.task = SourceTask(config, offsets, task=self.number, once=self._once)
             sender.begin(task, offsets)
@@ -172,7 +177,7 @@ class _TaskRun:
         try:
             while not self._stopping.is_set() and not task.is_done:
                 sender.send(task.poll())
-        except SourceError:
+        except (SourceError, StoppedError):
             sender.finish()  # what came before is good
             raise
         sender.finish()
@@ -184,9 +189,10 @@ class _Sender:
     offsets_writer: str | None
     """The name under which the store is written by itself; None if the sender writes it."""
 
-    def __init__(self, config: RunConfig, topics: _Topics, settings: dict[str, Any]) -> None:
+    def __init__(self, config: RunConfig, topics: _Topics, stopping: Event, settings: dict[str, Any]) -> None:
         self._config: Final = config
         self._topics: Final = topics
+        self._stopping: Final = stopping
         self._producer: Final = Producer({"enable.idempotence": True, **config.kafka, **settings})
         # Half of the queue is left for slices, and for what interceptors send.
         self._room: Final = max(1, number(config.kafka, "queue.buffering.max.messages", 100_000) // 2)
@@ -216,6 +222,7 @@ class _Sender:
 
         Raises:
             _PassingError: it may be possible later.
+            StoppedError: the task stops before there is room; nothing was queued.
             SourceError: a record was refused, and the configuration says to stop; or there is no such topic.
             KafkaException: the producer cannot go on.
         """
@@ -247,6 +254,8 @@ class _Sender:
             if not len(self._producer):
                 self._queued_bytes = batch.size_bytes
                 return
+            if self._stopping.is_set():
+                raise StoppedError
             self._producer.poll(_ROOM_POLL_S)
 
     def _refused(self, batch: Batch, record: Record, error: Exception) -> list[Record]:
@@ -259,8 +268,8 @@ class _Sender:
             raise error
         config = self._config
         key = config.key_text(batch.native_key)
-        stated = record.headers.last(NUMBER_HEADER)
-        at = "a record" if stated is None else f"record {stated.decode()}"
+        number_ = _number_of(record) if config.headers else None
+        at = "a record" if number_ is None else f"record {number_}"
         reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {_shown(error)}"
         if config.on_record_error == "raise":
             raise SourceError(reason) from error
@@ -270,7 +279,6 @@ class _Sender:
         if config.on_record_error != "dead_letter":
             return []
         self._task.statistics.dead_letters += 1
-        number_ = None if stated is None else int(stated)
         return [source_dead_letter(config, key, number_, topic=record.topic, reason=reason, raw=None)]
 
 
@@ -282,9 +290,8 @@ class _AtLeastOnce(_Sender):
     """Store offsets behind the reports of the brokers."""
 
     def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
-        super().__init__(config, topics, {})
+        super().__init__(config, topics, stopping, {})
         self.offsets_writer = writer
-        self._stopping: Final = stopping
         self._failure: KafkaError | None = None
         self._next_store = 0.0
         self._records = 0
@@ -365,8 +372,7 @@ class _ExactlyOnce(_Sender):
     offsets_writer = None
 
     def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
-        super().__init__(config, topics, {"transactional.id": transactional_id(writer)})
-        self._stopping: Final = stopping
+        super().__init__(config, topics, stopping, {"transactional.id": transactional_id(writer)})
         self._open: list[Batch] = []
         self._records = 0
         self._began = 0.0
@@ -374,6 +380,7 @@ class _ExactlyOnce(_Sender):
         self._is_fenced = False
         """Whether another process has taken over."""
         self._gave_up = False
+        """Whether the open batches are not all in the transaction, and will not be."""
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -395,6 +402,9 @@ class _ExactlyOnce(_Sender):
                 # It may be in the transaction in part. Those before it are sent without it.
                 self._open.pop()
                 self._is_broken = True
+                raise
+            except StoppedError:
+                self._open.pop()
                 raise
         age = time.monotonic() - self._began
         if self._open and (
@@ -432,7 +442,8 @@ class _ExactlyOnce(_Sender):
             return
         if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
             raise error
-        self._is_fenced = self._gave_up = failure.fatal()
+        self._is_fenced = failure.fatal()
+        self._gave_up = self._gave_up or self._is_fenced
         if self._is_fenced or not (failure.txn_requires_abort() or failure.retriable()):
             raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
@@ -443,31 +454,33 @@ class _ExactlyOnce(_Sender):
             self._task.acknowledge(batch)
         entries = self._task.take_offsets()
         is_complete = False  # whether the offsets are in it, too
+        self._gave_up = True  # unless all of it is committed
         while True:
             try:
                 if self._is_broken:
-                    self._producer.abort_transaction(_CALL_S)
+                    is_complete = False
+                    self._producer.abort_transaction(_STOP_S)
                     self._producer.begin_transaction()
-                    self._is_broken = is_complete = False
                     for batch in self._open:
                         self._produce(batch, None)
+                    self._is_broken = False
                 if not is_complete:
-                    self._producer.flush(_CALL_S)  # also what interceptors hold back
+                    self._producer.flush(_STOP_S)  # also what interceptors hold back
                     for topic, key, value in self._offsets.records(entries):
                         _C_PRODUCE(self._producer, topic, value, key, 0)
                     is_complete = True
-                self._producer.commit_transaction(_CALL_S)
+                self._producer.commit_transaction(_STOP_S)
             except (KafkaException, _PassingError) as error:
-                self._gave_up = True  # unless the next attempt is made
                 self._require_passing(error)
-                self._is_broken = isinstance(error, _PassingError) or not error.args[0].retriable()
+                # Only a commit goes on where it was; what failed before is aborted.
+                if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
+                    self._is_broken = True
                 retries.pause(error)
-                self._gave_up = False
             else:
                 break
         self._offsets.committed(entries)
         self._task.stored()
-        self._open, self._records = [], 0
+        self._open, self._records, self._gave_up = [], 0, False
 
 
 class _Topics:
@@ -481,9 +494,13 @@ class _Topics:
         self._asker: Final = cimpl.Consumer({**settings, "allow.auto.create.topics": False})
 
     def require_fixed(self) -> None:
-        """Require the topic if it does not depend on the object."""
-        if "{" not in self._config.topic:
-            self.require(self._config.topic)
+        """Require the topics that do not depend on the object."""
+        config = self._config
+        if "{" in config.topic:
+            return
+        self.require(config.topic)
+        if "dead_letter" in (config.on_record_error, config.on_object_error):
+            self.require(config.dead_letter_topic.replace("{topic}", config.topic))
 
     def require(self, topic: str) -> None:
         """Raise SourceError if there is no such topic."""
@@ -531,6 +548,12 @@ def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] 
         record.timestamp_ms or 0,
         wire_headers(record.headers),
     )
+
+
+def _number_of(record: Record) -> int | None:
+    """Return the record's number by its header; an object's own headers come behind it."""
+    first = next(iter(record.headers.all(NUMBER_HEADER)), None)
+    return int(first) if first is not None and first.isdigit() else None
 
 
 def _shown(error: BaseException) -> str:

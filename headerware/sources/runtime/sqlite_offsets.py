@@ -39,7 +39,14 @@ class SqliteOffsets(OffsetStore, frozen=True, kw_only=True):
 
     path: Annotated[str, PATH]
 
-    def open(self, kafka: Mapping[str, Any], *, source: str, writer: str | None) -> _Sqlite:  # noqa: ARG002 - no Kafka here
+    def open(
+        self,
+        kafka: Mapping[str, Any],  # noqa: ARG002 - no Kafka here
+        *,
+        source: str,
+        writer: str | None,
+        settled: bool = False,  # noqa: ARG002 - likewise
+    ) -> _Sqlite:
         """Open the file; one that writes locks another file beside it, until it is closed or killed."""
         return _Sqlite(Path(self.path), source, writer)
 

@@ -45,13 +45,17 @@ class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     transactional: ClassVar[bool] = False
     """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
 
-    def open(self, kafka: Mapping[str, Any], *, source: str, writer: str | None) -> Offsets:
+    def open(
+        self, kafka: Mapping[str, Any], *, source: str, writer: str | None, settled: bool = False
+    ) -> Offsets:
         """Open the store.
 
         Args:
             kafka: the client's settings.
             source: the name of the source; only its offsets are there.
             writer: the name of the task that will write, so that no other process does; None only reads.
+            settled: whether to wait for the transactions of others that are open now, so that nothing that
+                was committed is missing.
 
         Raises:
             SourceError: it cannot be opened, or another process writes to it under this name.

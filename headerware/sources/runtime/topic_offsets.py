@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from confluent_kafka import KafkaException, cimpl
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition, cimpl
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
 
+from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
@@ -17,9 +21,16 @@ from headerware.topic_table import Rows, TopicTable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_log: Final = logging.getLogger("headerware.sources")
 _TIMEOUT_S: Final = 60.0
 _FETCH_WAIT_MS: Final = 50
 """How long the brokers hold back the answer that there is nothing more; half a second by default."""
+_ROOM_POLL_S: Final = 0.05
+_PAUSE_S: Final = 0.05
+_TRANSACTION_MS: Final = 60_000
+"""How long a transaction may be open, if no setting says otherwise."""
+_ABORT_S: Final = 30.0
+"""How long it may take the brokers to abort a transaction that was open for too long."""
 _OURS: Final = "headerware."
 
 
@@ -39,16 +50,24 @@ class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
     create: bool = True
     replication_factor: int = -1
 
-    def open(self, kafka: Mapping[str, Any], *, source: str, writer: str | None) -> _Topic:
+    def open(
+        self, kafka: Mapping[str, Any], *, source: str, writer: str | None, settled: bool = False
+    ) -> _Topic:
         """Read the topic to its end, and keep what is of this source."""
-        return _Topic(self, client_settings(kafka), source, writer)
+        return _Topic(self, client_settings(kafka), source, writer, settled=settled)
 
 
 class _Topic:
     """The offsets of one source, as the topic had them when it was opened, and as they were kept since."""
 
     def __init__(
-        self, options: TopicOffsets, kafka: Mapping[str, Any], source: str, writer: str | None
+        self,
+        options: TopicOffsets,
+        kafka: Mapping[str, Any],
+        source: str,
+        writer: str | None,
+        *,
+        settled: bool,
     ) -> None:
         self._topic: Final = options.topic
         self._kafka: Final = kafka
@@ -58,7 +77,7 @@ class _Topic:
         if writer is not None:
             self._producer = _fencing(kafka, writer)
         try:
-            self._entries = _read(options, kafka, source)
+            self._entries = _read(options, kafka, source, settled=settled)
         except RegistryError as error:
             self.close()
             raise SourceError(f"the offsets cannot be read: {error}") from error
@@ -77,7 +96,7 @@ class _Topic:
             try:
                 self._producer.begin_transaction()
                 for key, value in kept.items():
-                    self._producer.produce(self._topic, value, key, partition=0)
+                    self._produce(key, value)
                 self._producer.commit_transaction(_TIMEOUT_S)
             except KafkaException as error:
                 failure = error.args[0]
@@ -106,6 +125,16 @@ class _Topic:
         if producer is not None:
             producer.close()
 
+    def _produce(self, key: bytes, value: bytes | None) -> None:
+        """Queue a record, when there is room for it."""
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key, partition=0)
+            except BufferError:
+                self._producer.poll(_ROOM_POLL_S)
+            else:
+                return
+
     def _note(self, kept: Iterable[tuple[bytes, bytes | None]]) -> None:
         for key, value in kept:
             if value is None:
@@ -124,7 +153,9 @@ def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kafka.items() if not (is_ours(name) or name.startswith(_OURS))}
 
 
-def _read(options: TopicOffsets, kafka: Mapping[str, Any], source: str) -> dict[bytes, bytes]:
+def _read(
+    options: TopicOffsets, kafka: Mapping[str, Any], source: str, *, settled: bool
+) -> dict[bytes, bytes]:
     with TopicTable(
         {"fetch.wait.max.ms": _FETCH_WAIT_MS, **kafka},
         options.topic,
@@ -133,7 +164,47 @@ def _read(options: TopicOffsets, kafka: Mapping[str, Any], source: str) -> dict[
         replication_factor=options.replication_factor,
     ) as table:
         table.refresh(_TIMEOUT_S)
+        if settled and _await_transactions(kafka, options.topic) and not table.refresh(_TIMEOUT_S):
+            raise RegistryError(f"the brokers do not show topic {options.topic!r} to its end")
         return {key: value for key, value in table.items() if _is_of(key, source)}
+
+
+def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
+    """Wait for the end of transactions that are open now; return whether there were any.
+
+    Nothing is read behind the first record of an open transaction, not even what others have committed since:
+    those of a process that was killed, for instance, which are open until it is back or they are aborted.
+    """
+    admin = AdminClient({**connection_settings(kafka), "log_level": 0})
+    end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
+    if _end(admin, topic, IsolationLevel.READ_COMMITTED) >= end:
+        return False
+    wait_s = number(kafka, "transaction.timeout.ms", _TRANSACTION_MS) / 1_000 + _ABORT_S
+    deadline = time.monotonic() + wait_s
+    _log.warning(
+        "a transaction on topic %r is open; waiting for its end, for %.0f s at most, to read behind it",
+        topic,
+        wait_s,
+    )
+    while _end(admin, topic, IsolationLevel.READ_COMMITTED) < end:
+        if time.monotonic() >= deadline:
+            raise SourceError(
+                f"a transaction on topic {topic!r} has been open for {wait_s:.0f} s, and offsets behind it "
+                "cannot be read; find and abort it with kafka-transactions"
+            )
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
+    latest: Any = OffsetSpec
+    try:
+        (asked,) = admin.list_offsets(
+            {TopicPartition(topic, 0): latest.latest()}, isolation_level=isolation, request_timeout=_TIMEOUT_S
+        ).values()
+        return int(asked.result().offset)
+    except KafkaException as error:
+        raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
 
 
 def _is_of(key: bytes, source: str) -> bool:

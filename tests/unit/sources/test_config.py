@@ -107,6 +107,8 @@ class TestChecks:
             ({"extractor": None}, "extractor: this source gives no records by itself"),
             ({"source": "spool"}, "source: expected a Source, found str"),
             ({"tasks": 0}, "tasks: expected at least 1"),
+            ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
+            ({"partition": -1}, "partition: expected a number from 0, found -1"),
             ({"ring_buffer": -1}, "ring_buffer: expected at least 0"),
             ({"tasks": 2, "distribution": "all"}, "distribution: .*none may be read twice"),
             ({"poll_records": 9, "queue_records": 8}, "poll_records: a poll of 9 records"),

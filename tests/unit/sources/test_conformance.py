@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -42,6 +43,18 @@ class TestSpool(SourceConformance):
 
     def remove(self, key: Any) -> None:
         (self.folder / key).unlink()
+
+
+class _Paged(Spool, frozen=True, kw_only=True):
+    """Ends each listing after two keys; the framework goes on from the last."""
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        yield from islice(super().items(start), 2)
+
+
+class TestPages(TestSpool):
+    def make_source(self) -> Source[Any]:
+        return _Paged(folder=str(self.folder))
 
 
 class TestLines(ExtractorConformance):

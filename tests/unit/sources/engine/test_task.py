@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
 from weakref import WeakSet
@@ -34,6 +34,7 @@ from headerware.sources import (
 from headerware.sources.engine import batches
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key, task_of
+from headerware.sources.engine.plan import plan
 from headerware.sources.engine.task import SourceTask
 from tests.spool import Lines
 from tests.waiting import until
@@ -454,6 +455,21 @@ class TestErrorsOfObjects:
         assert "lines raised ValueError at " in str(error)
         assert "SECRET" not in str(error)
 
+    @pytest.mark.parametrize("tasks", [1, 2])
+    def test_a_key_that_no_store_keeps_is_one(self, shelf: Shelf, tasks: int) -> None:
+        shelf.objects = {"b\udcff": b"1\n", "c": b"2\n"}
+        made = config(on_object_error="skip", tasks=tasks)
+        offsets, values = MemoryOffsets(), []
+        for number in range(tasks):
+            with SourceTask(made, offsets, task=number, once=True) as task:
+                sink = Sink(task)
+                until(partial(getattr, task, "is_done"), meanwhile=sink.poll)
+                values += sink.values
+        assert values == [b"2"]
+        assert [each.reads for each in plan(made, MemoryOffsets())] == [False, True]
+        _, error = failure(config())
+        assert r"object 'b\udcff' of source 'it' cannot be named among the offsets" in str(error)
+
     def test_an_object_without_a_topic_is_one(self, shelf: Shelf) -> None:
         _, error = failure(config(topic="{topic}"))
         assert "asks for {topic}" in str(error)
@@ -466,6 +482,12 @@ class TestRetries:
         assert sink.values == [b"1", b"2", b"3", b"4"]
         assert sink.task.statistics.retries == 2
 
+    @pytest.mark.parametrize("source", [Shelved, Unordered])
+    def test_of_listing_end_if_nothing_new_is_listed(self, shelf: Shelf, source: type[Shelved]) -> None:
+        shelf.listing_errors = [OSError("down")] * 100_000  # behind the first key of each listing
+        _, error = failure(config(source(shelf="it"), retry_deadline_s=0.1))
+        assert "has ended: OSError" in str(error)
+
     def test_of_opening_the_source(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")]
         assert len(read_all(config()).values) == 4
@@ -475,6 +497,18 @@ class TestRetries:
         sink = read_all(config())
         assert sink.values == [b"1", b"2", b"3", b"4"]
         assert shelf.opened == ["a", "a", "a", "b", "c"]
+
+    def test_in_mid_object_start_again_what_cannot_go_on(self, shelf: Shelf) -> None:
+        shelf.reading_errors["a"] = [(2, OSError("down"))]
+        offsets = MemoryOffsets()
+        sink = read_all(config(Starting(shelf="it"), poll_records=1), offsets)
+        assert sink.values == [b"1", b"2", b"1", b"2", b"3", b"4"]
+        assert entry(offsets, "a").record_number == 3
+
+    def test_that_start_again_end_at_the_deadline(self, shelf: Shelf) -> None:
+        shelf.reading_errors["a"] = [(2, OSError("down"))] * 100_000
+        _, error = failure(config(Starting(shelf="it"), retry_deadline_s=0.1))
+        assert "it cannot be read: OSError" in str(error)
 
     def test_end_at_the_deadline(self, shelf: Shelf) -> None:
         shelf.opening_errors["a"] = [OSError("down")] * 1_000
@@ -512,6 +546,21 @@ class TestQueue:
             sink = Sink(task)
             until(lambda: len(sink.values) == 20, meanwhile=sink.poll)
 
+    def test_bytes_of_dead_letters_count_too(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"".join(b"!" + b"x" * 99 + b"\n" for _ in range(100))}
+        made = config(on_record_error="dead_letter", poll_bytes=1_000, queue_bytes=2_000)
+        sink = read_all(made)
+        assert len(sink.letters) == 100
+        assert (
+            max(sum(len(letter.value or b"") for letter in each.dead_letters) for each in sink.batches)
+            <= 1_000
+        )
+
+    def test_dead_letters_and_records_share_the_limit(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"!\n" * 9 + b"x\n" * 50}
+        sink = read_all(config(on_record_error="dead_letter", poll_records=10))
+        assert max(len(batch.records) + len(batch.dead_letters) for batch in sink.batches) == 10
+
     def test_stopping_wakes_a_blocked_worker(self, shelf: Shelf) -> None:
         shelf.objects["a"] = b"x\n" * 100
         task = SourceTask(config(queue_records=5, poll_records=5), MemoryOffsets())
@@ -538,7 +587,8 @@ class TestQueue:
             assert task.poll() == []
             assert time.monotonic() - began < 5
 
-    def test_a_slow_source_is_not_waited_for(self, shelf: Shelf) -> None:
+    @pytest.mark.parametrize("poll_wait_s", [0.0, 0.02, 20.0])
+    def test_a_slow_source_is_not_waited_for(self, shelf: Shelf, poll_wait_s: float) -> None:
         """Records are given to a poll that waits, though their batch is not full and their object goes on."""
 
         class Slow(Lines, frozen=True, kw_only=True):
@@ -550,7 +600,7 @@ class TestQueue:
 
         waits = threading.Event()
         shelf.objects = {"a": b""}
-        with SourceTask(config(extractor=Slow(), poll_wait_s=20.0), MemoryOffsets()) as task:
+        with SourceTask(config(extractor=Slow(), poll_wait_s=poll_wait_s), MemoryOffsets()) as task:
             sink = Sink(task)
             until(lambda: len(sink.values) == 2, meanwhile=sink.poll)
             assert not any(batch.is_last for batch in sink.batches)
@@ -696,6 +746,30 @@ class TestAcknowledgement:
             task.store_offsets()
             assert entry(offsets, "a").complete
             assert task._known.oldest == "a"
+
+    def test_two_threads_store_in_the_order_of_reading(self, shelf: Shelf) -> None:
+        class Slow(MemoryOffsets):
+            def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+                if not begun.is_set():
+                    begun.set()
+                    overtaken.wait(0.2)
+                super().put(entries)
+
+        begun, overtaken = threading.Event(), threading.Event()
+        offsets = Slow()
+        shelf.objects = {"a": b"1\n2\n"}
+        with SourceTask(config(poll_records=1), offsets) as task:
+            sink = Sink(task, acknowledges=False)
+            until(lambda: len(sink.values) == 2, meanwhile=sink.poll)
+            task.acknowledge(sink.batches[0])
+            first = threading.Thread(target=task.store_offsets)
+            first.start()
+            assert begun.wait(20)
+            task.acknowledge(sink.batches[1])
+            task.store_offsets()
+            overtaken.set()
+            first.join()
+        assert entry(offsets, "a").record_number == 2
 
     def test_nothing_that_is_stored_in_part_is_read_again(self, shelf: Shelf) -> None:
         shelf.objects = {"a": b"1\n2\n"}

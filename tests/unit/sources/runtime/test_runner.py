@@ -5,26 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from headerware import ConfigError, Interceptor, Record
-from headerware.core.errors import HeldBackError, SourceError
+from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
-from headerware.sources import OffsetEntry
+from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
+from headerware.sources.runtime import runner as runner_module
 from headerware.testing import EmbeddedCluster
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
-NAMES: Final = [f"source-{number:02}" for number in range(44)]
+NAMES: Final = [f"source-{number:02}" for number in range(50)]
 
 
 class Holding(Interceptor, frozen=True, kw_only=True):
@@ -38,6 +40,46 @@ class Holding(Interceptor, frozen=True, kw_only=True):
             self.left.pop()
             raise HeldBackError("the key service is down, as this test wants it")
         return record
+
+
+class Choosy(Interceptor, frozen=True, kw_only=True):
+    """Keeps the first record waiting, holds another one back once, and refuses a third."""
+
+    type: ClassVar[str] = "choosy"
+    waits: ClassVar[threading.Event]
+    held: ClassVar[bool]
+
+    def on_send(self, record: Record) -> Record:
+        if record.value == b"first":
+            gates.set()
+            assert Choosy.waits.wait(20)
+        if record.value == b"held" and Choosy.held:
+            Choosy.held = False
+            raise HeldBackError("the key service is down, as this test wants it")
+        if record.value == b"bad":
+            raise InterceptorError("as this test wants it")
+        return record
+
+
+gates: Final = threading.Event()
+
+
+class Gated(Spool, frozen=True, kw_only=True):
+    """Opens nothing but ``a`` before it may."""
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        for item in super().items(start):
+            yield GatedFile(item)
+
+
+class GatedFile(NativeItem):
+    def __init__(self, item: NativeItem) -> None:
+        super().__init__(item.context, item.length)
+        self._item = item
+
+    def open_stream(self) -> BinaryIO:
+        assert self.context.key == "a" or gates.wait(20)
+        return self._item.open_stream()
 
 
 DELIVERIES: Final = ("exactly_once", "at_least_once")
@@ -261,6 +303,53 @@ class TestDelivery:
         Holding.left.clear()
         assert place.offset("a") is None
 
+    def test_loses_nothing_behind_what_is_held_back(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A record is refused while what was held back before it is sent again."""
+        monkeypatch.setitem(interceptor_type._built_in, "choosy", f"{__name__}:Choosy")
+        Choosy.held, Choosy.waits = True, threading.Event()
+        gates.clear()
+        place.write("a", "first")
+        place.write("b", "held")
+        place.write("c", "bad", "after")
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                delivery=delivery,
+                kafka={"interceptors": "choosy"},
+                retry_pause_s=0.01,
+            ),
+            once=True,
+        )
+        errors: list[SourceError] = []
+
+        def run() -> None:
+            try:
+                runner.run()
+            except SourceError as error:
+                errors.append(error)
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner._runs[0].task is not None)
+        task = runner._runs[0].task
+        assert task is not None
+        until(lambda: task.queued == 3)
+        Choosy.waits.set()
+        thread.join(20)
+        assert "cannot be sent" in str(errors[0])
+        place.run(delivery=delivery)
+        assert set(place.values()) == {b"first", b"held", b"bad", b"after"}
+
+    def test_a_missing_topic_of_dead_letters_is_an_error_at_the_start(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a", "1")
+        with pytest.raises(SourceError, match=r"-nowhere': there is no such topic"):
+            place.run(delivery=delivery, on_record_error="dead_letter", dead_letter_topic="{topic}-nowhere")
+        assert place.values() == []
+
     def test_waits_for_room_in_the_queue(self, place: Place, delivery: str) -> None:
         place.write("a", *("x" * 1_000 for _ in range(3_000)))
         place.run(
@@ -285,6 +374,42 @@ class TestDelivery:
         assert found is None if not sent else found is not None and found.record_number == sent
         place.run(delivery=delivery)
         assert place.values() == [b"%d" % number for number in range(5_000)]
+
+
+def test_some_task_must_run(place: Place) -> None:
+    with pytest.raises(SourceError, match="no task"):
+        SourceRunner(place.config(), tasks=[])
+
+
+def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
+    with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+        place.write("b", *("x" * 100 for _ in range(3_000)))
+        gates.clear()
+        source = Gated(folder=str(place.folder))
+        runner = SourceRunner(
+            place.config(
+                source=source,
+                topic="t",
+                delivery="at_least_once",
+                poll_records=50,
+                kafka={
+                    "bootstrap.servers": gone.bootstrap_servers,
+                    "queue.buffering.max.messages": 100,
+                    "log_level": 0,
+                },
+            )
+        )
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    until(lambda: runner.statistics[0].records >= 500)
+    began = time.monotonic()
+    runner.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 20
 
 
 class TestOneWriter:
