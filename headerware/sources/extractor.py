@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem
 
 _SPOOLED_IN_MEMORY: Final = 1 << 20
+_EXTRACTORS: Final = "headerware.sources.extractors"
+_BUILT_IN: Final = {
+    "avro": f"{_EXTRACTORS}.avro:AvroExtractor",
+    "bytes": f"{_EXTRACTORS}.bytes:BytesExtractor",
+    "csv": f"{_EXTRACTORS}.csv:CsvExtractor",
+    "jsonl": f"{_EXTRACTORS}.json_lines:JsonLinesExtractor",
+    "parquet": f"{_EXTRACTORS}.parquet:ParquetExtractor",
+}
 
 
 class Extracted(msgspec.Struct, frozen=True):
@@ -124,13 +132,19 @@ class Input:
             OSError: as for :meth:`open_stream`, or there is no room for the copy.
         """
         stream = self.open_stream()
-        if stream.seekable():
-            return stream
-        spooled = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - closed with the others
-        self._open.callback(spooled.close)
-        shutil.copyfileobj(stream, spooled)
-        spooled.seek(0)
-        return cast("BinaryIO", spooled)
+        return stream if stream.seekable() else self.spooled(stream)
+
+    def spooled(self, stream: BinaryIO) -> BinaryIO:
+        """Return a copy of a stream that can seek: in memory, or in a temporary file if it is large.
+
+        Raises:
+            OSError: the stream cannot be read now, or there is no room for the copy.
+        """
+        copy = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - closed with the others
+        self._open.callback(copy.close)
+        shutil.copyfileobj(stream, copy)
+        copy.seek(0)
+        return cast("BinaryIO", copy)
 
     def closing(self, stream: BinaryIO) -> BinaryIO:
         """Return a stream that was made of another one, such as a decompressor; it is closed with this."""
@@ -194,7 +208,7 @@ class _ExtractorCatalogue(Catalogue[Extractor]):
 
 
 extractor_type: Final[Catalogue[Extractor]] = _ExtractorCatalogue(
-    "extractor type", Extractor, {}, "headerware.extractors"
+    "extractor type", Extractor, _BUILT_IN, "headerware.extractors"
 )
 """The extractors by word, whatever its case; others come from the group ``headerware.extractors``."""
 

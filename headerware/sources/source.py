@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 UNKNOWN_LENGTH: Final = -1
 """The length of an item whose size nobody knows."""
+_READY: Final = "headerware.sources.ready"
+_BUILT_IN: Final = {
+    "files": f"{_READY}.files:Files",
+    "http": f"{_READY}.http_pages:HttpPages",
+    "objects": f"{_READY}.objects:ObjectStorage",
+    "sql": f"{_READY}.sql:SqlTables",
+}
 
 Key = TypeVar("Key")
 _Listed_contra = TypeVar("_Listed_contra", contravariant=True)
@@ -216,7 +223,7 @@ class Source(msgspec.Struct, Generic[Key], frozen=True, kw_only=True, forbid_unk
         return []
 
 
-source_type: Final[Catalogue[Source[Any]]] = Catalogue("source type", Source, {}, "headerware.sources")
+source_type: Final[Catalogue[Source[Any]]] = Catalogue("source type", Source, _BUILT_IN, "headerware.sources")
 """The sources by word; others come from entry points of the group ``headerware.sources``."""
 
 _CALLED: Final = {"items": ("start",), "close": ()}

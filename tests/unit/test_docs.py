@@ -274,7 +274,9 @@ class TestPython:
         for word, kind in (("zip", "Zip"), ("csv_rows", "CsvRows")):
             catalogue = source_type if word == "zip" else extractor_type
             monkeypatch.setitem(catalogue._built_in, word, f"page:{kind}")
-        whole, routes = (tomllib.loads(found.values[1]) for found in blocks("toml", [SOURCES]))
+        whole, *ready, routes = (tomllib.loads(found.values[1]) for found in blocks("toml", [SOURCES]))
+        for shown in ready:
+            RunConfig.from_table({name: whole[name] for name in ("name", "topic", "kafka")} | shown)
         with zipfile.ZipFile(tmp_path / "tables.zip", "w") as archive:
             archive.writestr("orders-3.csv", "id\n1\n2\n")
         whole["source"]["path"] = str(tmp_path / "tables.zip")

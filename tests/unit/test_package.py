@@ -94,6 +94,8 @@ PACKAGES = [
     "headerware.serdes",
     "headerware.serdes.stores",
     "headerware.sources",
+    "headerware.sources.extractors",
+    "headerware.sources.ready",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",
