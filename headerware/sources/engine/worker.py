@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
     from headerware.sources.engine.task import Known, Statistics
+    from headerware.sources.extractor import Split
     from headerware.sources.offsets import OffsetKey, Offsets
     from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
@@ -104,7 +105,7 @@ class Worker:
                 transformers = resources.enter_context(self._config.opened_transformers())
                 opened = self._opened()
                 resources.callback(opened.close)
-                reader = _ObjectReader(
+                reader = ObjectReader(
                     self._config, transformers, self._queue, self._statistics, self._stopping, self._retried
                 )
                 self._read_on(opened, reader)
@@ -124,7 +125,7 @@ class Worker:
                 self._statistics.retries += 1
                 retries.pause(error)
 
-    def _read_on(self, opened: OpenSource[Any], reader: _ObjectReader) -> None:
+    def _read_on(self, opened: OpenSource[Any], reader: ObjectReader) -> None:
         config = self._config
         pause_s = config.retry_pause_s
         while True:
@@ -138,7 +139,7 @@ class Worker:
                 raise StoppedError
             pause_s = min(2 * pause_s, config.listing_pause_s)
 
-    def _list(self, opened: OpenSource[Any], reader: _ObjectReader) -> bool:
+    def _list(self, opened: OpenSource[Any], reader: ObjectReader) -> bool:
         """List once, page by page, and read what is new; return whether it began at the first key."""
         config, source = self._config, self._config.source
         now = time.monotonic()
@@ -190,7 +191,7 @@ class Worker:
             if close is not None:
                 close()
 
-    def _take(self, item: NativeItem, reader: _ObjectReader) -> bool:
+    def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
         """Read an object if it is to be read by this task; return whether anything was read."""
         context = item.context
         if self._known.holds(context.key, context.version):
@@ -218,8 +219,8 @@ class Worker:
             )
 
 
-class _ObjectReader:
-    """Read objects, one at a time, into batches."""
+class ObjectReader:
+    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks."""
 
     def __init__(
         self,
@@ -239,15 +240,30 @@ class _ObjectReader:
         evolves = type(config.source).last_evolution is not Source.last_evolution
         self._evolve: Final = config.source.last_evolution if evolves else None
 
-    def read(self, item: NativeItem, key: OffsetKey, decision: Decision) -> bool:
-        """Put an object's records into the queue; return false if it is left for a later listing."""
-        reading = _Reading(self._config, item, key, decision, self._queue)
+    def read(
+        self,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        split: Split | None = None,
+        until: int | None = None,
+    ) -> bool:
+        """Put an object's records into the queue; return false if it is left for a later listing.
+
+        Args:
+            item: the object.
+            key: the name of its offset.
+            decision: how many of its records are known.
+            split: the part to read; None is the whole object, as only it may have known records.
+            until: the number of the last record to read; None is the end.
+        """
+        reading = _Reading(self._config, item, key, decision, self._queue, split)
         retries = Retries(self._config, self._stopping, f"reading {reading.where}")
         self._statistics.objects += 1
         while True:
             try:
                 reading.route()
-                self._extract(item, reading, retries)
+                self._extract(item, reading, retries, until)
             except StoppedError:
                 raise
             except FileNotFoundError as error:
@@ -270,13 +286,16 @@ class _ObjectReader:
                 reading.end(complete=True)
                 return True
 
-    def _extract(self, item: NativeItem, reading: _Reading, retries: Retries) -> None:
-        given = Input(item, skip=reading.number, properties=reading.properties)
+    def _extract(self, item: NativeItem, reading: _Reading, retries: Retries, until: int | None) -> None:
+        known = reading.number - reading.before
+        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
         transform, evolve = self._transform, self._evolve
         statistics, stopping = self._statistics, self._stopping
         records = extracted(self._config.extractor, given)
         try:
             for number, found in records:
+                if until is not None and number > until:
+                    return
                 retries.progress()
                 if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
                     self._bad(reading, number, found)
@@ -303,7 +322,7 @@ class _ObjectReader:
         """Do with a bad record what the configuration says."""
         self._statistics.bad_records += 1
         policy = self._config.on_record_error
-        shown = f"record {number} of {reading.where}: {described(error)}"
+        shown = f"record {reading.numbered(number)} of {reading.where}: {described(error)}"
         if policy == "raise":
             reading.flush()
             raise _FatalError(shown) from error
@@ -344,13 +363,25 @@ class _Reading:
     """One object while it is read: where its records go, and how far it has come."""
 
     def __init__(
-        self, config: SourceConfig, item: NativeItem, key: OffsetKey, decision: Decision, queue: BatchQueue
+        self,
+        config: SourceConfig,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        queue: BatchQueue,
+        split: Split | None,
     ) -> None:
         self._config: Final = config
         self._item: Final = item
         self._key: Final = key
         self._queue: Final = queue
-        self.number: int = decision.skip
+        self.split: Final = split
+        first = None if split is None else split.first_record
+        self.before: Final = 0 if first is None else first - 1
+        """How many records there are before the part."""
+        self._part: Final = "" if split is None or first is not None else f"{split.begin}+"
+        self._part_bytes: Final = self._part.encode()
+        self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""
@@ -370,6 +401,10 @@ class _Reading:
         self._asked = 0.0
         self._clear()
 
+    def numbered(self, number: int) -> str:
+        """Return a record's number; in a part whose first number nobody knows, with where the part begins."""
+        return f"{self._part}{number}"
+
     def route(self) -> None:
         """Find the topic and the partition; raise SourceError if there are none."""
         self._topic, self._partition = self._config.route(self._item.context)
@@ -384,7 +419,7 @@ class _Reading:
             timestamp_ms = self._item.context.timestamp_ms
         headers = found.headers
         if self._headers:
-            own = [*self._headers, (NUMBER_HEADER, b"%d" % number)]
+            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
             if self._content_type is not None and value.__class__ is bytes:
                 own.append((_CONTENT_TYPE, self._content_type.encode()))
             headers = Headers.trusted([*own, *headers])
@@ -419,7 +454,9 @@ class _Reading:
 
     def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
         """Return the dead letter of a record, with its object's key and its number."""
-        return source_dead_letter(self._config, self._text, number, topic=self._topic, reason=reason, raw=raw)
+        return source_dead_letter(
+            self._config, self._text, self.numbered(number), topic=self._topic, reason=reason, raw=raw
+        )
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
         """Append a record, and send the batch on if it is full or somebody waits for it."""

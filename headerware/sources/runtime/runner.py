@@ -242,7 +242,7 @@ class _Sender:
         if config.on_record_error != "dead_letter":
             return []
         self._task.statistics.dead_letters += 1
-        number_ = None if stated is None else int(stated)
+        number_ = None if stated is None else stated.decode()
         return [source_dead_letter(config, key, number_, topic=record.topic, reason=reason, raw=None)]
 
 
