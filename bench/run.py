@@ -34,9 +34,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            "protection",
-            "claims",
-            *("connect", "spark", "spark-batches"),
+            *("protection", "claims", "connect", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,7 +22,8 @@ BUCKET: Final = "archive"
 class ObjectServer:
     """Serve objects of one bucket on loopback; ``mode`` says how it misbehaves."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls: Final = tls
         self.objects: dict[str, bytes] = {}
         """Objects by their path after the bucket."""
         self.requests: list[tuple[str, str]] = []
@@ -35,7 +37,8 @@ class ObjectServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._server.server_port}"
 
     def options(self, **more: Any) -> dict[str, Any]:
         """Return the options of a store of type s3 that is this one."""
@@ -44,6 +47,8 @@ class ObjectServer:
     def __enter__(self) -> Self:
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
         return self
@@ -78,12 +83,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self._misbehaves():
             return
+        if "list-type" in parse_qs(urlsplit(self.path).query):
+            self._answer(200, self._listed())
+            return
         content = self.store.objects.get(self._key())
         if content is None:
             missing = b"NoSuchKey" if self.path.startswith(f"/{BUCKET}/") else b"NoSuchBucket"
             self._answer(404, b"<Error><Code>" + missing + b"</Code></Error>")
             return
         self._answer(200, content)
+
+    def _listed(self) -> bytes:
+        """Return all objects, whatever prefix was asked for."""
+        entry = "<Contents><Key>{}</Key><LastModified>{}</LastModified><Size>{}</Size></Contents>"
+        found = [(key, "2026-01-01T00:00:00Z", len(content)) for key, content in self.store.objects.items()]
+        entries = "".join(entry.format(*each) for each in found)
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
 
     def _key(self) -> str:
         return urlsplit(self.path).path.removeprefix(f"/{BUCKET}/")

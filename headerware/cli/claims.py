@@ -5,15 +5,21 @@ Exit codes: 0 done; 1 it cannot be done, or not safely; 2 the command was used w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    require_servers,
+    timeout_option,
+)
+from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import load_chain
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
@@ -21,8 +27,10 @@ from headerware.core.printable import counted, printable
 from headerware.ops.topic_reader import Start
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from headerware.ops.claims import OrphanReport
-    from headerware.ops.topic_reader import Progress as Read
+    from headerware.ops.topic_reader import Progress
 
 _SHOWN: Final = 20
 """Orphans for people; --json has all."""
@@ -49,13 +57,7 @@ def claims() -> None:
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
 @client_options
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    default=60.0,
-    show_default=True,
-    help="Seconds for which the cluster may give no answer.",
-)
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def orphans(
     topics: tuple[str, ...],
@@ -86,9 +88,9 @@ def orphans(
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "TOPICS")
     chain = load_chain(config)
-    with kafka_errors(), _Bars() as bars:
+    with kafka_errors(), _bars() as show:
         report = find_orphans(
-            settings, topics, chain, before_ms=before_ms, timeout_s=timeout, on_progress=bars.show
+            settings, topics, chain, before_ms=before_ms, timeout_s=timeout, on_progress=show
         )
     deleted = delete_orphans(report, chain) if delete else 0
     if as_json:
@@ -110,27 +112,19 @@ def _moment(text: str) -> int:
     return start.number
 
 
-class _Bars(Progress):
-    """A bar for each topic on standard error, if that is a terminal."""
+@contextmanager
+def _bars() -> Iterator[Callable[[str, Progress], None]]:
+    """Yield what shows how far a topic was read: a bar for one topic after the other."""
+    with ExitStack() as stack:
+        shown: dict[str, ReadingBar] = {}
 
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            MofNCompleteColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._by_topic: dict[str, Any] = {}
+        def show(topic: str, progress: Progress) -> None:
+            if topic not in shown:
+                stack.close()
+                shown[topic] = stack.enter_context(ReadingBar(topic))
+            shown[topic].show(progress)
 
-    def show(self, topic: str, read: Read) -> None:
-        """Show how far a topic was read, in offsets."""
-        if topic not in self._by_topic:
-            self._by_topic[topic] = self.add_task(printable(topic), total=None)
-        self.update(self._by_topic[topic], completed=read.done, total=read.total)
+        yield show
 
 
 def _print(report: OrphanReport, deleted: int) -> None:

@@ -32,6 +32,17 @@ def client_options(command: _Command) -> _Command:
     return command
 
 
+def timeout_option(command: _Command) -> _Command:
+    """Add ``--timeout`` to a command that reads topics to their end."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(0.1),
+        default=60.0,
+        show_default=True,
+        help="Seconds for which the cluster may give no answer.",
+    )(command)
+
+
 def client_settings(
     bootstrap_servers: str | None, properties: tuple[str, ...], client_config: str | None
 ) -> dict[str, Any]:

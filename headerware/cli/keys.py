@@ -19,9 +19,11 @@ import msgspec
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
 from headerware.core.atomic_files import replace_file
-from headerware.core.chain import load_chain
+from headerware.core.chain import Chain, naming_chain_file
+from headerware.core.config import built
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError
+from headerware.core.files import read_sources
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import counted
 from headerware.keyring import (
@@ -272,7 +274,10 @@ def delete(
     left.
     """
     if not yes:
-        click.confirm(f"Delete key {key_id!r}? What it encrypted can then never be read again", abort=True)
+        which = "all its versions" if version is None else f"version {version}"
+        click.confirm(
+            f"Delete key {key_id!r}, {which}? What it encrypted can then never be read again", abort=True
+        )
     keyring = _edit(
         path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
     )
@@ -341,7 +346,7 @@ def key_secret(config: str, interceptor: str | None) -> None:
     )
     from headerware.keyring.services import open_key_service  # noqa: PLC0415 - only this needs services
 
-    chain = load_chain(config)
+    chain = _chain_with_plain_keys(config)
     found = {
         name: step
         for name, step in zip(chain.names, chain, strict=True)
@@ -364,6 +369,18 @@ def key_secret(config: str, interceptor: str | None) -> None:
     finally:
         service.close()
     click.echo(text)
+
+
+def _chain_with_plain_keys(config: str) -> Chain:
+    """Load a chain whose ``encrypt`` may lack its ``key_secret`` as yet: it is made with plain keys."""
+    sources = read_sources(config)
+    complete = {each.name for source in sources for each in source if "key_secret" in each.settings}
+    for source in sources:
+        for each in source:
+            if each.type == "encrypt" and each.name not in complete:
+                each.settings.pop("key", None)
+    with naming_chain_file(config):
+        return Chain([interceptor for _, interceptor in built(sources)])
 
 
 @keys.command("sign-snapshot")
@@ -575,6 +592,7 @@ def follow_snapshot_command(
         while True:
             changed.clear()
             try:
+                follower.trust(read_keyring(root_path))  # it is rotated and revoked meanwhile
                 if (found := follower.look(wall_clock_ms())) is not None:
                     click.echo(f"snapshot {found.counter} is in {out}")
             except KeyringError as error:

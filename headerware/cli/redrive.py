@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headerware.ops.redrive import Redrive, Result
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 
 
 @click.command()
@@ -175,12 +176,15 @@ def _print(result: Result) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
     if result.shown:
         table = Table(box=None, pad_edge=False)
-        for title in ("letter", "what", "to", "from", "attempts", "step", "reason"):
+        for title in ("letter", "what", "to", "headers", "attempts", "step", "reason"):
             table.add_column(title, overflow="fold")
         for each in result.shown:
-            what = f"stays: {each['why']}" if each["why"] else each["outcome"]
+            done = each["outcome"] if result.executed else f"would be {each['outcome']}"
+            what = f"stays: {each['why']}" if each["why"] else done
             cells = (
                 each["letter"],
                 what,

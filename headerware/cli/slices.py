@@ -7,7 +7,13 @@ import msgspec
 from rich.console import Console
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    require_servers,
+    timeout_option,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import load_chain
 from headerware.core.printable import counted, printable
@@ -35,13 +41,7 @@ def slices() -> None:
     show_default=True,
     help="Seconds to wait for messages that are being sent.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    default=60.0,
-    show_default=True,
-    help="Seconds for which the cluster may give no answer.",
-)
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def orphans(
     topic: str,
@@ -80,7 +80,14 @@ def orphans(
         return
     gone = f"{counted(found.slices, 'slice')} of {counted(found.orphans, 'message')} without a first one"
     hint = "; --delete writes tombstones" if found.slices else ""
-    Console(highlight=False, soft_wrap=True).print(
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(
         f"{printable(topic)}: {counted(found.messages, 'message')} in slices, and {gone}"
         f"{f'; {found.deleted:,} deleted' if delete else hint}"
     )
+    if found.exposed:
+        console.print(
+            f"{counted(found.exposed, 'slice')} with the key of the message, so compaction breaks such "
+            f"messages: name the topic in compacted_topics of slice, for all its producers",
+            markup=False,
+        )

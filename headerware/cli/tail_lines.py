@@ -249,7 +249,8 @@ def _did(step: StepView) -> str:
 def _verdict(found: SignatureView) -> Text:
     name = f"{printable(found.key_id)} version {found.key_version}"
     if found.verified:
-        return Text.assemble(("✓ verified", "green"), f", signed with {name}")
+        by = f", admitted as {printable(found.subject)}" if found.subject else ""
+        return Text.assemble(("✓ verified", "green"), f", signed with {name}{by}")
     return Text.assemble(("? not verified", "yellow"), f": it says that it is signed with {name}")
 
 

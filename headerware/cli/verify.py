@@ -12,7 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    require_servers,
+    timeout_option,
+)
 from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
@@ -47,13 +53,7 @@ _SHOWN: Final = 20
     help="beginning, an offset, -N (records before the end of each partition), a time, or an age (15m).",
 )
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1),
-    default=60.0,
-    show_default=True,
-    help="Seconds for which the cluster may give no answer.",
-)
+@timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def verify(
     topic: str,

@@ -698,7 +698,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_tick(self) -> None:
         """Ask the chain, now and then, for expired records, and bring watermarks to the broker."""
         now = time.monotonic()
-        if now < self._hw_next_tick:
+        if now < self._hw_next_tick and not self._hw_session.is_due():
             return
         self._hw_next_tick = now + _TICK_S
         self._hw_session.tick()

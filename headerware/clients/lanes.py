@@ -64,6 +64,8 @@ OUTCOMES: Final = ("processed", "retried", "skipped", "dead_lettered")
 _Failure = tuple[Record, Exception, float | None]
 """The record of a handler that raised, what it raised, and the seconds until the next attempt, if any."""
 _POLL_S: Final = 0.1
+_LET_OTHERS_IN_S: Final = 0.002
+"""confluent-kafka 2.16 lets one thread at a time call a consumer; others look once a millisecond."""
 _STORE_S: Final = 0.2
 _ROOM_S: Final = 0.2
 """How long the poller waits for room before it pauses a partition."""
@@ -149,6 +151,8 @@ class Lanes:
                 message = self._consumer.poll(_POLL_S)
                 if message is not None:
                     self._take(message, began_ns)
+                else:
+                    time.sleep(_LET_OTHERS_IN_S)  # handlers that call the consumer would wait for ever
                 self._store_now_and_then()
         finally:
             self._finish()

@@ -68,6 +68,11 @@ def record_of(message: Message) -> Record:
     )
 
 
+def is_readable(record: Record) -> bool:
+    """Return whether the names of a consumed record's headers are UTF-8; else they cannot be read at all."""
+    return isinstance(record.headers, Headers)
+
+
 def updated_message(message: Message, before: Record, after: Record) -> Message:
     """Change a message as the chain did its record; it is not replaced, for commits take only a Message."""
     if after is before:

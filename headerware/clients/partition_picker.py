@@ -56,6 +56,15 @@ _HASHES: Final[Mapping[str, Callable[[bytes], int]]] = {
     "fnv1a": _fnv1a,
 }
 
+
+def partition_of_key(key: bytes | None, partitioner: str, count: int) -> int | None:
+    """Return which of a topic's partitions a key decides; None if the partitioner scatters such keys."""
+    null, empty, other = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
+    if null if key is None else other if key else empty:
+        return None
+    return _HASHES.get(partitioner.removesuffix("_random"), crc32)(key or b"") % count
+
+
 _REFRESH_S: Final = 60.0
 _MARGIN_S: Final = 10.0
 _TIMEOUT_S: Final = 5.0
@@ -70,8 +79,7 @@ class PartitionPicker:
 
     def __init__(self, client: Any, partitioner: str) -> None:
         self._client = weakref.ref(client)
-        self._scatters = _SCATTERED.get(partitioner, _SCATTERED["consistent_random"])
-        self._hash = _HASHES.get(partitioner.removesuffix("_random"), crc32)
+        self._partitioner = partitioner
         self._known: dict[str, tuple[float, list[int]]] = {}
         self._learn_again: dict[str, float] = {}
 
@@ -79,9 +87,9 @@ class PartitionPicker:
         """Return a partition, or None if the record or its key decides."""
         if record.partition is not None:
             return None
-        null, empty, other = self._scatters
-        scattered = null if record.key is None else other if record.key else empty
-        return secrets.choice(self._partitions(record.topic)) if scattered else None
+        if partition_of_key(record.key, self._partitioner, 1) is not None:
+            return None
+        return secrets.choice(self._partitions(record.topic))
 
     def partition_of(self, record: Record) -> int:
         """Return the partition that librdkafka would send a record to, or one that is chosen.
@@ -91,11 +99,9 @@ class PartitionPicker:
         """
         if record.partition is not None:
             return record.partition
-        chosen = self(record)
-        if chosen is not None:
-            return chosen
         partitions = self._partitions(record.topic)
-        return partitions[self._hash(record.key or b"") % len(partitions)]
+        decided = partition_of_key(record.key, self._partitioner, len(partitions))
+        return secrets.choice(partitions) if decided is None else partitions[decided]
 
     def knows(self, topic: str) -> bool:
         """Return whether the partitions of a topic are known, so that a choice asks nobody."""

@@ -73,6 +73,8 @@ _normalised: Final = Headers.__new__
 _CHUNK: Final = 500
 _TIMEOUT_MS: Final = 300_000
 """librdkafka's default of delivery.timeout.ms; 0 is no limit."""
+_EXPIRY_S: Final = 3.0
+"""How long librdkafka may take to notice that a record's time is over; it looks once a second."""
 _ROOM_POLL_S: Final = 0.05
 _PUBLISH_TIMEOUT_S: Final = 30.0
 _ITEM_NAMES: Final = frozenset(
@@ -135,7 +137,7 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_max_bytes = number(conf, "queue.buffering.max.kbytes", 1_048_576) * 1024
         timeout_ms = number(conf, "message.timeout.ms", _TIMEOUT_MS)
         timeout_ms = number(conf, "delivery.timeout.ms", timeout_ms)
-        self._hw_room_timeout_s = timeout_ms / 1000 if timeout_ms > 0 else inf
+        self._hw_room_timeout_s = timeout_ms / 1000 + _EXPIRY_S if timeout_ms > 0 else inf
         self._hw_sessions = Sessions(self._hw_deliveries, session)
         self._hw_finish = weakref.finalize(self, close_all, self._hw_sessions, beside)
         self._hw_chained = True

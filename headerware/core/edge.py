@@ -198,7 +198,9 @@ def refuse_compacted(record: Record) -> Record:
     for pair in record.headers:
         if pair[0] in _compacted:
             raise _undecoded(pair[0], _own.compactor)
-    return refuse_encodings(record)
+        if pair[0] in _encodings:
+            raise _undecoded(pair[0], _encodings[pair[0]])
+    return record
 
 
 def compact_advice(headers: Headers) -> str:

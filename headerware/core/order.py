@@ -197,6 +197,10 @@ _PLAIN_OBJECTS: Final = (
 )
 
 
+_CLIENT_TAKES: Final = 1_000_000
+"""``message.max.bytes`` of a client that does not set it."""
+
+
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
     """Return what works, but protects less than it seems: names of interceptors, and what to know."""
     hiding = (each for each in interceptors if states(each, "hides"))
@@ -207,6 +211,13 @@ def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
             place_of(other) is Place.ENCRYPT and _share_topics(other, each) for other in left
         ):
             found.append((label(each), _PLAIN_OBJECTS))
+        above = 0 if place_of(each) is not Place.CLAIM_CHECK else each.carries_bytes[0]  # type: ignore[attr-defined]
+        if above >= _CLIENT_TAKES and not any(left is each for left, _ in _carriers(interceptors)):
+            why = (
+                f"a value of up to {above:,} bytes goes in one record, and a client takes {_CLIENT_TAKES:,} "
+                f"(message.max.bytes) unless told otherwise; put slice behind it, or lower min_bytes"
+            )
+            found.append((label(each), why))
     for left, right in _carriers(interceptors):
         above = left.carries_bytes[0]
         if above <= right.carries_bytes[0]:

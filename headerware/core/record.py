@@ -14,6 +14,9 @@ VERIFIED: Final = "headerware.verified"
 """The key of :class:`Verified` in ``record.local``."""
 
 
+CERTIFIED: Final = "headerware.certified"
+"""The key in ``record.local`` of the thumbprint that the signing key must have, if a step demands one."""
+
 ORIGINAL: Final = "headerware.original"
 """The key in ``record.local`` of the record as it was on the wire, if a session keeps it."""
 

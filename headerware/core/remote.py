@@ -16,7 +16,10 @@ Client = TypeVar("Client")
 
 
 class PerProcess(Generic[Client]):
-    """Make a client once in each process: a forked child must not share its parent's connections."""
+    """Make a client once in each process: a forked child must not share its parent's connections.
+
+    Likewise for a lock, which a thread of the parent may have held when the child was made.
+    """
 
     __slots__ = ("_made", "_make")
 

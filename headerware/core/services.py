@@ -94,6 +94,13 @@ class Polls(Protocol):
         """Called between records, on the thread that consumes, with the milliseconds since the epoch."""
 
 
+class IsDue(Protocol):
+    """Has so much to release by ``poll`` that this comes before anything else is read."""
+
+    def is_due(self) -> bool:
+        """Return whether ``poll`` is to be called now; called behind each record, on that thread."""
+
+
 class Flushes(Protocol):
     """Releases records that it holds back on the sending side."""
 
@@ -235,6 +242,7 @@ _SERVICES: Final = (
     Idles,
     Begins,
     Polls,
+    IsDue,
     Flushes,
     Revokes,
     FollowsPosition,

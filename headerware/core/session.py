@@ -117,6 +117,7 @@ class Session:
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
+        self._due = self._offering(services.IsDue)
         self._ticking = self._offering(services.Ticks)
         self._hearing_statistics = self._offering(services.HearsStatistics)
         self._flushing = self._offering(services.Flushes)
@@ -374,6 +375,10 @@ class Session:
         for step, interceptor in self._polling:
             outcomes.extend(self._consume.run_released(step, interceptor.poll, now))
         return outcomes
+
+    def is_due(self) -> bool:
+        """Return whether an interceptor has so much to release that :meth:`poll` is to be called now."""
+        return any(interceptor.is_due() for _, interceptor in self._due)
 
     def flush(self) -> list[Outcome]:
         """Return what interceptors still hold back on the sending side."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase, UnsupportedOperation
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,14 @@ class UnnamedFile:
         """Close the file, which frees its room."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: the number of a descriptor means another file elsewhere, or later.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a value on disk cannot be pickled; bytes(value) can, or value[begin:end]")
 
     def write(self, content: bytes, at: int) -> None:
         """Write bytes at a position.
@@ -83,6 +91,10 @@ class StoredBytes:
     def __bytes__(self) -> bytes:
         """Read all of the value into memory."""
         return self._file.read(self._size, 0)
+
+    def __deepcopy__(self, _: object) -> StoredBytes:
+        """Return the value itself, as it never changes."""
+        return self
 
     def __getitem__(self, part: slice) -> bytes:
         """Return a part of the value.

@@ -22,6 +22,7 @@ from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import without_values
+from headerware.core.remote import PerProcess
 from headerware.dictionaries.dictionary import (
     MAX_DICTIONARY_BYTES,
     Dictionary,
@@ -72,7 +73,7 @@ class FolderDictionaryStore:
         self._folder: Final = folder
         self._rescan_s: Final = rescan_s
         self._clock: Final = clock
-        self._lock: Final = threading.Lock()
+        self._lock: Final = PerProcess(threading.Lock)
         self._look_at = float("-inf")
         self._stamp: tuple[int, ...] = ()
         self._failure: DictionaryError | None = None
@@ -151,7 +152,7 @@ class FolderDictionaryStore:
 
     def _look(self) -> None:
         """Read ``uses.json`` if anything has changed; a damaged one leaves what was read before."""
-        with self._lock:
+        with self._lock.get():
             self._look_at = self._clock() + self._rescan_s
             try:
                 folder = self._folder.stat()

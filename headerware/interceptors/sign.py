@@ -28,7 +28,7 @@ from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.origins import Origins, cluster_port
-from headerware.core.record import VERIFIED, Record, Verified
+from headerware.core.record import CERTIFIED, VERIFIED, Record, Verified
 from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
@@ -62,7 +62,7 @@ from headerware.keyring.signature import (
 from headerware.keyring.signature import Sign as SignBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from headerware.core.context import Context
     from headerware.keyring import Key
@@ -128,7 +128,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
         keyring_counter: with ``keyring_root``, a file in which to remember the counter of the newest
             snapshot, so that no older one is taken after a restart either.
         replay_window: how many records to remember for each producer, to refuse copies of them at other
-            positions; 0 is off.
+            positions; 0 is off. A session begins with none, and knows nothing of other consumers' records.
 
     Raises:
         ConfigError: an option that cannot work.
@@ -215,6 +215,19 @@ class _Prepared(NamedTuple):
     bound: bool
     """Whether they are valid in one cluster only."""
     batches: _Batches | None
+    key: Key
+    thumbprint: str
+    """The key's, as certificates name it."""
+
+    def check_certificate(self, local: Mapping[str, Any]) -> None:
+        """Raise a SignatureError if the record shows a certificate of another key."""
+        certified = local.get(CERTIFIED)
+        if certified is not None and certified != self.thumbprint:
+            raise SignatureError(
+                f"the record's certificate is of another key than {self.key.id!r} version "
+                f"{self.key.version}, which signs, so no reader would admit it; have one issued for this key "
+                "(headerware keys certify), or let the version sign that the certificate is for"
+            )
 
 
 _Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
@@ -329,9 +342,11 @@ class SignStep:
 
         def on_send(record: Record) -> Record:
             now = now_ms()
-            statement, sign, _, bound, _ = prepared_for(record.topic, now)
+            statement, sign, _, bound, _, _, _ = prepared = prepared_for(record.topic, now)
             if not bound:
                 self._count_unbound(1)
+            if record.local is not None:
+                prepared.check_certificate(record.local)
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
@@ -349,11 +364,11 @@ class SignStep:
         outcomes: list[Record | SignatureError] = []
         for first in range(0, len(records), most):
             chunk = records[first : first + most]
-            outcomes += self._send_together(chunk, prepared.batches, now, bound=prepared.bound)
+            outcomes += self._send_together(chunk, prepared, prepared.batches, now)
         return outcomes
 
     def _send_together(
-        self, records: Sequence[Record], batches: _Batches, now_ms: int, *, bound: bool
+        self, records: Sequence[Record], prepared: _Prepared, batches: _Batches, now_ms: int
     ) -> list[Record | SignatureError]:
         statement, leaf_beginning, sign = batches
         rest, new, to_text = self._rest, tuple.__new__, encode_text
@@ -362,6 +377,8 @@ class SignStep:
         for at, record in enumerate(records):
             stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
             try:
+                if record.local is not None:
+                    prepared.check_certificate(record.local)
                 signed = rest(leaf_beginning + stamp, record.key, record.value, record.headers)
             except SignatureError as error:
                 outcomes[at] = error
@@ -373,7 +390,7 @@ class SignStep:
             for at in places:
                 outcomes[at] = self._send_alone(records[at])
             return outcomes
-        if not bound:
+        if not prepared.bound:
             self._count_unbound(len(places))
         for at, head, proof in zip(places, begun, sign(leaves), strict=True):
             record = records[at]
@@ -438,7 +455,7 @@ class SignStep:
         if self._options.batch_records > 1 and key.secret is None:
             shared = stated.encode(BATCH)
             batches = _Batches(shared, leaf_beginning(key, shared), batch_signer(key, shared))
-        return _Prepared(statement, sign, until_ms, cluster is not None, batches)
+        return _Prepared(statement, sign, until_ms, cluster is not None, batches, key, key_thumbprint(key))
 
 
 _open_steps: WeakSet[SignStep] = WeakSet()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
+from headerware.core.remote import PerProcess
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 
@@ -85,7 +86,8 @@ class KeyringFile:
             milliseconds.
         now_ms: the caller's clock now, in milliseconds.
         root: a keyring file with the public halves of the roots that sign snapshots. The file must then be
-            a snapshot: newer than those before, and used until it expires. None takes keyrings alone.
+            a snapshot: newer than those before, and used until it expires. This file is followed, too. None
+            takes keyrings alone.
         counter_file: with ``root``, where to remember the counter of the newest snapshot, so that a restart
             does not forget it; None remembers it in memory.
 
@@ -108,7 +110,8 @@ class KeyringFile:
         "_path",
         "_permissions",
         "_refresh_ms",
-        "_stamp",
+        "_root",
+        "_stamps",
         "failures",
         "reloads",
     )
@@ -128,16 +131,20 @@ class KeyringFile:
         self._permissions: Permissions = permissions
         self._refresh_ms = refresh_ms
         self._max_stale_ms = max_stale_ms
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)  # a forked child must not wait for its parent's thread
         self._failure: str | None = None
         self.reloads: int = 0
         self.failures: int = 0
-        self._stamp: _Stamp | None
+        self._root = None if root is None else os.fspath(root)
+        self._stamps: tuple[_Stamp, ...]
         self._checks: SnapshotChecks | None = None
-        if root is not None:
+        trusted: tuple[_Stamp, ...] = ()
+        if self._root is not None:
             counter_path = None if counter_file is None else os.fspath(counter_file)
-            self._checks = SnapshotChecks(_read(os.fspath(root), "owner").keyring, counter_path)
-        self._keyring, self._stamp, self._expires_ms = _read(self._path, permissions, self._checks, now_ms)
+            roots = _read(self._root, "owner")
+            self._checks, trusted = SnapshotChecks(roots.keyring, counter_path), (roots.stamp,)
+        self._keyring, stamp, self._expires_ms = _read(self._path, permissions, self._checks, now_ms)
+        self._stamps = stamp, *trusted
         self._checked_ms, self._due_ms = now_ms, now_ms + refresh_ms
         self._good_ms = now_ms
         self._extra_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
@@ -151,10 +158,10 @@ class KeyringFile:
         Raises:
             KeyringError: the file has been bad for too long, or is a snapshot that has expired.
         """
-        if not self._checked_ms <= now_ms < self._due_ms and not self._lock.locked():
+        if not self._checked_ms <= now_ms < self._due_ms and not self._lock.get().locked():
             # If it is locked, another thread is looking at the file. It is "with" rather than acquire and
             # try, for an interrupt between the two would leave it locked, and the keyring old for ever.
-            with self._lock:
+            with self._lock.get():
                 if not self._checked_ms <= now_ms < self._due_ms:
                     self._look(now_ms)
         if self._failure is not None and now_ms - self._good_ms >= self._max_stale_ms:
@@ -190,7 +197,7 @@ class KeyringFile:
         return self._failure
 
     def _looked_again(self, now_ms: int) -> bool:
-        with self._lock:
+        with self._lock.get():
             unused_ms = now_ms - _EXTRA_LOOKS * _EXTRA_LOOK_MS
             spent_ms = self._extra_ms if unused_ms < self._extra_ms <= now_ms else unused_ms
             if spent_ms + _EXTRA_LOOK_MS > now_ms:
@@ -202,25 +209,32 @@ class KeyringFile:
     def _look(self, now_ms: int) -> None:
         self._checked_ms, self._due_ms = now_ms, now_ms + self._refresh_ms
         self._good_ms = min(self._good_ms, now_ms)
-        stamp = None
+        stamps: tuple[_Stamp, ...] = ()
         try:
-            stamp = _stamp(os.stat(self._path))  # noqa: PTH116 - a path as text, once a second
-            if stamp != self._stamp:
+            paths = (self._path,) if self._root is None else (self._path, self._root)
+            stamps = tuple(_stamp(os.stat(path)) for path in paths)  # noqa: PTH116 - text, once a second
+            if stamps != self._stamps:
+                trusted: tuple[_Stamp, ...] = ()
+                if self._root is not None and self._checks is not None:
+                    roots = _read(self._root, "owner")
+                    self._checks.trust(roots.keyring)
+                    trusted = (roots.stamp,)
                 found = _read(self._path, self._permissions, self._checks, now_ms)
                 self._keyring, stamp, self._expires_ms = found
+                stamps = stamp, *trusted
                 self.reloads += 1
                 self._failure = None
         except (KeyringError, OSError) as error:
             self._note_failure(_text(self._path, error))
             if isinstance(error.__cause__ or error, OSError):
-                stamp = None
+                stamps = ()
         else:
             if self._failure is None:
                 self._good_ms = now_ms
             else:
                 self.failures += 1
         # A file that was read and is bad is not read again until it changes; one that cannot be read is.
-        self._stamp = stamp
+        self._stamps = stamps
 
     def _note_failure(self, text: str) -> None:
         self.failures += 1
@@ -331,4 +345,5 @@ def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
-    return f"keyring {path} cannot be read: {reason or type(error).__name__}"
+    named = error.filename if isinstance(error, OSError) else None  # the root's, too
+    return f"keyring {named or path} cannot be read: {reason or type(error).__name__}"

@@ -157,14 +157,22 @@ class SnapshotChecks:
     """
 
     def __init__(self, roots: Keyring, counter_file: str | None = None) -> None:
+        self.trust(roots)
+        self._counter_file: Final = counter_file
+        self._highest = (0, "")
+
+    def trust(self, roots: Keyring) -> None:
+        """Trust these roots from now on, and no others.
+
+        Raises:
+            KeyringError: the private half of one is among them.
+        """
         if roots.is_secret:
             raise KeyringError(
                 "the root has its private half here, and belongs offline: headerware keys export-public "
                 "makes the file that readers need"
             )
-        self._roots: Final = roots
-        self._counter_file: Final = counter_file
-        self._highest = (0, "")
+        self._roots = roots
 
     def accept(self, text: bytes, now_ms: int, *, source: str = "snapshot") -> tuple[Snapshot, Keyring]:
         """Verify a snapshot, and return it with its keyring.

@@ -86,6 +86,10 @@ class SnapshotFollower:
             self._seen = read_plain(self._path, MAX_BYTES, follow=False)[0]
             self._checks.remember(self._seen, source=str(self._path))
 
+    def trust(self, roots: Keyring) -> None:
+        """Trust these roots from now on, and no others; KeyringError for a private half."""
+        self._checks.trust(roots)
+
     def look(self, now_ms: int) -> Snapshot | None:
         """Write the file if the topic has a newer snapshot, and return that; None if it has not.
 

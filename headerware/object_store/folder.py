@@ -16,12 +16,11 @@ from typing import Annotated, ClassVar, Final
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError
 from headerware.core.options import PATH
-from headerware.object_store.store import Found, ObjectStoreOptions, StoredObject
+from headerware.object_store.store import UNFINISHED, Found, ObjectStoreOptions, StoredObject
 
 _CHUNK_BYTES: Final = 1 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_TEMPORARY: Final = ".tmp-"
 
 
 class FolderObjects(ObjectStoreOptions, frozen=True, kw_only=True):
@@ -49,7 +48,7 @@ class FolderObjectStore:
     def put(self, name: str, content: bytes, sha256: bytes, timeout_s: float) -> None:  # noqa: ARG002 - see above
         """Write an object, and wait until it is on the disk."""
         folder, _, file = name.partition("/")
-        temporary = _TEMPORARY + secrets.token_hex(8)
+        temporary = UNFINISHED + secrets.token_hex(8)
         try:
             with self._opened(folder, create=True) as inside:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,6 +62,8 @@ class FolderObjectStore:
                         raise
                 os.fsync(inside)
         except OSError as error:
+            if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
+                raise self._not_there(error) from error
             raise self._failure("an object cannot be written", error) from error
 
     @contextmanager
@@ -74,7 +75,7 @@ class FolderObjectStore:
                 descriptor = os.open(file, _FILE, dir_fd=inside)
         except FileNotFoundError as error:
             if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
-                raise self._failure("it is not there", error) from error
+                raise self._not_there(error) from error
             raise NoSuchObjectError(f"the folder {self._path} has no such object") from None
         except OSError as error:
             if error.errno == errno.ELOOP:
@@ -89,17 +90,17 @@ class FolderObjectStore:
             os.close(descriptor)
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """List the files of a folder, without those that are being written."""
+        """List the files of a folder, also those that are being written."""
         try:
             with self._opened(folder) as inside, os.scandir(inside) as entries:
                 for entry in entries:
-                    if entry.is_file(follow_symlinks=False) and not entry.name.startswith(_TEMPORARY):
+                    if entry.is_file(follow_symlinks=False):
                         found = entry.stat(follow_symlinks=False)
                         modified_ms = found.st_mtime_ns // 1_000_000
                         yield StoredObject(f"{folder}/{entry.name}", found.st_size, modified_ms)
         except FileNotFoundError as error:
             if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
-                raise self._failure("it is not there", error) from error
+                raise self._not_there(error) from error
         except OSError as error:
             raise self._failure("objects cannot be listed", error) from error
 
@@ -123,6 +124,7 @@ class FolderObjectStore:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(folder, 0o750, dir_fd=root)
+                    os.fsync(root)
             inside = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=root)
         finally:
             os.close(root)
@@ -143,6 +145,9 @@ class FolderObjectStore:
 
     def _no_object(self) -> NoSuchObjectError:
         return NoSuchObjectError(f"the folder {self._path} has a link, pipe or device in place of the object")
+
+    def _not_there(self, error: OSError) -> ObjectStoreError:
+        return self._failure("it is not there; make it, or mount its volume", error)
 
     def _failure(self, what: str, error: OSError) -> ObjectStoreError:
         return ObjectStoreError(f"the folder {self._path}: {what} ({error.strerror})")

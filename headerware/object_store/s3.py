@@ -253,7 +253,7 @@ class S3ObjectStore:
         )
         try:
             session = boto3.session.Session(region_name=options.region)
-            return session.client("s3", endpoint_url=options.endpoint, config=config)
+            return session.client("s3", endpoint_url=options.endpoint, config=config, verify=options.ca_file)
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"boto3 refuses the options: {error}", path="s3") from error
 

@@ -17,6 +17,9 @@ from headerware.core.errors import PluginError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
 
+UNFINISHED: Final = ".tmp-"
+"""What the file's name begins with if ``put`` was killed before the object was whole."""
+
 
 class Found(NamedTuple):
     """An object that is being read."""
@@ -62,7 +65,7 @@ class ObjectStore(Protocol):
         ...
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """Yield the objects of a folder, in no order.
+        """Yield the objects of a folder, in no order, and what calls of ``put`` have left unfinished.
 
         Raises:
             ObjectStoreError: they cannot be listed completely.

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import Headers
-from headerware.core.record import Record
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.built_in import HEADERS
 from headerware.interceptors.claim_check import CLAIM_HEADER, ClaimCheck, decode_claim
 from headerware.interceptors.compact import Compact
 from headerware.object_store import ObjectStore, open_object_store
+from headerware.object_store.store import UNFINISHED
 from headerware.ops.topic_reader import Progress, TopicReader
 
 if TYPE_CHECKING:
@@ -33,10 +34,11 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from headerware.core.record import Record
 
 LEAST_AGE_MS: Final = 3_600_000
 """How old an object must be to be deleted: longer than a record may be on its way, also in transactions."""
-_OWN_NAME: Final = re.compile(r"[^/]+/[0-9a-f]{32}")
+_OWN_NAME: Final = re.compile(rf"[^/]+/([0-9a-f]{{32}}|{re.escape(UNFINISHED)}.*)")
 _DEAD_LETTERS: Final = "{topic}.dead-letter"
 _CODED: Final = frozenset(
     [name for name, word in HEADERS.encodings.items() if word == HEADERS.compactor]
@@ -143,7 +145,7 @@ def find_orphans(
             with TopicReader(settings, topic, group_id="headerware-claims", timeout_s=timeout_s) as reader:
                 reader.start()
                 for batch in reader.to_end(each_batch=True):
-                    walk.take(topic, batch)
+                    walk.take(batch)
                     on_progress(topic, reader.progress)
         return walk.report(read)
 
@@ -217,15 +219,15 @@ class _Walk:
         self._records = self._missing = self._unreadable = 0
         self._unreadable_at: str | None = None
 
-    def take(self, topic: str, batch: Iterable[Message]) -> None:
+    def take(self, batch: Iterable[Message]) -> None:
         """Note what records claim."""
         for message in batch:
             self._records += 1
-            headers = message.headers()
-            if headers:
-                place = message.partition(), message.offset()
-                record = Record(topic, b"", None, Headers(headers), place[0], offset=place[1])
-                self._take(record, message.timestamp()[1] or 0)
+            record = record_of(message)
+            if not is_readable(record):
+                self._cannot_read(record, "the name of a header is no UTF-8")
+            elif record.headers:
+                self._take(record.replace(value=b"", key=None), record.timestamp_ms or 0)
 
     def report(self, topics: tuple[str, ...]) -> OrphanReport:
         left = [each for found in self._listed.unclaimed.values() for each in found]

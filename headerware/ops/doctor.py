@@ -7,11 +7,13 @@ stores would create their topic is not opened. Key services wrap and unwrap a ke
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
@@ -22,6 +24,7 @@ from headerware.core.errors import (
     ConfigError,
     HeaderwareError,
     HeldBackError,
+    KeyDeletedError,
     KeyDeniedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -34,6 +37,7 @@ from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.dictionaries.store import Dictionaries
 from headerware.interceptors.audit import Audit
+from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.encrypt import Encrypt
 from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
@@ -42,6 +46,7 @@ from headerware.interceptors.slice import Slice
 from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
+from headerware.object_store import open_object_store
 from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
@@ -67,6 +72,8 @@ _METADATA_BYTES: Final = 24
 """What spec/commit-metadata.md takes of offset.metadata.max.bytes."""
 _NO_SCHEMA: Final = Fingerprint("sha256", bytes(32))
 """A fingerprint that no schema has, to see whether a store answers."""
+_NO_FOLDER: Final = "headerware-doctor"
+"""A folder that is listed to see whether an object store answers."""
 _PROBE: Final = "headerware doctor"
 """The scope of the keys that are wrapped to see whether a service does it."""
 _WHILE_DOWN: Final = (
@@ -134,6 +141,7 @@ def examine(
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _dictionaries(loaded)
+            found += _object_stores(loaded)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
     if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
@@ -289,6 +297,21 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
             yield _ok(check, f"{count} for {counted(len({use.topic for use in uses}), 'topic')}")
 
 
+def _object_stores(loaded: Chain) -> Iterator[Finding]:
+    """List a folder of each object store, most likely one that is not there."""
+    for check in _among(loaded, ClaimCheck):
+        for alias, options in check.stores.items():
+            name = f"object store {alias}"
+            try:
+                with closing(open_object_store(options, path=f"stores.{alias}")) as store:
+                    next(iter(store.objects(_NO_FOLDER)), None)
+            except HeaderwareError as error:
+                advice = "without it consumers wait, and producers send no large value"
+                yield _fail(name, str(error), advice)
+            else:
+                yield _ok(name, "can be listed, so that missing objects are told from forbidden ones")
+
+
 def key_services(
     loaded: Chain, side: Side | None, timeout_s: float, *, remote: bool = True
 ) -> Iterator[Finding]:
@@ -331,6 +354,13 @@ def _probed(check: str, keys: DataKeys, step: EncryptionOptions, side: Side | No
                 yield Finding(check=own, status="unknown", found=found)
             else:
                 yield _denied(own, "wrap", error, needed=side == "producer")
+            continue
+        except KeyDeletedError as error:
+            if key_id != step.key_id or side == "consumer":  # its records are refused, as shredding wants it
+                advice = f"take {key_id!r} out of the chain once no record has it any more"
+                yield Finding(check=own, status="warn", found=str(error), advice=advice)
+            else:
+                yield _fail(own, str(error), "rotate the key, or name another one in key_id")
             continue
         except KeyServiceError as error:
             yield _fail(own, str(error), "correct key_id, or make the key in the service")
@@ -383,7 +413,7 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         ids = {key.id for key in keyring.keys}
         yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
         for key in keyring.keys:
-            if key.status != "revoked" and (finding := _expiry(check, key, signs=key.id == step.key_id)):
+            if key.status == "active" and (finding := _expiry(check, key, step)):
                 yield finding
         if step.key_id is None or side == "consumer":
             continue
@@ -391,7 +421,9 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
             with naming_file(step.keyring):
                 signing = keyring.signing_key(step.key_id)
         except HeaderwareError as error:
-            yield _fail(check, str(error), "rotate the key, or name another one in key_id")
+            generate = f"make it (headerware keys generate --keyring {step.keyring} --id {step.key_id})"
+            what = "rotate the key" if step.key_id in ids else generate
+            yield _fail(check, str(error), f"{what}, or name another one in key_id")
             continue
         patterns = TopicPatterns(step.topics)
         for topic in filter(patterns.matches, topics):
@@ -400,17 +432,21 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
                 yield _fail(f"{check} for {topic}", refusal, "sign with a key that may sign for this topic")
 
 
-def _expiry(check: str, key: Key, *, signs: bool) -> Finding | None:
+def _expiry(check: str, key: Key, step: Sign) -> Finding | None:
     """Return what there is to say of a key's first and last moment."""
     now = datetime.now(UTC)
     name = f"key {key.id!r} version {key.version}"
-    status: Status = "fail" if signs and key.status == "active" else "warn"
+    status: Status = "fail" if key.id == step.key_id else "warn"
+    rotate = f"headerware keys rotate --keyring {shlex.quote(step.keyring)} --id {shlex.quote(key.id)}"
     if key.not_before is not None and key.not_before > now:
         return Finding(
             check=check,
             status=status,
             found=f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z",
-            advice="until then sign with the version before it, and look at this machine's clock",
+            advice=(
+                "until then it signs nothing, and no earlier version does: go on with the keyring before "
+                f"it, or {rotate} --not-before TIME; and look at this machine's clock"
+            ),
         )
     if key.not_after is None:
         return None
@@ -419,15 +455,15 @@ def _expiry(check: str, key: Key, *, signs: bool) -> Finding | None:
             check=check,
             status=status,
             found=f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"headerware keys rotate {key.id}",
+            advice=f"{rotate} --not-after TIME",
         )
     left_ms = (key.not_after - now).total_seconds() * 1000
-    if left_ms < _SOON_MS and key.status == "active":
+    if left_ms < _SOON_MS:
         return Finding(
             check=check,
             status="warn",
             found=f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"headerware keys rotate {key.id}, and give readers the new version before it signs",
+            advice=f"{rotate} --not-after TIME, and give readers the new version before it signs",
         )
     return None
 
@@ -569,7 +605,7 @@ class _Cluster:
                 check = f"dead letters of {name} from {topic}"
                 if dead in self._known:
                     yield _ok(check, dead)
-                    yield from self._dead_letter_size(check, topic, dead)
+                    yield from self._dead_letter_topic(check, topic, dead)
                 else:
                     yield Finding(
                         check=check,
@@ -580,16 +616,25 @@ class _Cluster:
                         else "create it: without it a refused record stops its partition",
                     )
 
-    def _dead_letter_size(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
+    def _dead_letter_topic(self, check: str, topic: str, dead: str) -> Iterator[Finding]:
         if topic not in self._known:
             return
-        limits = []
+        settings = []
         for one in (topic, dead):
             configs = yield from self._settings_of(one)
             if configs is None:
                 return
-            limits.append(int(configs["max.message.bytes"]))
-        own, other = limits
+            settings.append(configs)
+        own_ms, other_ms = map(_retention_ms, settings)
+        if other_ms <= own_ms and settings[1]["message.timestamp.type"] == "CreateTime" and other_ms < inf:
+            yield Finding(
+                check=check,
+                status="warn",
+                found=f"{dead} keeps its letters no longer than {topic} its records, by the records' times",
+                advice="set retention.ms=-1, or message.timestamp.type=LogAppendTime: a dead letter has the "
+                "time of its record, so that of an old record is soon deleted",
+            )
+        own, other = (int(configs["max.message.bytes"]) for configs in settings)
         if other < own:
             yield Finding(
                 check=check,
@@ -794,3 +839,9 @@ def _ok(check: str, found: str) -> Finding:
 
 def _fail(check: str, found: str, advice: str | None = None) -> Finding:
     return Finding(check=check, status="fail", found=found, advice=advice)
+
+
+def _retention_ms(configs: Mapping[str, str]) -> float:
+    """Return for how long a topic keeps records by their time; infinity if it does not delete them for it."""
+    ms = int(configs["retention.ms"])
+    return float(ms) if "delete" in configs["cleanup.policy"] and ms >= 0 else inf

@@ -28,7 +28,8 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
-from headerware.clients.messages import record_of, wire_headers
+from headerware.clients.messages import is_readable, record_of, wire_headers
+from headerware.clients.partition_picker import partition_of_key
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
     STUB,
@@ -40,9 +41,9 @@ from headerware.core.dead_letter import (
     without_reason,
 )
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
-from headerware.core.headers import EMPTY, Headers
+from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.ops.slices import slice_header_of
 from headerware.ops.topic_reader import Progress, TopicReader
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ Why = Literal[
     "another_cluster",
     "gone",
     "changed",
+    "no_payload",
     "too_often",
     "unfit",
 ]
@@ -76,6 +78,7 @@ WHY: Final[dict[Why, str]] = {
     "another_cluster": "it comes from another cluster; --to sends it into a topic of this one",
     "gone": "it has no payload, and the original is not in its topic any more",
     "changed": "it has no payload, and another record stands where the original was",
+    "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -88,6 +91,8 @@ _LOOK_BACK: Final = 1_000
 _MAX_MESSAGES: Final = 1_000
 _TIMEOUT_S: Final = 30.0
 _ATTEMPTS: Final = 5
+_PARTITIONER: Final = "murmur2_random"
+"""That of Java's clients, for records that go by their keys; a client's own setting stands first."""
 _TRANSACTION_TIMEOUT_MS: Final = 15_000
 """For so long readers of the topics wait behind a process that was killed, unless it is started again."""
 _TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
@@ -142,7 +147,8 @@ class Letter(NamedTuple):
     """A letter and what becomes of it.
 
     ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected) or ``stays``, then with ``why``.
-    ``sent`` is the record for ``sent`` and ``parked``.
+    ``sent`` is the record for ``sent`` and ``parked``. ``message`` is the partition and the id of the message
+    in slices that it belongs to, or None.
     """
 
     record: Record
@@ -151,6 +157,7 @@ class Letter(NamedTuple):
     sent: Record | None = None
     why: Why | None = None
     attempts: int = 0
+    message: tuple[int | None, bytes] | None = None
 
     def facts(self) -> dict[str, Any]:
         """Return what may be shown of it: neither payload nor key, and no values of other headers."""
@@ -254,7 +261,7 @@ class Redrive:
         self._shown: Final = shown
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
-        self._fetched: Final = _Originals(self._conf, timeout_s)
+        self._fetched: Final = _Originals(self._conf, self._group, timeout_s)
         for target in (selection.to, selection.parking):
             if target == topic:
                 raise ConfigError(f"letters of {topic} cannot be sent into {topic} itself")
@@ -305,6 +312,9 @@ class Redrive:
             began = time.monotonic()
             for planned in self._planned(places, result):
                 letters = sender.send(planned, places, self._topic, self._reader.group_metadata())
+                for each in letters:
+                    if each.why == "unfit" and each.message is not None:
+                        self._messages[each.message] = each._replace(record=each.record.replace(value=None))
                 result.add(letters, self._shown)
                 tell(result)
                 if self._rate:
@@ -331,7 +341,7 @@ class Redrive:
                     break
                 letter = record_of(message)
                 if places.is_done(message.partition() or 0, message.offset() or 0):
-                    if _slice_of(letter) is not None:
+                    if slice_header_of(letter) is not None:
                         self._judge(letter)  # an earlier run may have left the slices behind it
                     continue
                 letters.append(self._judge(letter))
@@ -346,18 +356,21 @@ class Redrive:
 
     def _judge(self, letter: Record) -> Letter:
         """Decide what becomes of one letter."""
-        if not _is_readable(letter):
+        if not is_readable(letter):
             return Letter(letter, None, "stays", why="unreadable")
-        message = _slice_of(letter)
+        message = slice_header_of(letter)
         if message is None:
             return self._judge_whole(letter)
         # Only the first slice has the reason, and the others go where it goes.
-        known = self._messages.get((letter.partition, message.message_id))
+        of = letter.partition, message.message_id
+        known = self._messages.get(of)
         if message.index == 0 or known is None:
-            found = self._judge_whole(letter)
+            found = self._judge_whole(letter)._replace(message=of)
+            if found.sent is not None and found.sent.partition is None:
+                found = found._replace(sent=self._in_one_partition(found.sent, message.message_id))
             bare = None if found.sent is None else found.sent.replace(value=None, headers=EMPTY)
             known = found._replace(record=letter.replace(value=None), sent=bare)
-            self._messages[letter.partition, message.message_id] = known
+            self._messages[of] = known
             return found
         if known.sent is None:
             return known._replace(record=letter)
@@ -367,6 +380,12 @@ class Redrive:
             record=letter,
             sent=letter.replace(topic=sent.topic, partition=sent.partition, headers=headers),
         )
+
+    def _in_one_partition(self, sent: Record, message_id: bytes) -> Record:
+        """Choose one partition for all slices of a message, whatever their keys; each run chooses alike."""
+        count = self._count_partitions(sent.topic)
+        decided = partition_of_key(sent.key, str(self._conf.get("partitioner", _PARTITIONER)), count)
+        return sent.replace(partition=zlib.crc32(message_id) % count if decided is None else decided)
 
     def _judge_whole(self, letter: Record) -> Letter:
         reason = read_reason(letter.headers)
@@ -443,6 +462,8 @@ class Redrive:
     def _original(self, letter: Record, reason: Reason) -> Record | Why:
         """Return the original with its payload and time: the letter itself, or what it refers to."""
         is_stub = any(name.startswith(STUB) for name, _ in letter.headers)
+        if not is_stub and letter.value is None and letter.key == _place_of(reason):
+            return "no_payload"
         if not is_stub and not (reason.dialect == "kafka" and letter.value is None and letter.key is None):
             time_ms = letter.timestamp_ms if reason.timestamp_ms is None else reason.timestamp_ms
             return letter.replace(timestamp_ms=time_ms)
@@ -457,7 +478,7 @@ class Redrive:
         found = self._fetched.get(reason.topic, reason.partition, reason.offset)
         if found is None:
             return "gone"
-        if not _is_readable(found):
+        if not is_readable(found):
             return "unreadable"
         if is_stub and not _fits_stub(found, dict(letter.headers)):
             return "changed"
@@ -475,18 +496,11 @@ class Redrive:
         self.close()
 
 
-def _slice_of(letter: Record) -> SliceHeader | None:
-    """Return which slice of a message a letter is, or None; one that lies about itself is a letter, too."""
-    value = letter.headers.last(SLICE_HEADER) if _is_readable(letter) else None
-    try:
-        return None if value is None else SliceHeader.decode(value)
-    except WireFormatError:
+def _place_of(reason: Reason) -> bytes | None:
+    """Return the position of the original as the key of a letter that has nothing of it."""
+    if reason.topic is None:
         return None
-
-
-def _is_readable(record: Record) -> bool:
-    """Return whether the names of a record's headers are UTF-8; else they cannot be read at all."""
-    return isinstance(record.headers, Headers)
+    return position(reason.topic, reason.partition, reason.offset).encode()
 
 
 def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
@@ -626,8 +640,9 @@ class _Originals:
 
     _NEAR: Final = 1_000
 
-    def __init__(self, conf: Mapping[str, Any], timeout_s: float) -> None:
+    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
         self._conf = conf
+        self._group_id = group_id
         self._timeout_s = timeout_s
         self._consumer: Any = None
         self._at: tuple[str, int, int] | None = None
@@ -646,7 +661,7 @@ class _Originals:
                 "queued.max.messages.kbytes": 16_384,
                 "fetch.wait.max.ms": 10,
                 **self._conf,
-                "group.id": "headerware-redrive",
+                "group.id": self._group_id,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
@@ -701,7 +716,7 @@ class _Sender:
         self._producer: Final = cimpl.Producer(
             {
                 "message.max.bytes": 1_000_000_000,  # the topics decide
-                "partitioner": "murmur2_random",
+                "partitioner": _PARTITIONER,
                 "linger.ms": 5,
                 "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
                 "delivery.timeout.ms": _TRANSACTION_TIMEOUT_MS,
@@ -720,7 +735,7 @@ class _Sender:
     ) -> Sequence[Letter]:
         """Send what is to be sent, and return what became of each letter.
 
-        A record that its topic refuses stays, and the others go.
+        A record that its topic refuses stays, with all slices of its message, and the others go.
         """
         suspects: frozenset[int] = frozenset()
         attempt = 0
@@ -748,9 +763,10 @@ class _Sender:
                 # The broker refuses a request as a whole; the next time these go alone.
                 suspects |= unfit
                 continue
+            messages = {letters[index].message for index in unfit} - {None}
             letters = [
-                Letter(each.record, each.reason, "stays", why="unfit", attempts=each.attempts)
-                if index in unfit
+                each._replace(outcome="stays", why="unfit", sent=None)
+                if index in unfit or (each.message in messages and each.sent is not None)
                 else each
                 for index, each in enumerate(letters)
             ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headerware.clients.messages import record_of
+from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
 from headerware.core.hooks import Place
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 GRACE_S: Final = 900.0
 """Longer than a producer tries to deliver (5 min), and as long as a transaction may take (15 min)."""
+_PAUSE_S: Final = 0.5
 
 
 class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +48,8 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
         orphans: how many messages have no first slice any more.
         slices: how many slices these have left.
         deleted: how many of them were deleted.
+        exposed: how many slices behind a first one have the message's own key, of which compaction keeps the
+            last one alone: their producer has no ``compacted_topics`` for this topic.
     """
 
     topic: str
@@ -54,6 +57,7 @@ class OrphanedSlices(msgspec.Struct, frozen=True, kw_only=True):
     orphans: int
     slices: int
     deleted: int = 0
+    exposed: int = 0
 
 
 def orphaned_slices(
@@ -79,7 +83,8 @@ def orphaned_slices(
 
     Raises:
         ConfigError: there is no such topic, or the chain has no ``slice`` that works on it.
-        HeaderwareError: the topic could not be read to its end, or a tombstone was not stored.
+        HeaderwareError: the topic could not be read to its end, also because a transaction stays open, or a
+            tombstone was not stored.
         confluent_kafka.KafkaException: the cluster does not answer.
     """
     behind = Chain([]) if chain is None else _behind_slice(chain, topic)
@@ -90,8 +95,9 @@ def orphaned_slices(
     if any(found.values()):
         time.sleep(grace_s)
         for number in [number for number, orphans in found.items() if orphans]:
+            end = _end(settings, topic, number, timeout_s)
             begin = Start("offset", partitions[number].position)
-            _read(settings, topic, number, begin, timeout_s, partitions, lambda _: None)
+            _read(settings, topic, number, begin, timeout_s, partitions, lambda _: None, up_to=end)
             still = partitions[number].orphans()
             # Those that came meanwhile have not waited yet.
             found[number] = {key for key in found[number] if key in still}
@@ -104,6 +110,7 @@ def orphaned_slices(
         orphans=len({(number, _message_of(key)) for number, key in keys}),
         slices=len(keys),
         deleted=len(keys) if delete else 0,
+        exposed=sum(partition.exposed for partition in partitions.values()),
     )
 
 
@@ -111,10 +118,9 @@ class _Partition:
     """The keys of slices in a partition, and the messages whose first slice is the latest of its key."""
 
     def __init__(self) -> None:
-        self.position = 0
+        self.position = self.exposed = 0
         self.heads: dict[bytes, bytes] = {}
         self._keys: set[bytes] = set()
-        self._decode = HeaderIdCodec(_no_id, default_name_of).decode
 
     def take(self, record: Record) -> None:
         """Note one record; they come in the order of their offsets."""
@@ -126,25 +132,28 @@ class _Partition:
             (self._keys.discard if record.value is None else self._keys.add)(key)
             return
         digest = hashlib.blake2b(key, digest_size=16).digest()
-        head = self._head(record)
-        if head is not None:
-            self.heads[digest] = head
+        header = slice_header_of(record)
+        if header is not None and not header.index:
+            self.heads[digest] = _message_of(header.own_key)
         else:
             self.heads.pop(digest, None)
+            self.exposed += header is not None
 
     def orphans(self) -> set[bytes]:
         """Return the keys of slices whose message has no first slice."""
         alive = set(self.heads.values())
         return {key for key in self._keys if _message_of(key) not in alive}
 
-    def _head(self, record: Record) -> bytes | None:
-        """Return what the keys of the other slices begin with if a record is a first slice, else None."""
-        try:
-            value = self._decode(record.headers).last(SLICE_HEADER)
-            header = None if value is None else SliceHeader.decode(value)
-        except (WireFormatError, HeaderError):
-            return None
-        return None if header is None or header.index else _message_of(header.own_key)
+
+def slice_header_of(record: Record) -> SliceHeader | None:
+    """Return which slice of a message a record on the wire is; None for others, and for one that lies."""
+    if not is_readable(record):
+        return None
+    try:
+        value = _ids.decode(record.headers).last(SLICE_HEADER)
+        return None if value is None else SliceHeader.decode(value)
+    except (WireFormatError, HeaderError):
+        return None
 
 
 def _message_of(key: bytes) -> bytes:
@@ -155,6 +164,9 @@ def _no_id(name: str) -> None:
     """Write no ids: they are only read here."""
 
 
+_ids: Final = HeaderIdCodec(_no_id, default_name_of)
+
+
 def _read(
     settings: Mapping[str, Any],
     topic: str,
@@ -163,15 +175,37 @@ def _read(
     timeout_s: float,
     partitions: dict[int, _Partition],
     on_progress: Callable[[Progress], object],
+    *,
+    up_to: int = 0,
 ) -> None:
+    """Read from somewhere on to the end, which must be behind an offset."""
     with TopicReader(
         settings, topic, group_id="headerware-slices", partition=partition, timeout_s=timeout_s
     ) as reader:
         reader.start(start)
+        deadline = time.monotonic() + timeout_s
+        while any(end < up_to for _, end in reader.bounds.values()):
+            if time.monotonic() > deadline:
+                raise HeaderwareError(
+                    f"{topic}[{partition}]: a transaction that is open may hide first slices, so nothing is "
+                    f"deleted; try again when it has ended (kafka-transactions.sh find-hanging)"
+                )
+            time.sleep(_PAUSE_S)
+            reader.start(start)
         for batch in reader.to_end(each_batch=True):
             for message in batch:
                 partitions.setdefault(message.partition() or 0, _Partition()).take(record_of(message))
             on_progress(reader.progress)
+
+
+def _end(settings: Mapping[str, Any], topic: str, partition: int, timeout_s: float) -> int:
+    """Return the end of a partition, with the records of transactions that are open."""
+    uncommitted = {**settings, "isolation.level": "read_uncommitted"}
+    with TopicReader(
+        uncommitted, topic, group_id="headerware-slices", partition=partition, timeout_s=timeout_s
+    ) as reader:
+        reader.start(Start("last", 0))
+        return reader.bounds[partition][1]
 
 
 def _behind_slice(chain: Chain, topic: str) -> Chain:

@@ -134,6 +134,8 @@ class SignatureView(msgspec.Struct, frozen=True, kw_only=True):
         producer: the session that signed, as hexadecimal text.
         sequence: the number of the record in that session.
         uncovered: names of the headers that were added after it was signed.
+        subject: who holds the key, by the certificate that ``admission`` accepted; empty without it.
+        issuer: who certified that; empty without it.
     """
 
     verified: bool
@@ -145,6 +147,8 @@ class SignatureView(msgspec.Struct, frozen=True, kw_only=True):
     producer: str
     sequence: int
     uncovered: tuple[str, ...] = ()
+    subject: str = ""
+    issuer: str = ""
 
 
 class EncryptionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -639,6 +643,8 @@ def _signature(headers: Headers, verified: Verified | None) -> SignatureView | N
             producer=verified.producer.hex(),
             sequence=verified.sequence,
             uncovered=verified.uncovered,
+            subject=verified.subject,
+            issuer=verified.issuer,
         )
     with suppress(WireFormatError):
         values = headers.all(SIGNATURE_HEADER)

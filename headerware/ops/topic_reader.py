@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FETCHED_AHEAD_KIB: Final = 16_384
-_WAIT_S: Final = 0.5
+_WAIT_S: Final = 0.1
+"""How long a batch that is not full waits for more, also at the end."""
 _FIRST_ANSWER_S: Final = 10.0
 """How long brokers may take to answer at all."""
 _REFUSED_S: Final = 3.0

@@ -325,8 +325,9 @@ class Verification:
         signer = verified.key_id, verified.key_version, verified.producer
         seen = self._signers.get(signer)
         if seen is None:
-            seen = _Seen(self._room)
-            if len(self._signers) < _MAX_SIGNERS:
+            is_listed = len(self._signers) < _MAX_SIGNERS
+            seen = _Seen(self._room if is_listed else [0])  # what is not kept takes no room of the others
+            if is_listed:
                 self._signers[signer] = seen
         if seen.sequences.add(verified.sequence):
             seen.repeated += 1

@@ -241,7 +241,7 @@ class TopicReader:
         if not self._create:
             raise RegistryError(
                 f"there is no topic {self._topic!r}; create it with one partition and "
-                "cleanup.policy=compact, or let it be created (create=True)"
+                "cleanup.policy=compact, or let it be created (create=True, or --create of the commands)"
             )
         self._checked = True  # a topic that is created here is compacted
         _create_topic(

@@ -36,9 +36,11 @@ from headerware.keyring import (
     read_certificate,
     read_keyring,
     with_new_key,
+    with_rotation,
 )
 from headerware.keyring.certificate import TYPE
 from headerware.keyring.writing import edit_keyring, write_public_keyring
+from tests.forking import succeeds_in_a_child_made_within
 
 NOW = 1_795_392_000_000
 NOW_S = NOW // 1_000
@@ -190,6 +192,25 @@ class TestAdmitted:
         read = world.read(record.replace(partition=0, offset=7), require="off")
         assert read.verified is not None
         assert (read.verified.subject, read.verified.issuer) == ("", "")
+
+    @pytest.mark.parametrize("batch_records", [1, 64])
+    def test_a_key_without_its_certificate_signs_nothing(self, world: World, batch_records: int) -> None:
+        """Otherwise all readers would refuse what is sent between a rotation and the new certificate."""
+        path = world.folder / "certificate.jwt"
+        path.write_text(world.certificate())
+        keyring = world.folder / "shop.json"
+        sign = Sign(keyring=str(keyring), key_id="shop", cluster="c", batch_records=batch_records)
+        records = [Record("orders", bytes([number]), b"k") for number in range(8)]
+        with Chain([Admission(certificate=str(path)), sign]).open(world.context("producer")) as session:
+            assert all(isinstance(sent, Record) for sent in session.send_outcomes(records))
+            rotated = edit_keyring(keyring, lambda ring: with_rotation(ring, "shop")).versions("shop")[-1]
+            world.now_ms += HOUR_MS // 4
+            outcomes = session.send_outcomes(records)
+            assert all(isinstance(each, SignatureError) for each in outcomes)
+            assert "certificate is of another key" in str(outcomes[0])
+            path.write_text(world.certificate(key=rotated))
+            world.now_ms += HOUR_MS // 4
+            assert all(isinstance(sent, Record) for sent in session.send_outcomes(records))
 
     def test_from_producer_to_reader_through_both_chains(self, world: World) -> None:
         path = world.folder / "certificate.jwt"
@@ -508,6 +529,19 @@ class TestPolicyFile:
             jwks.write_text(real)
             world.now_ms += 1_000
             assert len(list(session.consume([record]))) == 1
+
+    def test_a_child_that_is_forked_during_a_look_sees_a_denial(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = PolicyFile(str(world.folder / "policy.toml"), now_ms=NOW)
+        before = file.current(NOW)
+        world.policy(POLICY.replace("shop-banned", "shop-*"))
+        assert succeeds_in_a_child_made_within(
+            monkeypatch,
+            "headerware.interceptors.admission.policy._read",
+            lambda: file.current(NOW + 2_000),
+            lambda: file.current(NOW + 9_000) is not before,
+        )
 
     @pytest.mark.parametrize("kind", ["private", "secret", "empty", "garbage"])
     def test_key_sets_that_hold_what_readers_must_not_have(self, world: World, kind: str) -> None:

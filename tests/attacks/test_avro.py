@@ -150,6 +150,22 @@ class TestHostilePayloads:
         reader = opened(reader_schema=record(("a", "int")))
         refused(lambda: reader.deserialize("t", headers, b"\x02" + rest), "is cut")
 
+    @pytest.mark.parametrize("key", [b"", number(1) + b"k"], ids=["array", "map"])
+    def test_a_block_that_lies_about_its_size_where_it_is_left_out(self, key: bytes) -> None:
+        """fastavro would skip to the end of the stated size, and read ten million nulls there."""
+        skipped = {"type": "map", "values": "int"} if key else array("int")
+        written = record(("skipped", skipped), ("nulls", array("null")))
+        wanted = record(("nulls", array("null")))
+        item, ends = key + number(5), number(0) + number(0)
+        hidden = number(0) + number(10_000_000) + number(0)
+
+        def payload(size: int) -> bytes:
+            return number(-1) + number(size) + item + ends
+
+        assert read(written, payload(len(item)), reader_schema=wanted) == {"nulls": []}
+        attack = payload(len(item + ends)) + hidden
+        refused(lambda: read(written, attack, reader_schema=wanted), "a block of . bytes, and its items have")
+
     def test_nesting_up_to_the_limit(self, small_stack: Callable[[Callable[[], Any]], Any]) -> None:
         value: Any = None
         for _ in range(63):

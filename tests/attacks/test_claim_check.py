@@ -5,21 +5,27 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import ssl
 import time
 import tracemalloc
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from headerware import Chain, ClaimError, Consumer, Context, HeldBackError, MissingObjectError, Producer
-from headerware.core.errors import TransportHeaderError
+from headerware.core.errors import ObjectStoreError, TransportHeaderError
 from headerware.core.header_text import encode_text
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors import Claim, ClaimCheck, Compress, decode_claim
 from headerware.interceptors.claim_check import CLAIM_HEADER, STUB
-from headerware.object_store import Found
+from headerware.object_store import Found, open_object_store
 from headerware.testing import EmbeddedCluster
 from tests.object_server import ObjectServer
 from tests.waiting import until
@@ -386,6 +392,65 @@ class TestStores:
         text = f"{caught.value!s} {caught.value.__cause__!s}"
         for secret in ("contract", "X-Amz", "http:", record.headers.last(CLAIM_HEADER).decode()):  # type: ignore[union-attr]
             assert secret not in text
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ssl.SSLContext]:
+    """Make the certificate of a store on loopback: its file, and what a server needs."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a store")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    folder = tmp_path_factory.mktemp("authority")
+    public_file, both_file = folder / "store.pem", folder / "both.pem"
+    public_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    both_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *private) + public_file.read_bytes())
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(both_file)
+    return str(public_file), server
+
+
+class TestTls:
+    def test_is_verified_against_the_authorities_of_the_configuration(
+        self, authority: tuple[str, ssl.SSLContext]
+    ) -> None:
+        ca_file, context = authority
+        with ObjectServer(context) as server:
+            with opened(server.options(ca_file=ca_file)) as step:
+                assert step.on_consume(sent(step)[0]).value == VALUE
+            with closing(open_object_store(server.options(ca_file=ca_file), path="store")) as store:
+                assert [found.size_bytes for found in store.objects("orders")] == [len(VALUE)]
+            with opened(server.options()) as step, pytest.raises(HeldBackError, match="SSLCert"):
+                sent(step)
+
+    def test_does_not_make_a_slow_store_a_forger(self, authority: tuple[str, ssl.SSLContext]) -> None:
+        ca_file, context = authority
+        with ObjectServer(context) as server, opened(server.options(ca_file=ca_file)) as step:
+            record, _ = sent(step)
+            server.mode = "slow_body"
+            with (
+                opened(server.options(ca_file=ca_file), timeout_ms=500) as hasty,
+                pytest.raises(HeldBackError),
+            ):
+                hasty.on_consume(record)
+
+
+class TestLists:
+    def test_that_redirect_for_ever_are_an_error_of_ours(self, server: ObjectServer) -> None:
+        with ObjectServer() as elsewhere:
+            server.mode, server.elsewhere = "redirect", f"{elsewhere.url}/archive"
+            with (
+                closing(open_object_store(server.options(), path="store")) as store,
+                pytest.raises(ObjectStoreError),
+            ):
+                list(store.objects("orders"))
+            assert elsewhere.requests == []
 
 
 class TestClients:

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
 import pytest
+from confluent_kafka import TopicPartition
 
-from headerware import ConfigError
+from headerware import Chain, ConfigError, Consumer, Headers, Producer
+from headerware.interceptors import Encrypt
+from headerware.keyring import with_new_key
+from headerware.keyring.services import FileKeys
+from headerware.keyring.writing import edit_keyring
 from headerware.ops.redrive import Redrive, Result, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from confluent_kafka import Message
 
     from headerware.testing import EmbeddedCluster
 
@@ -26,15 +34,27 @@ class Cluster:
         self.topic = unique_topic("orders")
         self.letters = f"{self.topic}.dead-letter"
         self.secret = unique_topic("salaries")
-        self._conf = {"bootstrap.servers": embedded.bootstrap_servers}
+        self.conf = {"bootstrap.servers": embedded.bootstrap_servers}
         for name in (self.topic, self.letters, self.secret):
             embedded.create_topic(name, partitions=1)
-        self._wire = confluent_kafka.Producer(self._conf)
+        self._wire = confluent_kafka.Producer(self.conf)
+        for name in (self.letters, self.secret):
+            self._wire.list_topics(name)  # else the first record waits a second for it
         self.put(self.secret, SECRET, [])
 
     def put(self, topic: str, value: bytes | None, headers: list[Any], key: bytes | None = None) -> None:
         self._wire.produce(topic, value, key, 0, headers=headers)
         assert self._wire.flush(30) == 0
+
+    def wire(self, topic: str, count: int) -> list[Message]:
+        reader = confluent_kafka.Consumer(
+            {**self.conf, "group.id": f"{topic}-wire", "auto.offset.reset": "earliest"}
+        )
+        reader.assign([TopicPartition(topic, 0, 0)])
+        try:
+            return reader.consume(count, 30)
+        finally:
+            reader.close()
 
     def letter(self, *, value: bytes | None = b"value", **claims: Any) -> None:
         claims = {"topic": self.topic, "partition": 0, "offset": 0, "reason": "x"} | claims
@@ -42,7 +62,7 @@ class Cluster:
         self.put(self.letters, value, named)
 
     def preview(self, **selection: Any) -> Result:
-        with Redrive(self._conf, self.letters, Selection(**selection)) as work:
+        with Redrive(self.conf, self.letters, Selection(**selection)) as work:
             return work.preview()
 
 
@@ -118,6 +138,28 @@ class TestLies:
         cluster.put(cluster.letters, b"v", [*counts, (f"{PREFIX}topic", cluster.topic.encode())])
         assert cluster.preview().stays == {"too_often": 1}
 
+    def test_a_count_that_is_huge_or_is_none(self, cluster: Cluster) -> None:
+        huge = [b"999999999;first=999999999999999999", b"3;first=0"]
+        none = [
+            b"1000000000",
+            b"3;first=-1",
+            b"-3",
+            b"0",
+            b"03",
+            "\N{ARABIC-INDIC DIGIT THREE}".encode(),
+            None,
+        ]
+        for count in [*huge, *none, b"9" * 500_000]:
+            headers = [("headerware.redriven", count), (f"{PREFIX}topic", cluster.topic.encode())]
+            cluster.put(cluster.letters, b"v", headers)
+        result = cluster.preview()
+        assert (result.stays, result.sent) == ({"too_often": 2}, {cluster.topic: 8})
+
+    def test_attempts_of_a_letter_count_for_nothing(self, cluster: Cluster) -> None:
+        for attempts in ["0", "-1", "2147483648", "9" * 100_000, "\N{SUPERSCRIPT TWO}"]:
+            cluster.letter(attempts=attempts, first_failed=attempts)
+        assert cluster.preview().sent == {cluster.topic: 5}
+
     def test_a_reason_that_the_sender_wrote_before_the_true_one(self, cluster: Cluster) -> None:
         forged = [
             (f"{PREFIX}topic", cluster.secret.encode()),
@@ -125,6 +167,37 @@ class TestLies:
         ]
         cluster.put(cluster.letters, b"v", [*forged, ("__connect.errors.topic", cluster.topic.encode())])
         assert cluster.preview(allow=("*",)).sent == {cluster.topic: 1}
+
+
+class TestEncryptedRecords:
+    def test_have_no_plaintext_in_their_letters_and_come_back_encrypted(
+        self, cluster: Cluster, tmp_path: Path
+    ) -> None:
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda found: with_new_key(found, "kek", "aes-256"), create=True)
+        chain = Chain([Encrypt(key_service=FileKeys(keyring=str(keyring)), key_id="kek")])
+        with Producer(cluster.conf, chain=chain) as producer:
+            producer.produce(cluster.topic, SECRET, b"key", partition=0)
+
+        def fails(_: object) -> None:
+            consumer.stop()
+            raise LookupError(SECRET)
+
+        settings = {**cluster.conf, "group.id": cluster.topic, "auto.offset.reset": "earliest"}
+        with Consumer(settings, chain=chain) as consumer:
+            consumer.subscribe([cluster.topic])
+            consumer.run(fails, on_failure="dead_letter", dead_letter_headers="headerware")
+        (letter,) = cluster.wire(cluster.letters, 1)
+        texts = [letter.value(), letter.key(), *(value for _, value in Headers(letter.headers()))]
+        assert not any(SECRET in (text or b"") for text in texts)
+        with Redrive(cluster.conf, cluster.letters, Selection()) as work:
+            result = work.execute()
+        assert SECRET.decode() not in str(result)
+        first, again = cluster.wire(cluster.topic, 2)
+        assert again.value() == first.value() != SECRET
+        with Consumer({**settings, "group.id": f"{cluster.topic}-2"}, chain=chain) as reader:
+            reader.subscribe([cluster.topic])
+            assert [message.value() for message in reader.consume(2, 30)] == [SECRET, SECRET]
 
 
 class TestFloods:

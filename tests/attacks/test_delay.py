@@ -44,7 +44,19 @@ class TestFarFuture:
                 continue
         assert now_ms <= NOW + HOUR_MS
 
-    def test_a_timestamp_in_the_future_gains_nothing(self) -> None:
+    @pytest.mark.parametrize("ahead_hours", [0, 1, 5])
+    def test_timestamps_of_the_future_hold_it_for_as_long_as_the_broker_takes_them(
+        self, ahead_hours: int
+    ) -> None:
+        sent = range(ahead_hours + 1)  # the broker refuses what is further ahead
+        now_ms = NOW
+        for each in [record(NOW + (at + 1) * HOUR_MS, timestamp_ms=NOW + at * HOUR_MS) for at in sent]:
+            with pytest.raises(DelayedError) as waiting:
+                judged(each, Delay(), now_ms=now_ms)
+            now_ms = waiting.value.until_ms
+        assert now_ms == NOW + (ahead_hours + 1) * HOUR_MS
+
+    def test_a_timestamp_in_the_future_gains_nothing_for_a_record_alone(self) -> None:
         with pytest.raises(InterceptorError) as refused:
             judged(record(NOW + 2 * HOUR_MS, timestamp_ms=NOW + 2 * HOUR_MS), Delay())
         assert not isinstance(refused.value, DelayedError)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, Consumer, Context, HeldBackError, InterceptorError, Producer, Record
-from headerware.keyring import with_deletion, with_new_key, with_revocation
+from headerware.keyring import with_deletion, with_new_key, with_revocation, with_rotation
 from headerware.keyring.services import (
     DataKey,
     DataKeys,
@@ -101,6 +101,22 @@ class TestFloods:
                     keys.to_read("orders", genuine[:-4] + number.to_bytes(4), SCOPE)
             assert keys.to_read("orders", genuine, SCOPE).secret == bytes(range(32))
             assert (keys.stats()["rate_limited"], keys.stats()["failures"]) == (0, 2_000)
+
+    def test_under_a_deleted_version_push_no_genuine_key_out(self, tmp_path: Path) -> None:
+        path = tmp_path / "keys.json"
+        edit_keyring(path, lambda ring: with_new_key(ring, "orders", "aes-256"), create=True)
+        service = FileKeys(keyring=str(path)).open(Context())
+        old = service.wrap("orders", bytes(range(32)), SCOPE.encode()).wrapped
+        edit_keyring(path, lambda ring: with_deletion(with_rotation(ring, "orders"), "orders", version=1))
+        with closing(DataKeys(FileKeys(keyring=str(path)).open(Context()), cache_entries=100)) as keys:
+            genuine = keys.to_send("orders", SCOPE, 1)
+            keys.to_read("orders", genuine.wrapped, SCOPE)
+            for number in range(300):
+                with pytest.raises(KeyDeletedError):
+                    keys.to_read("orders", old[:-4] + number.to_bytes(4), SCOPE)
+            path.unlink()  # so that no call would answer any more
+            assert keys.to_read("orders", genuine.wrapped, SCOPE).secret == genuine.secret
+            assert keys.stats()["unwraps"] == 1
 
     def test_of_the_same_forged_key_cost_one_call(self, vault: VaultServer) -> None:
         with closing(data_keys(vault)) as keys:

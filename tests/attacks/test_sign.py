@@ -342,6 +342,22 @@ class TestReplay:
         with pytest.raises(SignatureError, match="replayed"):
             session.consume([nowhere])
 
+    def test_what_one_consumer_remembers_no_other_does_so_age_is_the_bound(
+        self, path: Path, signed: Record
+    ) -> None:
+        self.reading(path).consume([signed])
+        copy = signed.replace(partition=4)
+        now_ms = 1_000
+        other = Chain([Sign(keyring=str(path), replay_window=10, max_age_ms=500)])
+        with other.open(Context(side="consumer", now_ms=lambda: now_ms)) as another_member:
+            (accepted,) = another_member.consume([copy])
+            assert accepted.verified is not None
+            assert (accepted.verified.sequence, len(accepted.verified.producer)) == (0, 8)
+        now_ms = 1_501
+        after_a_restart = other.open(Context(side="consumer", now_ms=lambda: now_ms))
+        with pytest.raises(SignatureError, match="max_age_ms is 500"):
+            after_a_restart.consume([copy])
+
     def test_off_by_default(self, reader: SignStep, signed: Record) -> None:
         reader.on_consume(signed)
         assert reader.on_consume(signed.replace(offset=2000)).offset == 2000

@@ -172,10 +172,18 @@ class TestAWriterWithoutAKey:
             read(reader, forged)
         assert read(reader, wire).value == SECRET, "the genuine record is no copy of the forged one"
 
-    def test_repeats_nothing(self, world: World, reader: Session, wire: Record) -> None:
+    def test_repeats_nothing_that_the_same_consumer_remembers(
+        self, world: World, reader: Session, wire: Record
+    ) -> None:
         assert read(reader, wire).value == SECRET
         with pytest.raises(SignatureError):
             read(reader, world.stored(wire))
+
+    def test_may_repeat_what_another_consumer_has_read(
+        self, world: World, reader: Session, wire: Record
+    ) -> None:
+        assert read(reader, wire).value == SECRET
+        assert read(world.party("reader"), world.stored(wire).replace(partition=1)).value == SECRET
 
     def test_appends_what_nobody_sees(self, reader: Session, wire: Record) -> None:
         appended = wire.with_headers(wire.headers.append(("content-type", b"evil")))

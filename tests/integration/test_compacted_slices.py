@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from click.testing import CliRunner
 
-from headerware import Chain, Headers
+from headerware import Chain, Headers, HeaderwareError
 from headerware.cli.main import main
 from headerware.interceptors import Sign, Slice
 from headerware.interceptors.slice.header import SliceHeader
@@ -153,6 +153,17 @@ class TestOneWriterBeforeTheOther:
         assert (found.messages, found.orphans, found.slices, found.deleted) == (1, 1, 1, 1)
         assert {key for key, gone in keys(cluster, topic) if gone} == {header.own_key}
 
+    def test_slices_of_producers_that_do_not_know_the_topic_are_told(self, second_cluster: Cluster) -> None:
+        cluster, topic = second_cluster, second_cluster.topic("customers", config=COMPACTED)
+        write(cluster, topic, (b"k", large(1)))
+        assert orphaned_slices({"bootstrap.servers": cluster.servers}, topic, grace_s=0).exposed == 0
+        unaware = cluster.producer(Slice(max_bytes=2_000))
+        unaware.produce(topic, large(2), b"l", 0)
+        assert unaware.flush(DEADLINE_S) == 0
+        words = f"slices orphans {topic} --grace 0 --bootstrap-servers {cluster.servers}"
+        result = CliRunner().invoke(main, words.split())
+        assert " with the key of the message, so compaction breaks such messages" in result.stdout
+
     def test_a_message_that_is_under_way_is_no_orphan(self, second_cluster: Cluster) -> None:
         cluster, topic = second_cluster, second_cluster.topic("customers", config=COMPACTED)
         wire = cluster.plain_producer()
@@ -172,3 +183,24 @@ class TestOneWriterBeforeTheOther:
             on_progress=lambda _: send(0, b"k"),  # once the first look is over, and before the second
         )
         assert (found.orphans, found.deleted) == (0, 0)
+
+    def test_a_first_slice_behind_an_open_transaction_is_not_missing(self, second_cluster: Cluster) -> None:
+        cluster, topic = second_cluster, second_cluster.topic("customers", config=COMPACTED)
+        wire = cluster.plain_producer()
+        headers = [SliceHeader(bytes(16), index, 2, 2_000, 1_000) for index in range(2)]
+        hanging = cluster.plain_producer(**{"transactional.id": topic})
+        hanging.init_transactions(DEADLINE_S)
+        wire.produce(topic, bytes(1_000), headers[1].own_key, 0, headers=[("hw.slice", headers[1].encode())])
+        assert wire.flush(DEADLINE_S) == 0
+        hanging.begin_transaction()
+        hanging.produce(topic, b"open", b"another", 0)
+        assert hanging.flush(DEADLINE_S) == 0
+        wire.produce(topic, bytes(1_000), b"k", 0, headers=[("hw.slice", headers[0].encode())])
+        assert wire.flush(DEADLINE_S) == 0
+        settings = {"bootstrap.servers": cluster.servers}
+        with pytest.raises(HeaderwareError, match="a transaction that is open"):
+            orphaned_slices(settings, topic, delete=True, grace_s=0, timeout_s=5)
+        assert not any(gone for _, gone in keys(cluster, topic))
+        hanging.commit_transaction(DEADLINE_S)
+        found = orphaned_slices(settings, topic, delete=True, grace_s=0)
+        assert (found.messages, found.orphans) == (1, 0)

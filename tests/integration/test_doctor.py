@@ -57,6 +57,8 @@ TOPICS: dict[str, Mapping[str, str]] = {
     "strict": {"min.insync.replicas": "2"},
     "future": {},
     "locked": {},
+    "ageing": {},
+    "ageing.dead-letter": {"retention.ms": "604800000"},
     "reports": {},
     "good.dead-letter": {"max.message.bytes": "1000"},
     "orders": {"max.message.bytes": "500000"},
@@ -239,6 +241,13 @@ class TestDeadLetters:
         status, text = told(problems(broker, "good", config=slicing), "dead letters of slice from good")
         assert status == "warn"
         assert text.startswith("max.message.bytes is 1000, less than the ")
+
+    def test_that_are_deleted_by_the_times_of_their_records_are_a_warning(
+        self, broker: KafkaBroker, slicing: Path
+    ) -> None:
+        status, text = told(problems(broker, "ageing", config=slicing), "dead letters of slice from ageing")
+        assert status == "warn"
+        assert text.startswith("ageing.dead-letter keeps its letters no longer than ageing its records")
 
 
 class TestAudit:

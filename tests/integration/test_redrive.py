@@ -10,16 +10,19 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
 
-from headerware import Consumer, Headers, HeaderwareError, Interceptor, InterceptorError, Record
+from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.core.headers import Pair
-from headerware.interceptors import Dedup, Sign, Slice
+from headerware.interceptors import Compact, Dedup, Sign, Slice
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.redrive import Redrive, Result, Selection
 from headerware.ops.tail import Condition
 
@@ -34,6 +37,7 @@ pytestmark = pytest.mark.broker
 DEADLINE_S: Final = 60.0
 TIMESTAMP_MS: Final = 1_700_000_000_000
 SELECTED: Final = Selection()
+NO_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def connect(topic: str, partition: int, offset: int, message: str = "it is bad") -> list[Pair]:
@@ -71,8 +75,11 @@ class Topics:
         with self.open(selection, **options) as work:
             return work.execute() if execute else work.preview()
 
-    def open(self, selection: Selection = SELECTED, **options: Any) -> Redrive:
-        return Redrive({"bootstrap.servers": self.cluster.servers}, self.letters, selection, **options)
+    def open(
+        self, selection: Selection = SELECTED, *, conf: Mapping[str, Any] = NO_SETTINGS, **options: Any
+    ) -> Redrive:
+        settings = {"bootstrap.servers": self.cluster.servers, **conf}
+        return Redrive(settings, self.letters, selection, **options)
 
     def back(self, topic: str | None = None) -> list[Message]:
         self.wait_until_stable(topic or self.topic)
@@ -343,6 +350,26 @@ class TestPayloadsByReference:
         result = topics.redrive()
         assert (result.done, result.stays) == (1, {"gone": 4})
 
+    def test_that_nobody_could_keep_makes_no_tombstone(self, topics: Topics, cluster: Cluster) -> None:
+        first, *_ = cut_by_hand(b"a" * 100, 60)
+        topics.put(first[0], [first[1]], topic=topics.topic)
+        topics.flush()
+        consumer = cluster.consumer(topics.topic, Slice(expire_ms=1))
+
+        def stop() -> None:
+            wait_for(lambda: bool(cluster.on_the_wire(topics.letters)))
+            consumer.stop()
+
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        consumer.run(lambda _: None, on_failure="dead_letter")
+        stopping.join()
+        (letter,) = cluster.on_the_wire(topics.letters)
+        assert (letter.key(), letter.value()) == (f"{topics.topic}[0]@0".encode(), None)
+        result = topics.redrive()
+        assert (result.done, result.stays) == (0, {"no_payload": 1})
+        assert len(topics.back()) == 1
+
     def test_of_a_stub_is_fetched_and_compared(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders")
         letters = f"{topic}.dead-letter"
@@ -391,6 +418,75 @@ class TestMessagesInSlices:
         found = cluster.rest_of(cluster.consumer(topic, Slice(), group_id=f"{topic}-2"), topic)
         assert [message.value() for message in found] == [large, large]
         assert list(Headers(found[1].headers()).names()) == ["a", "headerware.redriven"]
+
+    @pytest.mark.parametrize(
+        ("key", "form"), [(None, None), (b"", None), (b"key", None), (None, "keys"), (None, "packed")]
+    )
+    def test_stay_together_in_another_topic(self, cluster: Cluster, key: bytes | None, form: Any) -> None:
+        topic = cluster.topic("orders")
+        other = cluster.topic("repaired", partitions=16)
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        pieces = cut_by_hand(b"a" * 5_000, 100)
+        wire = cluster.plain_producer()
+        for offset, (value, header) in enumerate(pieces):
+            headers = Headers([header])
+            if form is not None:
+                headers = (
+                    Compact(form=form).open(Context()).on_send(Record(topic, b"", None, headers)).headers
+                )
+            wire.produce(letters, value, key, 0, headers=[*headers, *connect(topic, 0, offset)])
+        assert wire.flush(DEADLINE_S) == 0
+        for limit in (20, None):
+            with Redrive(
+                {"bootstrap.servers": cluster.servers}, letters, Selection(to=other, limit=limit)
+            ) as work:
+                work.execute()
+        found = cluster.on_the_wire(other)
+        assert len(found) == 50
+        assert len({message.partition() for message in found}) == 1
+
+    def test_of_a_compacted_topic_stay_together_in_another_topic(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        other = cluster.topic("repaired", partitions=16)
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        wire = cluster.plain_producer()
+        for offset, (value, header) in enumerate(cut_by_hand(b"a" * 1_000, 100)):
+            own = SliceHeader.decode(header[1]).own_key if offset else b"key"
+            wire.produce(letters, value, own, 0, headers=[header, *connect(topic, 0, offset)])
+        assert wire.flush(DEADLINE_S) == 0
+        with Redrive({"bootstrap.servers": cluster.servers}, letters, Selection(to=other)) as work:
+            assert work.execute().done == 10
+        wire.produce(other, b"plain", b"key")
+        assert wire.flush(DEADLINE_S) == 0
+        found = cluster.on_the_wire(other)
+        assert len({message.partition() for message in found}) == 1, "that of the message's key"
+
+    def test_stay_together_if_the_topic_refuses_one(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders", config={"max.message.bytes": "10000"})
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        large = random.Random(3).randbytes(45_000)
+        wire = cluster.plain_producer()
+        for value, header in cut_by_hand(large, 20_000):
+            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, 5)])
+        assert wire.flush(DEADLINE_S) == 0
+        with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
+            result = work.execute()
+        assert (result.done, result.stays) == (0, {"unfit": 3}), "the last one would fit, but goes with them"
+
+
+def cut_by_hand(value: bytes, size: int) -> list[tuple[bytes, tuple[str, bytes]]]:
+    count = -(-len(value) // size)
+    message_id = random.Random(7).randbytes(16)
+    return [
+        (
+            value[index * size : (index + 1) * size],
+            (SLICE_HEADER, SliceHeader(message_id, index, count, len(value), size).encode()),
+        )
+        for index in range(count)
+    ]
 
 
 class TestRefusedByTheTopic:
@@ -503,7 +599,10 @@ class TestTwoAtOnce:
             thread = threading.Thread(target=run)
             thread.start()
             assert began.wait(DEADLINE_S)
-            topics.redrive()
+            # Whatever ids the settings have: two that would answer the same letters have one between them.
+            ids = {"transactional.id": "another", "group.id": "another"}
+            with topics.open(conf=ids) as second:
+                second.execute()
             thread.join(DEADLINE_S)
         assert ["another redrive" in str(each) for each in failures] == [True]
         assert [int(message.value() or b"") for message in topics.back()] == list(range(100))

@@ -113,7 +113,11 @@ class TestTable:
             until(lambda: table.refresh(1) and table.stale is None, "up to date")
 
     def test_warns_of_a_topic_that_forgets(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-        for config, warnings in (({}, 1), ({"cleanup.policy": "compact"}, 0), ({"retention.ms": "-1"}, 0)):
+        for config, warnings in (
+            ({"retention.ms": "604800000"}, 1),
+            ({"cleanup.policy": "compact"}, 0),
+            ({"retention.ms": "-1"}, 0),
+        ):
             caplog.clear()
             with TopicTable(conf_of(cluster), cluster.topic("policy", config=config), rows=Rows) as table:
                 assert table.refresh(DEADLINE_S)

@@ -57,6 +57,7 @@ from headerware.dictionaries.folder import _read_uses
 from headerware.dictionaries.store import publish
 from headerware.dictionaries.topic import DictionaryRows
 from headerware.interceptors import (
+    ClaimCheck,
     Compress,
     Dedup,
     Delay,
@@ -66,6 +67,7 @@ from headerware.interceptors import (
     Sign,
     Slice,
     Trail,
+    decode_claim,
     extract_context,
     new_key_secret,
 )
@@ -83,6 +85,7 @@ from headerware.keyring.keyring import Algorithm
 from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
+from headerware.object_store import FolderObjects
 from headerware.ops.redrive import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
@@ -119,7 +122,7 @@ _CPU_S: Final = 1.0
 _MAX_BYTES: Final = 1 << 16
 _HEADROOM_BYTES: Final = 2 << 30
 """How much the process may grow while a target runs, so that a length of 32 bits cannot be allocated."""
-_INPUTS_AT_ONCE: Final = 16
+_INPUTS_AT_ONCE: Final = 12
 _QUOTED_BYTES: Final = 24
 """So much of an input in an error's text is a quotation; names of topics and keys are shorter here."""
 _LOOKED_AT_BYTES: Final = 1024
@@ -623,6 +626,33 @@ def _compressed(folder: Path) -> Target:
     return Target(seeds, read, lambda _, plain: len(plain) <= cap)
 
 
+def _claimed(folder: Path) -> Target:
+    """Records with claims on objects of a folder: no value but an object of the one that was sent so."""
+    cases = _vectors("claim-check")["cases"]
+    for case in cases:
+        path = folder / case["object_name"]
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes.fromhex(case["object_hex"]))
+    store = FolderObjects(path=str(folder))
+    stores = {case["store"]: store for case in cases}
+    session = Chain([ClaimCheck(stores=stores, store="archive", accept_topics=("*",))]).open()
+    objects = {bytes.fromhex(case["object_hex"]) for case in cases}
+    stub = bytes.fromhex(_vectors("claim-check")["stub_hex"])
+
+    def read(parts: Parts) -> Any:
+        claims = [("hw.claim", encode_text(part) if part else part) for part in parts[1:]]
+        (found,) = session.consume([Record("orders", parts[0], headers=Headers(claims))])
+        return found.value
+
+    seeds = [(stub, decode_text(case["header"].encode(), "seed")) for case in cases]
+
+    def holds(parts: Parts, value: bytes | None) -> bool:
+        return value in objects or (len(parts) == 1 and value != stub)
+
+    # A store reads a mebibyte at once; errors name the store and the topic that are claimed.
+    return Target(seeds, read, holds, free_bytes=3 << 20, named=(1,))
+
+
 def _signed(algorithm: Algorithm, folder: Path, **options: Any) -> Target:
     """Signed records: nothing is accepted but what was signed."""
     chain = Chain([Sign(keyring=_keyring(folder, algorithm), key_id=algorithm, cluster="c", **options)])
@@ -853,6 +883,19 @@ def _avro(folder: Path, *, resolved: bool = False) -> Target:
     return _avro_target(
         [(payload,) for payload in seeds], lambda parts: serde.deserialize("t", Headers(), parts[0])
     )
+
+
+def _avro_left_out(_folder: Path) -> Target:
+    """Payloads with fields that the reader's schema leaves out, in blocks that state their size."""
+    blocks = {"a": {"type": "array", "items": "int"}, "b": {"type": "map", "values": "bytes"}}
+    nulls = {"name": "nulls", "type": {"type": "array", "items": "null"}}
+    fields = [*({"name": name, "type": kind} for name, kind in blocks.items()), nulls]
+    written, wanted = ({"type": "record", "name": "R", "fields": each} for each in (fields, [nulls]))
+    serde = Avro(schema=written, reader_schema=wanted).open(SerdeContext())
+    # Two ints in a block of 2 bytes, an entry in one of 5, three nulls in one of none; far more behind it.
+    whole = bytes.fromhex("03 04 02 04 00 01 0a 02 6b 04 ff 00 00 05 00 00")
+    behind = bytes.fromhex("03 0c 02 04 00 00 00 80 80 80 80 01 00 00 80 80 80 80 01 00")
+    return _avro_target([(whole,), (behind,)], lambda parts: serde.deserialize("t", Headers(), parts[0]))
 
 
 def _avro_target(seeds: Sequence[Parts], read: Callable[[Parts], Any]) -> Target:
@@ -1157,9 +1200,21 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     ),
     "avro": _avro,
     "avro: resolved to a reader's schema": lambda folder: _avro(folder, resolved=True),
+    "avro: fields left out": _avro_left_out,
     "avro: schemas in headers": _avro_schemas,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
+    "claims": _claimed,
+    "claims: headers": lambda _: Target(
+        _layouts(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
+        _as_text(decode_claim),
+        lambda parts, accepted: accepted.encode() == encode_text(parts[0] or b""),
+    ),
+    "claims: headers as text": lambda _: Target(
+        _single(_texts("claim-check", "cases", "header") + _texts("claim-check", "refused", "header")),
+        _or_null(decode_claim),
+        _written_so(lambda claim: claim.encode()),
+    ),
     "cloudevents: binary": lambda folder: _cloudevents(folder, mode="binary"),
     "cloudevents: structured": lambda folder: _cloudevents(folder, mode="structured"),
     "commit metadata": _metadata,
@@ -1264,7 +1319,7 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "sign: rsa": lambda folder: _signed("rsa-pss-sha256", folder),
     "sign: batches": lambda folder: _signed("ed25519", folder, batch_records=64),
     "sign: statements": lambda _: Target(
-        _layouts(_texts("signature", "cases", "wire")),
+        _layouts([*_texts("signature", "cases", "wire"), *_signatures_of_batches()]),
         _one(decode_statement),
         lambda parts, found: (
             found[0].encode((parts[0] or b"")[0]) == (parts[0] or b"")[: found[1]]
@@ -1293,6 +1348,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "trail: continued": _trails,
 }
 """The decoders by name, each with what makes its target in an empty folder."""
+
+
+def _signatures_of_batches() -> list[bytes]:
+    found = [dict(case["headers"])["hw.sig"] for case in _vectors("signature-batch")["accepted"]]
+    return list(map(bytes.fromhex, found))
 
 
 def _uses() -> list[bytes]:
@@ -1326,6 +1386,10 @@ def _primitives() -> Target:
 
 
 class TestFuzzing:
+    @pytest.mark.parametrize("name", sorted(path.stem for path in _VECTORS.glob("*.json")))
+    def test_begins_with_the_vectors_of_each_format(self, name: str) -> None:
+        assert f'"{name}"' in Path(__file__).read_text(encoding="utf-8")
+
     @pytest.mark.parametrize("name", TARGETS)
     def test_is_refused_or_holds(self, name: str, tmp_path: Path) -> None:
         target = TARGETS[name](tmp_path)

@@ -24,7 +24,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from headerware import Context, Interceptor, load_chain
+from headerware import Context, Interceptor, Record, load_chain
 from headerware.cli import main
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
@@ -307,7 +307,9 @@ class TestPython:
             for line in block.splitlines()
             if line.startswith("headerware ")
         ]
-        assert CliRunner().invoke(main, lines.pop(0)).exit_code == 0
+        for _ in "encrypts", "signs":
+            assert CliRunner().invoke(main, lines.pop(0)).exit_code == 0
+        assert CliRunner().invoke(main, ["check", "--open", "chain.toml"]).exit_code == 0
         for found in blocks("python", [page]):
             exec(compile(found.values[1], found.id or "", "exec"), {"__name__": "page"})  # noqa: S102 - our own
             shown = re.findall(r"print\(.*\)  # (.*)$", found.values[1], re.MULTILINE)
@@ -315,6 +317,23 @@ class TestPython:
         for line in sorted(lines, reverse=True):  # the secret is made before its key is deleted
             result = CliRunner().invoke(main, line)
             assert result.exit_code == 0, result.output
+
+    def test_of_the_page_on_admission_admits_what_the_page_says(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        found = [block for kind, block in FENCE.findall(text_of("docs/admission.md")) if not kind]
+        for line in "".join(found[:2]).splitlines():
+            result = CliRunner().invoke(main, shlex.split(line)[1:])
+            assert result.exit_code == 0, result.output
+        for name, block in zip(("producer.toml", "reader.toml", "policy.toml"), found[2:], strict=True):
+            Path(name).write_text(block)
+        with load_chain("producer.toml").open(Context(side="producer", cluster_id=lambda: "c")) as session:
+            sent = session.send([Record("orders", b"1")])
+        with load_chain("reader.toml").open(Context(side="consumer", cluster_id=lambda: "c")) as session:
+            (read,) = session.consume(sent)
+        assert read.verified is not None
+        assert (read.verified.subject, read.verified.issuer) == ("shop", "security team")
 
     def test_of_the_page_on_serdes_runs_and_shows_what_it_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -14,7 +14,8 @@ from headerware.core.errors import AdmissionError, ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
-from headerware.core.record import VERIFIED
+from headerware.core.record import CERTIFIED, VERIFIED
+from headerware.core.remote import PerProcess
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
@@ -121,9 +122,10 @@ class AdmissionStep:
         """Add the certificate; refuse a record for which it is of no use."""
         if self._shown is None:
             raise AdmissionError("there is no certificate to show; set the option certificate")
-        return record.with_headers(
-            record.headers.add(ADMIT_HEADER, self._shown.value_for(record.topic, self._now_ms()))
-        )
+        certificate, value = self._shown.valid_for(record.topic, self._now_ms())
+        # What another key signs would be refused by all readers, so sign refuses it here.
+        shown = record.with_headers(record.headers.add(ADMIT_HEADER, value))
+        return shown.with_local(CERTIFIED, certificate.thumbprint)
 
     def on_consume(self, record: Record) -> Record:
         """Return an admitted record with its subject in place of its certificate; refuse any other."""
@@ -177,7 +179,7 @@ class _CertificateFile:
 
     def __init__(self, path: str, now_ms: int) -> None:
         self._path = path
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)
         self._looked_ms = now_ms
         self._failure: str | None = None
         self.reloads: int = 0
@@ -195,8 +197,8 @@ class _CertificateFile:
         """The length of a certificate; the next one may be twice as long."""
         return min(2 * len(self._value), MAX_BYTES)
 
-    def value_for(self, topic: str, now_ms: int) -> bytes:
-        """Return the header's value for a topic; raise an AdmissionError if the certificate is of no use."""
+    def valid_for(self, topic: str, now_ms: int) -> tuple[Certificate, bytes]:
+        """Return the certificate, also as the header's value; raise an AdmissionError if it is of no use."""
         if not 0 <= now_ms - self._looked_ms < _REFRESH_MS:
             self._look(now_ms)
         certificate, value, permitted = self._current
@@ -209,10 +211,10 @@ class _CertificateFile:
             raise AdmissionError(f"the certificate in {self._path} is not valid yet")
         if not permitted[topic]:
             raise AdmissionError(f"the certificate in {self._path} is not for topic {topic!r}")
-        return value
+        return certificate, value
 
     def _look(self, now_ms: int) -> None:
-        with self._lock:
+        with self._lock.get():
             self._looked_ms = now_ms
             try:
                 raw = self._read()

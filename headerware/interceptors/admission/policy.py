@@ -21,6 +21,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
 from headerware.core.plain_files import read_plain
 from headerware.core.record import TimestampType
+from headerware.core.remote import PerProcess
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.certificate import ALGORITHMS, DAY_S, IssuerKeys, read_certificate
@@ -252,7 +253,7 @@ class PolicyFile:
 
     def __init__(self, path: str, *, now_ms: int = 0) -> None:
         self._path = Path(path)
-        self._lock = Lock()
+        self._lock = PerProcess(Lock)
         self._policy, self._files = _read(self._path)
         self._stamp = _stamps(self._files)
         self._looked_ms = now_ms
@@ -291,7 +292,7 @@ class PolicyFile:
         return self._policy.admit(record, now_ms=now_ms, **options)
 
     def _look(self, now_ms: int) -> None:
-        with self._lock:
+        with self._lock.get():
             self._looked_ms = now_ms
             stamp = _stamps(self._files)
             if stamp == self._stamp:

@@ -147,6 +147,7 @@ class SliceStep:
         "_reassembler",
         "_splitter",
         "close",
+        "is_due",
         "on_consume",
         "on_send",
         "poll",
@@ -164,6 +165,7 @@ class SliceStep:
         self.on_send: Final = splitter.on_send
         self.on_consume: Final = reassembler.on_consume
         self.poll: Final = reassembler.poll
+        self.is_due: Final = reassembler.is_due
         self.revoke: Final = reassembler.revoke
         self.seek: Final = reassembler.seek
         self.safe_offset: Final = reassembler.safe_offset

@@ -21,13 +21,14 @@ Memory and disk grow with the bytes that came, never with the numbers that a hea
 from __future__ import annotations
 
 import logging
+import resource
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from enum import Enum
 from io import BytesIO
 from math import inf
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
@@ -40,6 +41,7 @@ from headerware.core.services import (
     FollowsPosition,
     HoldsOffset,
     HoldsOffsets,
+    IsDue,
     Polls,
     Revokes,
     Seeks,
@@ -58,6 +60,8 @@ MAX_CLOSED: Final = 10_000
 MAX_SPANS: Final = 10_000
 """How many delivered messages of a partition are remembered by where they began and ended."""
 
+_MAX_FILES: Final = 1_000
+
 # Upper bounds of the memory that the parts of a pending message take beside their bytes.
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
@@ -72,15 +76,27 @@ _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
 """A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
 
 
+class _Failure(NamedTuple):
+    """The error of a message that was given up, and what it still holds: the slices for dead letters."""
+
+    topic_partition: _TopicPartition
+    start: int | None
+    held_bytes: int
+    error: ReassemblyError
+
+
 class _End(Enum):
     """What became of a message that no longer waits."""
 
     DELIVERED = 1
     DISCARDED = 2
     DEAD_LETTERED = 3
+    ORPHANED = 4
 
 
-class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes):
+class Reassembler(
+    Polls, IsDue, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes
+):
     """Collect slices until their messages are whole."""
 
     def __init__(
@@ -105,13 +121,18 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._dead_letters = dead_letters
         self._stream_above_bytes = inf if stream_above_bytes is None else stream_above_bytes
         self._stream_folder = stream_folder
+        self._max_files = _max_files()
+        self._max_failures = (
+            max_pending_messages if stream_above_bytes is None else min(max_pending_messages, self._max_files)
+        )
         self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
         self._pending_bytes = 0
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
         self._closed: OrderedDict[_MessageKey, _End] = OrderedDict()
         """The latest messages that were delivered or given up."""
-        self._failures: list[tuple[_PendingMessage, ReassemblyError]] = []
-        """The errors that wait for ``poll``, each with its message."""
+        self._failures: list[_Failure] = []
+        """The errors that wait for ``poll``."""
+        self._failed_bytes = 0
         self._expiry_due: float = inf
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
@@ -131,8 +152,14 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         """Give up messages that have waited too long; return all errors since the last poll."""
         if now_ms >= self._expiry_due:
             self._expire(now_ms)
-        failures, self._failures = self._failures, []
-        return [error for _, error in failures]
+        failures, self._failures, self._failed_bytes = self._failures, [], 0
+        return [failure.error for failure in failures]
+
+    def is_due(self) -> bool:
+        """Return whether so much was given up that its dead letters should be stored before more is read."""
+        return (
+            self._failed_bytes > self._max_pending_bytes // 2 or len(self._failures) > self._max_failures // 2
+        )
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
         """Return the largest offset up to ``position`` from which a restart loses nothing."""
@@ -140,9 +167,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if offsets is None:
             return position
         safe = min(offsets.smallest_start, offsets.start_of_delivered(position))
-        for message, _ in self._failures:
-            if message.start is not None and message.key[:2] == (topic, partition):
-                safe = min(safe, message.start)
+        for failure in self._failures:
+            if failure.start is not None and failure.topic_partition == (topic, partition):
+                safe = min(safe, failure.start)
         return int(safe)
 
     def safe_offsets(self) -> dict[tuple[str, int], int]:
@@ -152,10 +179,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             for topic_partition, offsets in self._partitions.items()
             if offsets.pending
         }
-        for message, _ in self._failures:
-            if message.start is not None:
-                topic_partition = message.key[:2]
-                safe[topic_partition] = min(message.start, safe.get(topic_partition, inf))
+        for failure in self._failures:
+            if failure.start is not None:
+                safe[failure.topic_partition] = min(failure.start, safe.get(failure.topic_partition, inf))
         return {cast("tuple[str, int]", key): int(offset) for key, offset in safe.items()}
 
     def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
@@ -199,7 +225,8 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             self._forget(message)
         for topic_partition in gone:
             self._partitions.pop(topic_partition, None)
-        self._failures = [failure for failure in self._failures if failure[0].key[:2] not in gone]
+        self._failures = [failure for failure in self._failures if failure.topic_partition not in gone]
+        self._failed_bytes = sum(failure.held_bytes for failure in self._failures)
         # Counted anew, for this also clears up after an interrupt.
         self._pending_bytes = sum(message.held_bytes for message in self._pending.values())
 
@@ -217,7 +244,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._partitions.clear()
         self._closed.clear()
         self._failures.clear()
-        self._pending_bytes = 0
+        self._pending_bytes = self._failed_bytes = 0
 
     def _take(self, record: Record) -> list[Record]:
         self._advance(record)
@@ -225,7 +252,11 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         verified = record.verified
         signer = None if verified is None else verified.signer
         key = (record.topic, record.partition, header.message_id, signer)
-        if self._closed.get(key) is _End.DISCARDED:
+        end = self._closed.get(key)
+        if end is _End.ORPHANED and header.index == 0:
+            # It was no orphan: its message begins anew, so that it is reported if it stays incomplete.
+            del self._closed[key]
+        elif end in {_End.DISCARDED, _End.ORPHANED}:
             self._counts["late"] += 1
             return []
         message = self._pending.get(key)
@@ -233,7 +264,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         if problem is not None:
             raise self._refused(key, problem)
         if message is None:
-            message = self._pending[key] = _PendingMessage(key, header, self._payload(header))
+            message = self._pending[key] = _PendingMessage(key, header)
             self._pending_bytes += message.held_bytes
         elif message.has(header.index):
             self._counts["duplicates"] += 1
@@ -241,14 +272,6 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         self._make_room(message, message.cost(header.index, record, keeps_original=self._dead_letters))
         self._add(message, header.index, record)
         return [self._finish(message, record)] if message.is_complete else []
-
-    def _payload(self, header: SliceHeader) -> _Memory | _Disk:
-        if header.total_bytes <= self._stream_above_bytes:
-            return _Memory()
-        try:
-            return _Disk(header, UnnamedFile(self._stream_folder))
-        except OSError as error:
-            raise _no_disk(error) from error
 
     def _problem(self, header: SliceHeader, record: Record, message: _PendingMessage | None) -> str | None:
         """Return what is wrong with a slice, by itself or beside those that came before, or None."""
@@ -294,29 +317,37 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             if oldest is None:
                 problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            waiting = len(self._failures)
-            if self._dead_letters and (
-                waiting >= self._max_pending_messages
-                or self._failed_bytes() + oldest.held_bytes > self._max_pending_bytes
-            ):
-                if not message.received:
-                    self._forget(message)
-                raise HeldBackError(f"no room until {waiting} messages that were given up have dead letters")
-            if waiting >= self._max_pending_messages:
-                problem = f"no room, and {waiting} errors of evicted messages wait for poll()"
-                raise self._refused(message.key, problem)
-            reason = "evicted, for newer ones had no room in max_pending_bytes or max_pending_messages"
-            self._give_up(oldest, "evicted", reason)
+            why = "newer ones had no room in max_pending_bytes or max_pending_messages"
+            self._evict(oldest, message.key, why)
+
+    def _make_room_for_a_file(self, message: _PendingMessage) -> None:
+        """Evict the oldest message on disk if as many files are open as may be."""
+        on_disk = [other for other in self._pending.values() if other.is_on_disk]
+        if len(on_disk) >= self._max_files:
+            self._evict(on_disk[0], message.key, f"{self._max_files} files for large messages are open")
+
+    def _evict(self, oldest: _PendingMessage, newer: _MessageKey, why: str) -> None:
+        """Give up the oldest message for a newer one; refuse the newer if too many errors wait."""
+        is_full = self._dead_letters and self._failed_bytes + oldest.held_bytes > self._max_pending_bytes
+        if is_full or len(self._failures) >= self._max_failures:
+            problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
+            raise self._refused(newer, problem)
+        self._give_up(oldest, "evicted", f"evicted, for {why}")
 
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
         try:
+            if message.value_bytes + len(record.value) > self._stream_above_bytes and not message.is_on_disk:
+                self._make_room_for_a_file(message)
+                message.move_to_disk(self._stream_folder)
             message.add(index, record, now, keeps_original=self._dead_letters)
         except OSError as error:
             if not message.received:
                 self._forget(message)
             raise _no_disk(error) from error
-        self._pending_bytes += message.held_bytes - before
+        finally:
+            if message.key in self._pending:
+                self._pending_bytes += message.held_bytes - before
         self._expiry_due = min(self._expiry_due, now + self._expire_ms)
         if record.offset is not None and record.partition is not None:
             self._offsets_of(message).add(message)
@@ -349,6 +380,7 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
             self._counts["duplicates"] += message.received
         elif message.first is None and before is not _End.DEAD_LETTERED:
             self._discard_orphan(message)
+            end = _End.ORPHANED
         else:
             self._counts[count] += 1
             self._fail(message, f"{message.received} of {message.header.count} slices came: {reason}")
@@ -362,11 +394,9 @@ class Reassembler(Polls, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffs
         error = ReassemblyError(text, topic=topic, partition=partition, offset=offset)
         error.offsets = tuple(message.offsets)
         error.arrived = message.originals if self._dead_letters else None
-        self._failures.append((message, error))
-
-    def _failed_bytes(self) -> int:
-        """Return what messages hold whose errors wait for ``poll``."""
-        return sum(message.held_bytes for message, _ in self._failures)
+        held_bytes = message.held_bytes if self._dead_letters else 0
+        self._failures.append(_Failure(message.key[:2], message.start, held_bytes, error))
+        self._failed_bytes += held_bytes
 
     def _discard_orphan(self, message: _PendingMessage) -> None:
         self._counts["orphans"] += 1
@@ -443,6 +473,10 @@ class _Memory:
         with self._buffer.getbuffer() as written:
             return bytes(written[begin : begin + header.payload_bytes])
 
+    def indices(self) -> list[int]:
+        """Return which slices have come."""
+        return [*range(self._next), *self._early]
+
     def whole(self) -> bytes:
         """Return the value of the message."""
         return self._buffer.getvalue()
@@ -495,9 +529,10 @@ class _PendingMessage:
         "offsets",
         "received",
         "start",
+        "value_bytes",
     )
 
-    def __init__(self, key: _MessageKey, header: SliceHeader, payload: _Memory | _Disk) -> None:
+    def __init__(self, key: _MessageKey, header: SliceHeader) -> None:
         self.key: Final = key
         self.header: Final = header
         self.first: Record | None = None
@@ -511,10 +546,17 @@ class _PendingMessage:
         self.arrived_ms: int = 0
         self.held_bytes: int = _MESSAGE_BYTES
         """An upper bound of the memory and disk that it holds."""
-        self._payload = payload
+        self.value_bytes: int = 0
+        """How many bytes of its value have come."""
+        self._payload: _Memory | _Disk = _Memory()
         self._originals: dict[int, Record] = {}
         """The slices as they were on the wire, by index, if they are kept; without the values, if no step has
         changed these."""
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether its slices are in a file."""
+        return isinstance(self._payload, _Disk)
 
     @property
     def is_complete(self) -> bool:
@@ -544,6 +586,7 @@ class _PendingMessage:
         cost = self.cost(index, record, keeps_original=keeps_original)
         self._payload.write(index, record.value)
         self.held_bytes += cost
+        self.value_bytes += len(record.value)
         self.received += 1
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
@@ -551,6 +594,19 @@ class _PendingMessage:
             self.first = _without_original(record).with_value(None, record.headers.remove(SLICE_HEADER))
         if keeps_original and (original := _original(record)) is not None:
             self._originals[index] = original
+
+    def move_to_disk(self, folder: str | None) -> None:
+        """Move what has come to a file; raise OSError if there is no room for it.
+
+        Not before so much has come that it pays: each file takes a descriptor, whoever made its slices.
+        """
+        memory = self._payload
+        assert isinstance(memory, _Memory)  # noqa: S101 - it moves once
+        disk = _Disk(self.header, UnnamedFile(folder))
+        for index in memory.indices():
+            disk.write(index, memory.read(structs.replace(self.header, index=index)))
+        self.held_bytes += _EARLY_BYTES * self.received
+        self._payload = disk
 
     def originals(self) -> Iterator[Record]:
         """Make the slices that came as they were on the wire, one at a time, in order of index."""
@@ -608,6 +664,15 @@ def _size_beside_value(record: Record) -> int:
     for name, value in record.headers:
         size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
     return size
+
+
+def _max_files() -> int:
+    """Return how many files may be open for incomplete messages, and as many for those that were given up.
+
+    Anybody can begin messages that state to be large, and the process needs files for other things.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_FILES if limit == resource.RLIM_INFINITY else min(_MAX_FILES, max(1, limit // 8))
 
 
 def _no_disk(error: OSError) -> HeldBackError:

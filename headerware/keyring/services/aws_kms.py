@@ -178,7 +178,8 @@ class AwsKmsService:
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise KeyDeniedError(f"{what}: boto3 finds no credentials") from error
         except BotoCoreError as error:
-            raise KeyServiceUnavailableError(f"{what}: {type(error).__name__}") from error
+            where = self._options.endpoint or self._options.region
+            raise KeyServiceUnavailableError(f"{what}: {type(error).__name__} at {where}") from error
         return answer
 
 

@@ -517,7 +517,9 @@ class DataKeys:
         final = isinstance(error, KeyDeletedError | InvalidWrappedKeyError)
         self._refused[question] = (now + (self._negative_s if final else _REPEAT_S), error)
         if isinstance(error, KeyDeletedError):
-            self._known[question] = self._sending[question] = None
+            for known in (self._known, self._sending):
+                if known.get(question) is not None:  # else a flood would push genuine keys out
+                    known[question] = None
 
     def _refund(self, key_id: str) -> None:
         state = self._states[key_id]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headerware.core.errors import SerdeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PRIMITIVE_BYTES: Final = {
     "null": 0,
@@ -340,7 +340,7 @@ class _Walk:
         """Pass an array's blocks."""
         self._deeper(depth)
         items = node["items"]
-        while count := self._count():
+        for count in self._blocks():
             for _ in range(count):
                 self.value(items, depth + 1)
 
@@ -348,21 +348,29 @@ class _Walk:
         """Pass a map's blocks."""
         self._deeper(depth)
         values = node["values"]
-        while count := self._count():
+        for count in self._blocks():
             for _ in range(count):
                 self._take(1)
                 self._skip(self._length())
                 self.value(values, depth + 1)
 
-    def _count(self) -> int:
-        """Pass a block's count, and its size if it has one, and refuse a count beyond the limits."""
-        count = self.number()
-        if count < 0:
-            count = -count
-            self._length()
-        if count > self._left or self._sent + count > self._most:
-            raise self._too_many(count)
-        return count
+    def _blocks(self) -> Iterator[int]:
+        """Yield the count of each block once its items are next, and refuse a count beyond the limits.
+
+        A block may state its size. Where fastavro skips a field, it goes by that, and reads on there: so a
+        wrong size would let it read what was not passed here.
+        """
+        while count := self.number():
+            size = self._length() if count < 0 else None
+            count = abs(count)
+            if count > self._left or self._sent + count > self._most:
+                raise self._too_many(count)
+            start = self._position
+            yield count
+            if size is not None and self._position - start != size:
+                raise SerdeError(
+                    f"the payload states a block of {size} bytes, and its items have {self._position - start}"
+                )
 
     def _length(self) -> int:
         length = self.number()

@@ -42,7 +42,7 @@ class TestPasswords:
         path = tmp_path / "chain.toml"
         path.write_text(f"[[interceptors]]\ntype = 'transforms'\nconfig = {_toml(config)}\n")
         for options in ([], ["--json"]):
-            found = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["explain", str(path), *options])
+            found = CliRunner(env={"COLUMNS": "400"}).invoke(main, ["explain", str(path), *options])
             assert found.exit_code == 0, found.output
             assert PASSWORD not in found.output
             assert "sha256" in found.output

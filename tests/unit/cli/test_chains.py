@@ -245,6 +245,21 @@ class TestExplain:
         assert ["level", "5", str(config)] in lines
         assert ["codec", '"zstd"', "default"] in lines
 
+    def test_shows_which_sizes_go_which_way(self, tmp_path: Path) -> None:
+        config = tmp_path / "sizes.toml"
+        config.write_text(
+            '[[interceptors]]\ntype = "claim_check"\nmin_bytes = 50_000_000\n'
+            'stores = { archive = { type = "folder", path = "." } }\n[[interceptors]]\ntype = "slice"\n'
+        )
+        result = run("explain", str(config))
+        assert (
+            "values:  in one record up to about 900,000 bytes, by slice up to 50,000,000, "
+            "by claim_check up to 268,435,456; larger ones are refused"
+        ) in result.stdout
+        carried = json.loads(run("explain", str(config), "--json").stdout)["result"]["sizes"]
+        assert [each["up_to_bytes"] for each in carried] == [50_000_000, 268_435_456]
+        assert "values are stored as they come" in run("check", str(config)).stdout
+
     def test_shows_no_secret(self, config: Path) -> None:
         for arguments in ([], ["--json"]):
             result = run("explain", config, *arguments)

@@ -69,6 +69,8 @@ class TestWrappingKeys:
         text += 'key_service = { type = "file", keyring = "wrapping.json" }\n'
         chain.write_text(text)
         secret = done("key-secret", chain).strip()
+        chain.write_text(f'{text}key = "deterministic"\n')  # as the page has it, before the secret is there
+        assert done("key-secret", chain).strip() not in {"", secret}
         chain.write_text(f'{text}key = "deterministic"\nkey_secret = "{secret}"\n')
         again = done("key-secret", chain).strip()
         assert again != secret
@@ -103,6 +105,7 @@ class TestWrappingKeys:
         arguments = ["keys", "delete", "--keyring", str(wrapping), "--id", "orders"]
         result = CliRunner().invoke(main, arguments, input="n\n")
         assert result.exit_code != 0
+        assert "all its versions?" in result.output
         assert read_keyring(wrapping).keys[0].secret is not None
 
     def test_a_key_that_signs_is_not_deleted(self, path: Path) -> None:

@@ -435,6 +435,23 @@ class TestFailures:
         assert "the record is passed over" in caplog.text
 
 
+class TestHandlers:
+    def test_may_call_the_consumer_while_no_records_come(
+        self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
+    ) -> None:
+        fill(b"xa")
+        consumer = make_consumer(RefusesBad(), topic=topic)
+        found: list[int] = []
+
+        def handle(_: Message) -> None:
+            place = confluent_kafka.TopicPartition(topic, 0)
+            found.extend(consumer.position([place])[0].offset for _ in range(3))
+            consumer.stop()
+
+        consumer.run(handle)
+        assert found == [1, 1, 1]
+
+
 class HearsStops:
     """Hears which records were stopped."""
 

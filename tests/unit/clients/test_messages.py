@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-_END, _TOPIC_NAME, _PARTITION, _VALUE, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 7, 9
+_END, _TOPIC_NAME, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _HEADER = 0, 1, 3, 4, 5, 7, 9
 _COPY = 2
 _PRODUCER = 0
 SECRET = b"hunter2"
@@ -32,24 +33,25 @@ class Noop:
 @pytest.fixture
 def put_values(connection: dict[str, Any], topic: str) -> Callable[..., None]:
     """Return a function that sends values, each with a header of a given name, through librdkafka itself."""
+    return partial(put_raw, connection, topic)
+
+
+def put_raw(connection: dict[str, Any], topic: str, *records: tuple[bytes, bytes]) -> None:
     lib: Any = _librdkafka()
     pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
-
-    def put(*records: tuple[bytes, bytes]) -> None:
-        problem = ctypes.create_string_buffer(512)
-        conf = pointer(lib.rd_kafka_conf_new())
-        servers = connection["bootstrap.servers"].encode()
-        assert lib.rd_kafka_conf_set(conf, b"bootstrap.servers", servers, problem, size(512)) == 0
-        client = pointer(lib.rd_kafka_new(_PRODUCER, conf, problem, size(512)))
-        for value, name in records:
-            parts = [number(_TOPIC_NAME), text(topic.encode()), number(_PARTITION), ctypes.c_int32(0)]
-            parts += [number(_VALUE), text(value), size(len(value)), number(_MSGFLAGS), number(_COPY)]
-            parts += [number(_HEADER), text(name), text(SECRET), ctypes.c_ssize_t(len(SECRET)), number(_END)]
-            assert lib.rd_kafka_producev(client, *parts) == 0
-        assert lib.rd_kafka_flush(client, 10_000) == 0
-        lib.rd_kafka_destroy(client)
-
-    return put
+    problem = ctypes.create_string_buffer(512)
+    conf = pointer(lib.rd_kafka_conf_new())
+    servers = connection["bootstrap.servers"].encode()
+    assert lib.rd_kafka_conf_set(conf, b"bootstrap.servers", servers, problem, size(512)) == 0
+    client = pointer(lib.rd_kafka_new(_PRODUCER, conf, problem, size(512)))
+    for value, name in records:
+        parts = [number(_TOPIC_NAME), text(topic.encode()), number(_PARTITION), ctypes.c_int32(0)]
+        parts += [number(_VALUE), text(value), size(len(value)), number(_MSGFLAGS), number(_COPY)]
+        parts += [number(_KEY), text(b"key"), size(3)]
+        parts += [number(_HEADER), text(name), text(SECRET), ctypes.c_ssize_t(len(SECRET)), number(_END)]
+        assert lib.rd_kafka_producev(client, *parts) == 0
+    assert lib.rd_kafka_flush(client, 10_000) == 0
+    lib.rd_kafka_destroy(client)
 
 
 def outcomes(consumer: Consumer, take: Callable[[], list[Any]], count: int) -> list[Any]:

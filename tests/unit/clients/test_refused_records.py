@@ -522,3 +522,29 @@ class TestASlicedMessage:
         assert found == [b"judged", whole.value]
         assert judge.attempts > 2
         assert consumer.stats()["slice"]["expired"] == 0
+
+
+class TestAFloodOfSlices:
+    """Messages that never become whole, faster than their dead letters are stored."""
+
+    def test_is_kept_and_lets_the_stream_go_on(
+        self,
+        connection: dict[str, Any],
+        topic: str,
+        make_consumer: Callable[..., Consumer],
+        unique_topic: Callable[[str], str],
+    ) -> None:
+        with Chain([Slice(max_bytes=1_500)]).open(Context(side="producer")) as session:
+            flood = [session.send([Record(topic, bytes(3_000))])[0] for _ in range(45)]
+        producer = confluent_kafka.Producer(connection)
+        for record in (*flood, Record(topic, b"behind it")):
+            producer.produce(topic, record.value, None, 0, headers=list(record.headers))
+        assert producer.flush(DEADLINE_S) == 0
+
+        letters = unique_topic("letters")
+        step = Slice(max_pending_messages=10, on_error="dead_letter", dead_letter_topic=letters)
+        consumer = make_consumer(step, topic=topic)
+        assert [message.value() for message in take(consumer, 1)] == [b"behind it"]
+        assert consumer.stats()["slice"]["pending_messages"] == 10
+        consumer.poll(1.0)
+        assert consumer.stats()["slice"]["dead_lettered"] == 35

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import pickle
 import random
 from pathlib import Path
 
@@ -47,6 +49,16 @@ class TestStoredBytes:
             value[0]  # type: ignore[index]
         with pytest.raises(TypeError, match="begin:end"):
             value[::2]
+
+    def test_is_not_pickled_by_the_number_of_its_descriptor(self, value: StoredBytes) -> None:
+        with pytest.raises(TypeError, match=r"bytes\(value\)"):
+            pickle.dumps(value)
+
+    def test_is_its_own_copy(self, value: StoredBytes) -> None:
+        for copied in (copy.copy(value), copy.deepcopy(value)):
+            assert bytes(copied) == CONTENT
+            del copied
+        assert bytes(value) == CONTENT
 
     def test_shows_nothing_of_itself(self, value: StoredBytes) -> None:
         assert repr(value) == "<StoredBytes of 100000 bytes>"

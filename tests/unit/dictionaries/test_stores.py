@@ -14,6 +14,7 @@ from headerware.dictionaries import Dictionaries, DictionaryStore, FolderDiction
 from headerware.dictionaries.store import open_shared, publish, use_for
 from headerware.testing import EmbeddedCluster
 from tests.airports import trained
+from tests.forking import succeeds_in_a_child_made_within
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -141,6 +142,19 @@ class TestFolder:
         with pytest.raises(DictionaryError, match=r"uses\.json"):  # it would be written over
             publish(store, trained(4096), "orders")
         assert (tmp_path / "uses.json").read_bytes() == damaged
+
+    def test_a_child_that_is_forked_during_a_look_looks_for_itself(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = FolderDictionaries(path=str(tmp_path), rescan_s=0).open()
+        publish(store, trained(), "orders")
+        reader = FolderDictionaries(path=str(tmp_path), rescan_s=0).open()
+        assert succeeds_in_a_child_made_within(
+            monkeypatch,
+            "headerware.dictionaries.folder.read_plain",
+            lambda: reader.generation,
+            lambda: reader.generation and reader.uses(),
+        )
 
     def test_looks_no_more_often_than_it_should(self, tmp_path: Path) -> None:
         now = 0.0

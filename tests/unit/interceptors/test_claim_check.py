@@ -185,7 +185,7 @@ class TestOrder:
 class TestSizes:
     """Between one record, slices and claims, the size of the value decides."""
 
-    def check(self, step: ClaimCheck, above: int) -> ClaimCheck:
+    def check(self, step: ClaimCheck, above: int | None) -> ClaimCheck:
         return ClaimCheck(stores=step.stores, min_bytes=above)
 
     def test_are_those_that_the_chain_keeps_to(self, step: ClaimCheck, tmp_path: Path) -> None:
@@ -216,6 +216,14 @@ class TestSizes:
         found = dict(weaknesses([self.check(step, 10_000), Slice(max_bytes=10_000)]))
         assert "never gets a large value" in found["slice"]
         assert "slice" not in dict(weaknesses([self.check(step, 50_000), Slice(max_bytes=10_000)]))
+
+    @pytest.mark.parametrize(("min_bytes", "warnings"), [(None, 0), (999_999, 0), (1_000_000, 1)])
+    def test_that_a_client_does_not_take_are_a_warning(
+        self, step: ClaimCheck, min_bytes: int | None, warnings: int
+    ) -> None:
+        check = self.check(step, min_bytes)
+        assert len([why for _, why in weaknesses([check]) if "message.max.bytes" in why]) == warnings
+        assert not [why for _, why in weaknesses([check, Slice()]) if "message.max.bytes" in why]
 
     def test_do_not_matter_between_different_topics(self, step: ClaimCheck) -> None:
         check = ClaimCheck(stores=step.stores, min_bytes=50_000, topics=("orders",))

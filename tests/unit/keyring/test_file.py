@@ -24,6 +24,7 @@ from headerware.keyring import (
     with_rotation,
 )
 from headerware.keyring.writing import edit_keyring, write_public_keyring
+from tests.forking import succeeds_in_a_child_made_within
 
 MS = 1_000_000
 
@@ -445,3 +446,17 @@ class TestWritePublicKeyring:
         with pytest.raises(KeyringError, match="not overwritten"):
             write_public_keyring(path, public_ring())
         assert read_keyring(path).versions("orders")
+
+
+def test_a_child_that_is_forked_during_a_look_looks_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path / "keys.json", secret_ring())
+    file = KeyringFile(path, now_ms=0)
+    rotate(path)
+    assert succeeds_in_a_child_made_within(
+        monkeypatch,
+        "headerware.keyring.file._read",
+        lambda: file.current(2_000),
+        lambda: file.find("orders", 2, 2_001) == file.current(9_000).keys[1],
+    )

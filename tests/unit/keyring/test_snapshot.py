@@ -49,9 +49,14 @@ class Distribution:
 
     def __init__(self, folder: Path) -> None:
         self.path, self.root, self.counter = folder / "keys.json", folder / "root.pub", folder / "counter"
-        self.root.write_bytes(encode_keyring(public_part(ROOTS)[0]))
-        self.root.chmod(0o644)
+        self.trust(ROOTS)
         self.write(snapshot())
+
+    def trust(self, roots: Keyring) -> None:
+        fresh = self.root.with_suffix(".new")
+        fresh.write_bytes(encode_keyring(public_part(roots)[0]))
+        fresh.chmod(0o644)
+        fresh.replace(self.root)
 
     def write(self, what: Snapshot | bytes) -> None:
         fresh = self.path.with_suffix(".new")
@@ -208,6 +213,38 @@ class TestFollowing:
         files.root.chmod(0o600)
         with pytest.raises(KeyringError, match="belongs offline"):
             files.follow()
+
+    def test_a_root_that_is_rotated_counts_without_a_restart(self, files: Distribution) -> None:
+        file = files.follow()
+        roots = with_rotation(ROOTS, "root")
+        rotated = with_rotation(KEYS, "orders", now=NOW)
+        files.trust(roots)
+        files.write(snapshot(2, rotated, root=roots.keys[1]))
+        assert file.current(NOW_MS + 2_000) == rotated
+
+    def test_a_root_that_is_revoked_makes_nothing_more_that_counts(self, files: Distribution) -> None:
+        file = files.follow()
+        files.trust(with_revocation(ROOTS, "root"))
+        files.write(snapshot(2, with_new_key(KEYS, "thief", "hmac-sha256")))
+        assert file.current(NOW_MS + 2_000) == KEYS  # the last good one goes on for a while
+        with pytest.raises(KeyringError, match="root key 'root' version 1 is revoked"):
+            file.current(NOW_MS + 400_000)
+
+    def test_a_revoked_roots_last_snapshot_ends_as_well(self, files: Distribution) -> None:
+        file = files.follow()
+        files.trust(with_revocation(ROOTS, "root"))
+        assert file.current(NOW_MS + 2_000) == KEYS
+        with pytest.raises(KeyringError, match="root key 'root' version 1 is revoked"):
+            file.current(NOW_MS + 400_000)
+
+    def test_a_root_that_is_missing_is_named(self, files: Distribution) -> None:
+        file = files.follow()
+        files.root.rename(files.root.with_name("away"))
+        assert file.current(NOW_MS + 2_000) == KEYS
+        assert str(files.root) in str(file.failure)
+        files.trust(ROOTS)
+        assert file.current(NOW_MS + 4_000) == KEYS
+        assert file.failure is None
 
     def test_secrets_in_it_are_for_the_owner(self, files: Distribution) -> None:
         files.path.chmod(0o644)

@@ -186,6 +186,13 @@ class TestCommands:
             topic.publish(snapshot(2))
             assert process.stdout.readline() == f"snapshot 2 is in {topic.path}\n"
             assert b'"counter": 2' in topic.path.read_bytes()
+            rotated = with_new_key(Keyring(), "root-2", "ed25519", use=("snapshots",))
+            both = Keyring(keys=(*with_revocation(TRUSTED, "root").keys, *public_part(rotated)[0].keys))
+            topic.root.write_bytes(encode_keyring(both))
+            topic.table.put(NAME.encode(), encode_snapshot(snapshot(3)))
+            topic.table.put(NAME.encode(), encode_snapshot(snapshot(3, roots=rotated)))
+            assert process.stdout.readline() == f"snapshot 3 is in {topic.path}\n"
+            assert b'"root": "root-2"' in topic.path.read_bytes()
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=30)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 from headerware.core.errors import ConfigError, NoSuchObjectError, ObjectStoreError, PluginError
 from headerware.object_store import FolderObjects, ObjectStore, open_object_store
+from headerware.object_store.store import UNFINISHED
 from headerware.testing import ObjectStoreConformance
 
 CONTENT = bytes(range(256)) * 10_000
@@ -47,13 +51,33 @@ class TestConformance(ObjectStoreConformance):
 
 
 class TestFolderObjects:
-    def test_lists_no_links_and_nothing_that_is_being_written(
-        self, store: ObjectStore, tmp_path: Path
-    ) -> None:
+    def test_lists_no_links(self, store: ObjectStore, tmp_path: Path) -> None:
         store.put("orders/1", CONTENT, DIGEST, 1)
-        (tmp_path / "orders" / ".tmp-0011").write_bytes(b"half")
         (tmp_path / "orders" / "2").symlink_to(tmp_path / "orders" / "1")
         assert [found.name for found in store.objects("orders")] == ["orders/1"]
+
+    def test_lists_what_a_killed_process_left(self, store: ObjectStore, tmp_path: Path) -> None:
+        (tmp_path / "orders").mkdir()
+        program = (
+            "import os, signal\n"
+            "from headerware.object_store import FolderObjects\n"
+            "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+            f"FolderObjects(path={str(tmp_path)!r}).open().put('orders/1', b'half', b'', 1)\n"
+        )
+        assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+        (left,) = store.objects("orders")
+        assert left.name.startswith(f"orders/{UNFINISHED}")
+        store.delete(left.name)
+        assert list((tmp_path / "orders").iterdir()) == []
+
+    def test_a_new_folder_is_on_the_disk_before_its_object(
+        self, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+        store.put("orders/1", CONTENT, DIGEST, 1)
+        places = [tmp_path, tmp_path / "orders" / "1", tmp_path / "orders"]
+        assert synced == [path.stat().st_ino for path in places]
 
     def test_leaves_nothing_behind_if_the_disk_is_full(
         self, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +97,7 @@ class TestFolderObjects:
             lambda: content_of(store, "orders/1"),
             lambda: list(store.objects("orders")),
         ):
-            with pytest.raises(ObjectStoreError) as caught:
+            with pytest.raises(ObjectStoreError, match="it is not there; make it, or mount") as caught:
                 call()
             assert not isinstance(caught.value, NoSuchObjectError)
         assert not (tmp_path / "volume").exists()

@@ -22,6 +22,7 @@ from headerware.interceptors.claim_check import CLAIM_HEADER, STUB
 from headerware.object_store import FolderObjects
 from headerware.ops.claims import OrphanReport, delete_orphans, find_orphans
 from headerware.testing import EmbeddedCluster
+from tests.unit.clients.test_messages import put_raw
 
 DAY_MS = 86_400_000
 
@@ -107,6 +108,22 @@ class TestFinding:
         claims.age(8)
         report = claims.find()
         assert (report.foreign, report.objects, report.orphans) == (1, 1, ())
+
+    def test_finds_what_a_killed_process_has_not_finished(self, claims: Claims) -> None:
+        claims.send(1)
+        half = claims.folder / claims.topic / ".tmp-0123456789abcdef"
+        half.write_bytes(b"half")
+        claims.age(8)
+        report = claims.find()
+        assert [each.name for each in report.orphans] == [f"{claims.topic}/{half.name}"]
+        assert delete_orphans(report, claims.chain) == 1
+        assert (half.exists(), len(claims.files())) == (False, 1)
+
+    def test_counts_a_record_whose_headers_cannot_be_read(self, claims: Claims) -> None:
+        put_raw(claims.conf, claims.topic, (b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        report = claims.find()
+        assert (report.records, report.unreadable) == (3, 1)
+        assert report.unreadable_at == f"{claims.topic}[0]@1: the name of a header is no UTF-8"
 
     def test_reads_dead_letters_that_are_there(self, claims: Claims) -> None:
         claims.send(1)

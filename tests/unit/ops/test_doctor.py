@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
+import shlex
 import sys
 import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from headerware import Context
+from headerware.cli import main
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import new_key_secret
-from headerware.keyring import with_new_key
+from headerware.keyring import with_deletion, with_new_key
 from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
@@ -140,17 +144,67 @@ class TestChain:
         assert found_status == status
         assert f"key 'k' version 1 {words}" in text
 
+    @pytest.mark.parametrize(
+        "key",
+        [
+            {"not_after": NOW + timedelta(days=3)},
+            {"not_after": NOW - timedelta(days=3), "not_before": NOW - timedelta(days=9)},
+            {"not_before": NOW + timedelta(days=3)},
+        ],
+    )
+    def test_at_the_limits_of_their_time_are_mended_by_the_advice(
+        self, tmp_path: Path, key: dict[str, Any]
+    ) -> None:
+        path = signing(tmp_path, **key)
+        [advice] = [one.advice for one in examine(path) if one.check.startswith("keys") and one.advice]
+        [command] = re.findall(r"headerware (keys rotate .* --not-\w+ TIME)", advice)
+        time = NOW + timedelta(days=99) if "--not-after" in command else NOW - timedelta(days=1)
+        answer = CliRunner().invoke(main, shlex.split(command.replace("TIME", f"{time:%Y-%m-%dT%H:%M:%SZ}")))
+        assert answer.exit_code == 0, answer.output
+        [(status, _)] = about(examine(path), "keys")
+        assert status == "ok"
+
     def test_that_may_not_sign_for_a_topic_fail(self, tmp_path: Path) -> None:
         found = examine(signing(tmp_path, topics=("bills",)), None, ["bills", "orders"])
         ((status, text),) = about(found, "keys of sign for")
         assert status == "fail"
         assert "orders" in text
 
+    def test_that_are_not_there_are_to_be_made_and_not_rotated(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        path.write_text(path.read_text().replace('key_id = "k"', 'key_id = "shop"'))
+        (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
+        assert f"headerware keys generate --keyring {tmp_path / 'keys.json'} --id shop" in str(found.advice)
+        assert "rotate" not in str(found.advice)
+
     def test_show_no_secret(self, tmp_path: Path) -> None:
         found = repr(examine(signing(tmp_path, not_after=NOW + timedelta(days=1))))
         secret = (tmp_path / "keys.json").read_text(encoding="utf-8").partition('"secret"')[2].split('"')[1]
         assert len(secret) > 20
         assert secret not in found
+
+
+class TestShreddedKeys:
+    @pytest.mark.parametrize(
+        ("key_id", "key_ids", "side", "statuses"),
+        [
+            ("new", '["old"]', None, {"'new'": "ok", "'old'": "warn"}),
+            ("old", "[]", "consumer", {"'old'": "warn"}),
+            ("old", "[]", None, {"'old'": "fail"}),
+        ],
+    )
+    def test_fail_only_if_records_are_to_be_encrypted_under_them(
+        self, tmp_path: Path, key_id: str, key_ids: str, side: Any, statuses: dict[str, str]
+    ) -> None:
+        keyring = tmp_path / "keys.json"
+        edit_keyring(keyring, lambda ring: with_new_key(ring, "old", "aes-256"), create=True)
+        edit_keyring(keyring, lambda ring: with_new_key(with_deletion(ring, "old"), "new", "aes-256"))
+        service = f'key_service = {{ type = "file", keyring = "{keyring}" }}'
+        path = chain_file(
+            tmp_path, 'type = "encrypt"', service, f'key_id = "{key_id}"', f"key_ids = {key_ids}"
+        )
+        found = {one.check.rpartition(", ")[2]: one.status for one in examine(path, side=side)}
+        assert {name: found[name] for name in statuses} == statuses
 
 
 class TestKeyServices:
@@ -268,6 +322,18 @@ class TestDictionaries:
         found = examine(chain_file(tmp_path, 'type = "compress"', store), side="consumer")
         [(status, _)] = about(found, "store of dictionaries")
         assert status == "fail"
+
+
+class TestObjectStores:
+    def test_that_can_be_listed_are_ok(self, tmp_path: Path) -> None:
+        stores = f'stores = {{ archive = {{ type = "folder", path = "{tmp_path}" }} }}'
+        [(status, _)] = about(examine(chain_file(tmp_path, 'type = "claim_check"', stores)), "object store")
+        assert status == "ok"
+
+    def test_that_are_not_there_fail(self, tmp_path: Path) -> None:
+        stores = f'stores = {{ archive = {{ type = "folder", path = "{tmp_path / "volume"}" }} }}'
+        found = examine(chain_file(tmp_path, 'type = "claim_check"', stores))
+        assert [status for status, _ in about(found, "object store")] == ["fail"]
 
 
 def test_brokers_that_do_not_answer_fail_once() -> None:

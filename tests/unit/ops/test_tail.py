@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
-from headerware.cli.tail_lines import record_lines
+from headerware.cli.tail_lines import record_lines, signature_lines
 from headerware.interceptors import (
+    Admission,
     Audit,
     Compact,
     Compress,
@@ -25,7 +27,7 @@ from headerware.interceptors import (
     Trace,
     Trail,
 )
-from headerware.keyring.lifecycle import with_new_key
+from headerware.keyring import Keyring, certify, encode_jwks, public_part, with_new_key
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView, Condition, TailedRecord
@@ -160,6 +162,29 @@ class TestChainView:
         assert [record.slice.index for record in found if record.slice] == list(range(len(found)))
         assert found[-1].application[0].value.size_bytes == len(value)
         assert [name for name, _ in found[-1].application[0].headers] == ["tenant"]
+
+    def test_says_whose_certificate_admitted_a_record(self, tmp_path: Path) -> None:
+        path = tmp_path / "shop.json"
+        shop = edit_keyring(path, lambda keys: with_new_key(keys, "shop-1", "ed25519"), create=True)
+        issuer = with_new_key(Keyring(), "issuer", "ed25519", use=("certify",))
+        said: dict[str, Any] = {"issuer": "i", "subject": "the shop", "audience": ["a"], "topics": ["*"]}
+        now = datetime.fromtimestamp(NOW / 1000, UTC)
+        (tmp_path / "shop.jwt").write_text(certify(issuer.keys[0], shop.keys[0], now=now, **said))
+        (tmp_path / "issuer.jwks").write_bytes(encode_jwks(public_part(issuer)[0], use="certify"))
+        (tmp_path / "policy.toml").write_text(
+            'version = 1\naudience = "a"\n[[rules]]\neffect = "allow"\n'
+            '[[issuers]]\nissuer = "i"\njwks = "issuer.jwks"\nalgorithms = ["Ed25519"]\n'
+        )
+        files: dict[str, Any] = {
+            "certificate": str(tmp_path / "shop.jwt"),
+            "policy": str(tmp_path / "policy.toml"),
+        }
+        chain = Chain([Admission(**files), Sign(keyring=str(path), key_id="shop-1")])
+        (found,) = looked(chain, sent(chain, order()))
+        assert found.signature is not None
+        assert (found.signature.subject, found.signature.issuer) == ("the shop", "i")
+        [verdict, *_] = signature_lines(found)
+        assert verdict.plain == "✓ verified, signed with shop-1 version 1, admitted as the shop"
 
     def test_tells_of_messages_that_are_given_up(self) -> None:
         chain = Chain([Slice(max_bytes=2_000, expire_ms=1_000)])

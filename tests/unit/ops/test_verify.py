@@ -190,3 +190,14 @@ class TestBounds:
         report = verified(chain, sent(chain, order()) + sent(chain, order(), order()))
         assert (report.verified, len(report.signers), report.signers_left_out) == (3, 1, 2)
         assert report.ok
+
+    def test_signers_beyond_the_limit_take_no_room_of_the_others(
+        self, keyring: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.verify._MAX_SIGNERS", 1)
+        monkeypatch.setattr("headerware.ops.verify._MAX_PAGES", 3)
+        chain = Chain([Sign(keyring=keyring, key_id="hmac", replay_window=10)])
+        wire = sent(chain, *map(order, range(1_030)))
+        report = verified(chain, [wire[0], *sent(chain, *map(order, range(5))), wire[-1], wire[-1]])
+        assert (report.signers[0].records, report.signers[0].missing) == (2, 1_028)
+        assert (report.signers_left_out, report.refused) == (5, 1)

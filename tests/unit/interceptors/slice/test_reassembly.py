@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import resource
 import tracemalloc
 from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -545,3 +547,46 @@ class TestRevoke:
         feed(step, at(message(1)[0], 1))
         step.close()
         assert (step.safe_offsets(), step.poll(10**9), step.stats()["pending_bytes"]) == ({}, [], 0)
+
+
+class TestAFirstSliceThatComesLate:
+    """As on a compacted topic, where it comes last."""
+
+    @pytest.mark.parametrize("dead_letters", [False, True])
+    def test_is_not_dropped_in_silence(self, dead_letters: bool) -> None:  # noqa: FBT001 - a parameter
+        step = opened(max_gap=10, on_error="dead_letter" if dead_letters else "raise")
+        first, second, third = message(1)
+        feed(step, at(second, 0), at(third, 1), plain(20), at(first, 21), plain(40))
+        (error,) = step.poll(0)
+        assert "1 of 3 slices came" in str(error)
+        assert error.offset == 21
+
+    def test_makes_the_message_if_the_others_come_again(self) -> None:
+        step = opened(max_gap=10)
+        first, second, third = message(1)
+        given = feed(step, at(third, 1), plain(20), at(first, 21), at(second, 22), at(third, 23))
+        assert [len(record.value) for record in given] == [5, 24]
+        assert step.poll(0) == []
+
+
+class TestOpenFiles:
+    def test_are_bounded_whatever_slices_state(self) -> None:
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1_024), before[1]))
+        try:
+            step = opened(stream_above_bytes=9, on_error="dead_letter")
+            opened_before = len(list(Path("/proc/self/fd").iterdir()))
+            refused = 0
+            for number in range(500):
+                try:
+                    feed(step, at(message(number)[0], number))
+                except ReassemblyError:
+                    refused += 1
+            assert len(list(Path("/proc/self/fd").iterdir())) - opened_before == 256
+            assert refused == 500 - 256
+            assert step.is_due()
+            assert len(step.poll(0)) == 128
+            whole = feed(step, *[at(piece, 600 + index) for index, piece in enumerate(message(600))])
+            assert [bytes(record.value) for record in whole] == [b"C" * 24]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
