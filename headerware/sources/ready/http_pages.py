@@ -16,8 +16,8 @@ from headerware.sources.source import ItemContext, NativeItem, OpenSource, Sourc
 
 try:
     import httpx
-except ImportError as missing:
-    raise MissingPartError(f"http needs httpx: {install_command('sources')}") from missing
+except ImportError as _missing:
+    raise MissingPartError(f"http needs httpx: {install_command('sources')}") from _missing
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 

@@ -25,8 +25,8 @@ try:
     import obstore
     from obstore import exceptions
     from obstore.store import from_url
-except ImportError as missing:
-    raise MissingPartError(f"objects needs obstore: {install_command('sources')}") from missing
+except ImportError as _missing:
+    raise MissingPartError(f"objects needs obstore: {install_command('sources')}") from _missing
 
 _PAGE: Final = 1_000
 _FIRST_READ_BYTES: Final = 1 << 20

@@ -25,8 +25,8 @@ from headerware.sources.source import ItemContext, NativeItem, OpenSource, Sourc
 try:
     import sqlalchemy
     from sqlalchemy import Column, Connection, Select, Table, exc
-except ImportError as missing:
-    raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from missing
+except ImportError as _missing:
+    raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from _missing
 
 _EMPTY: Final = "[]"
 
@@ -114,7 +114,7 @@ class SqlTable(NativeItem):
             asked = self._select(table, columns, columns).order_by(*(column.desc() for column in columns))
             last = connection.execute(asked.limit(1)).first()
         version = _EMPTY if last is None else msgspec.json.encode(_kept(last)).decode()
-        self.context = msgspec.structs.replace(self.context, version=version)
+        self.context: ItemContext = msgspec.structs.replace(self.context, version=version)
 
     def extends(self, version: str) -> bool:
         """Return whether the last row is not before the one that was the last."""

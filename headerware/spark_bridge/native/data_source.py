@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-try:  # pyspark 4.2 and later
-    from pyspark.sql.streaming.datasource import (  # type: ignore[import-not-found,unused-ignore]
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:
+if TYPE_CHECKING:
 
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stand in for what an older pyspark does not have."""
+    class SupportsTriggerAvailableNow:
+        """What says, from pyspark 4.2 on, that a source knows whether its query ends with what there is."""
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:
+        SupportsTriggerAvailableNow = object
 
 
 FORMAT: Final = "headerware-source"
@@ -122,9 +123,9 @@ class HeaderwareSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         """Read the file and the options, on the driver."""
         super().__init__(options)
-        self.definition: Final = _definition(options, self.definitions)
-        self.limits: Final = _limits(options, self.parallelism)
-        self.location: Final = options.get("manifestLocation")
+        self.definition: Final[SourceDefinition] = _definition(options, self.definitions)
+        self.limits: Final[Limits] = _limits(options, self.parallelism)
+        self.location: Final[str | None] = options.get("manifestLocation")
 
     @classmethod
     def name(cls) -> str:
@@ -168,7 +169,7 @@ class _BatchReader(DataSourceReader):
         return rows(self._definition, [] if partition is None else partition.parts, None)
 
 
-class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc,unused-ignore]
+class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Read a stream of a source's objects."""
 
     def __init__(self, definition: SourceDefinition, limits: Limits, folder: ManifestFolder) -> None:
