@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig as SourceConfig
     from headerware.sources.conformance import ExtractorConformance as ExtractorConformance
     from headerware.sources.conformance import SourceConformance as SourceConformance
+    from headerware.sources.engine.batches import Batch as Batch
+    from headerware.sources.engine.task import SourceTask as SourceTask
     from headerware.sources.evolving import EvolvingRecord as EvolvingRecord
     from headerware.sources.extractor import Extracted as Extracted
     from headerware.sources.extractor import Extractor as Extractor
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers as Transformers
 
 _HOMES: Final = {
+    "Batch": "engine.batches",
     "EvolvingRecord": "evolving",
     "Extracted": "extractor",
     "Extractor": "extractor",
@@ -55,6 +58,7 @@ _HOMES: Final = {
     "SourceConfig": "config",
     "SourceConformance": "conformance",
     "SourceContext": "source",
+    "SourceTask": "engine.task",
     "Split": "extractor",
     "TextKeys": "keys",
     "Transformer": "transformers",

@@ -68,8 +68,8 @@ class EvolvingRecord(msgspec.Struct, frozen=True):
 
 
 def text_bytes(text: str) -> bytes:
-    """Return the bytes of a key's text; names of files may hold bytes that are no UTF-8."""
-    return text.encode("utf-8", "surrogateescape")
+    """Return a key's text as UTF-8, like every header; bytes in it that are none are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def source_dead_letter(

@@ -258,5 +258,5 @@ def _named(properties: Mapping[Any, Any], path: str) -> list[tuple[str, Any]]:
 def _decoded(encoded: bytes) -> dict[str, Any]:
     try:
         return _decode(encoded)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise SourceError("these bytes are not an offset that was written here") from None

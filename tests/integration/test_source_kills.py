@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
-KILLS: Final = int(os.environ.get("SOURCE_KILLS", "8"))
+KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))
 FILES: Final = max(40, KILLS)
 RECORDS: Final = 500
 
@@ -51,6 +51,7 @@ class Source:
             "poll_wait_s": 0.05,
             "poll_records": 50,
             "commit_interval_s": 0.02,
+            "commit_records": 100,
             "listing_pause_s": 0.05,
         }
 
@@ -208,3 +209,22 @@ def test_the_topic_of_offsets_is_made_if_it_is_not_there(cluster: Cluster, tmp_p
     source.finish()
     source.finish()
     assert source.read().total() == RECORDS
+
+
+def test_more_or_fewer_tasks_end_the_earlier_ones(cluster: Cluster, tmp_path: Path) -> None:
+    """A task that is there no more would go on with its old share."""
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["tasks"] = 3
+    source.write(0)
+    earlier = source.start()
+    until(lambda: source.read().total() == RECORDS)
+    source.options["tasks"] = 1
+    source.finish()
+    for number in range(1, 10):
+        source.write(number)
+    assert earlier.wait(60) == 1
+    assert earlier.stdout is not None
+    earlier.stdout.close()
+    source.finish()
+    found = source.read()
+    assert found.total() == len(found) == 10 * RECORDS

@@ -96,6 +96,7 @@ PACKAGES = [
     "headerware.sources",
     "headerware.sources.extractors",
     "headerware.sources.ready",
+    "headerware.sources.runtime",
     "headerware.spark_bridge",
     "headerware.spark_bridge.chargeback",
     "headerware.testing",

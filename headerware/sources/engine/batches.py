@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,9 @@ from headerware.sources.offsets import OffsetEntry, OffsetKey
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
+
+_PATIENCE_S: Final = 0.05
+"""How long a poll waits for a full batch before it asks for one that is not full, in seconds."""
 
 
 class Batch(msgspec.Struct, eq=False, kw_only=True):
@@ -57,8 +61,8 @@ class BatchQueue:
         self._stopped = False
         self._failure: BaseException | None = None
         self._ended = False
-        self.is_hungry: bool = False
-        """Whether a poll waits, so that the worker should not wait for a batch to fill."""
+        self.hand_over: Callable[[], None] = _nothing
+        """Puts what the worker has so far; a poll that has waited for a while calls it, in its own thread."""
 
     def put(self, batch: Batch) -> None:
         """Append a batch when there is room for it.
@@ -82,31 +86,32 @@ class BatchQueue:
             BaseException: the worker's, when everything that it has read before is taken.
         """
         deadline = time.monotonic() + wait_s
-        with self._changed:
-            self.is_hungry = not self._batches
-            try:
-                while not self._batches and not self._ended and not self._stopped:
-                    left = deadline - time.monotonic()
-                    if left <= 0 or not self._changed.wait(left):
-                        break
-            finally:
-                self.is_hungry = False
-            taken: list[Batch] = []
-            records = size_bytes = 0
-            while self._batches:
-                batch = self._batches[0]
-                records += _weight(batch)
-                size_bytes += batch.size_bytes
-                if taken and (records > max_records or size_bytes > max_bytes):
-                    break
-                taken.append(self._batches.popleft())
-                self._records -= _weight(batch)
-                self._bytes -= batch.size_bytes
-            if taken:
-                self._changed.notify_all()
-            elif self._failure is not None:
-                raise self._failure
-            return taken
+        while True:
+            with self._changed:
+                left = deadline - time.monotonic()
+                if left > 0 and not (self._batches or self._ended or self._stopped):
+                    self._changed.wait(min(left, _PATIENCE_S))
+                if self._batches or self._ended or self._stopped or time.monotonic() >= deadline:
+                    return self._taken(max_records, max_bytes)
+            self.hand_over()
+
+    def _taken(self, max_records: int, max_bytes: int) -> list[Batch]:
+        taken: list[Batch] = []
+        records = size_bytes = 0
+        while self._batches:
+            batch = self._batches[0]
+            records += _weight(batch)
+            size_bytes += batch.size_bytes
+            if taken and (records > max_records or size_bytes > max_bytes):
+                break
+            taken.append(self._batches.popleft())
+            self._records -= _weight(batch)
+            self._bytes -= batch.size_bytes
+        if taken:
+            self._changed.notify_all()
+        elif self._failure is not None:
+            raise self._failure
+        return taken
 
     def end(self, error: BaseException | None) -> None:
         """Note that nothing more will come; an error is raised by whoever finds the queue empty."""
@@ -135,6 +140,10 @@ class BatchQueue:
             self._records + _weight(batch) <= self._max_records
             and self._bytes + batch.size_bytes <= self._max_bytes
         )
+
+
+def _nothing() -> None:
+    """Hand over nothing, as long as nothing is read."""
 
 
 def _weight(batch: Batch) -> int:

@@ -13,31 +13,23 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.connect.wire_records import joined
 from headerware.core.errors import (
     BadRecordError,
     ObjectError,
     SourceError,
     described,
 )
-from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.engine.records import RecordMaker
 from headerware.sources.engine.retries import Retries, StoppedError
-from headerware.sources.evolving import (
-    KEY_HEADER,
-    NUMBER_HEADER,
-    SOURCE_HEADER,
-    EvolvingRecord,
-    source_dead_letter,
-    text_bytes,
-)
-from headerware.sources.extractor import Extracted, Input, extracted
+from headerware.sources.extractor import Input, extracted
 from headerware.sources.offsets import OffsetEntry
-from headerware.sources.source import Source, open_source
+from headerware.sources.source import open_source
 
 if TYPE_CHECKING:
     from threading import Event
@@ -52,11 +44,6 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
-_CONTENT_TYPE: Final = "content-type"
-_WORTHWHILE: Final = 64
-"""Records that are handed to a poll that waits, though there is room for more."""
-_SLOW_S: Final = 0.01
-"""A source whose records come at such intervals, in seconds, has each one handed on at once."""
 
 
 class Worker:
@@ -232,13 +219,11 @@ class ObjectReader:
         retried: tuple[type[Exception], ...],
     ) -> None:
         self._config: Final = config
-        self._transform: Final = transformers if len(transformers) else None
+        self._transformers: Final = transformers
         self._queue: Final = queue
         self._statistics: Final = statistics
         self._stopping: Final = stopping
         self._retried: Final = retried
-        evolves = type(config.source).last_evolution is not Source.last_evolution
-        self._evolve: Final = config.source.last_evolution if evolves else None
 
     def read(
         self,
@@ -258,38 +243,45 @@ class ObjectReader:
             until: the number of the last record to read; None is the end.
         """
         reading = _Reading(self._config, item, key, decision, self._queue, split)
-        retries = Retries(self._config, self._stopping, f"reading {reading.where}")
+        maker = RecordMaker(self._config, item, self._transformers, split)
+        retries = Retries(self._config, self._stopping, f"reading {maker.where}")
         self._statistics.objects += 1
         while True:
             try:
-                reading.route()
-                self._extract(item, reading, retries, until)
+                maker.route()
+                self._extract(item, maker, reading, retries, until)
             except StoppedError:
                 raise
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
-                return self._failed(reading, vanished, error)
+                return self._failed(maker, reading, vanished, error)
             except self._retried as error:
                 self._statistics.retries += 1
                 try:
                     retries.pause(error)
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
-                    return self._failed(reading, failed, final)
+                    return self._failed(maker, reading, failed, final)
             except SourceError as error:
-                return self._failed(reading, error, error)
+                return self._failed(maker, reading, error, error)
             except Exception as error:  # noqa: BLE001 - an extractor may raise anything
                 failed = ObjectError(f"{self._config.extractor.type} raised {described(error)}")
-                return self._failed(reading, failed, error)
+                return self._failed(maker, reading, failed, error)
             else:
                 self._statistics.complete += 1
                 reading.end(complete=True)
                 return True
 
-    def _extract(self, item: NativeItem, reading: _Reading, retries: Retries, until: int | None) -> None:
+    def _extract(
+        self,
+        item: NativeItem,
+        maker: RecordMaker,
+        reading: _Reading,
+        retries: Retries,
+        until: int | None,
+    ) -> None:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
-        transform, evolve = self._transform, self._evolve
         statistics, stopping = self._statistics, self._stopping
         records = extracted(self._config.extractor, given)
         try:
@@ -298,12 +290,12 @@ class ObjectReader:
                     return
                 retries.progress()
                 if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
-                    self._bad(reading, number, found)
+                    self._bad(maker, reading, number, found)
                     continue
                 try:
-                    record, properties = reading.record(number, found, transform, evolve)
+                    record, properties = maker.make(number, found)
                 except Exception as error:  # noqa: BLE001 - a transformer may raise anything
-                    self._bad(reading, number, error, found.properties)
+                    self._bad(maker, reading, number, error, found.properties)
                     continue
                 reading.add(number, record, found.size_bytes, properties)
                 statistics.records += 1
@@ -314,6 +306,7 @@ class ObjectReader:
 
     def _bad(
         self,
+        maker: RecordMaker,
         reading: _Reading,
         number: int,
         error: Exception,
@@ -322,7 +315,7 @@ class ObjectReader:
         """Do with a bad record what the configuration says."""
         self._statistics.bad_records += 1
         policy = self._config.on_record_error
-        shown = f"record {reading.numbered(number)} of {reading.where}: {described(error)}"
+        shown = f"record {maker.numbered(number)} of {maker.where}: {described(error)}"
         if policy == "raise":
             reading.flush()
             raise _FatalError(shown) from error
@@ -330,17 +323,17 @@ class ObjectReader:
             _log.warning("passed over %s", shown)
         letter = None
         if policy == "dead_letter":
-            letter = reading.dead_letter(number, shown, getattr(error, "raw", None))
+            letter = maker.dead_letter(number, shown, getattr(error, "raw", None))
             self._statistics.dead_letters += 1
         reading.pass_over(number, properties, letter)
 
-    def _failed(self, reading: _Reading, error: SourceError, cause: Exception) -> bool:
+    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> bool:
         """Do with an object that cannot be read what the configuration says."""
         if isinstance(error, _FatalError):
             raise error
         self._statistics.failed += 1
         policy = self._config.on_object_error
-        shown = f"{reading.where} behind record {reading.number}: {error}"
+        shown = f"{maker.where} behind record {reading.number}: {error}"
         if policy == "raise":
             reading.flush()
             raise ObjectError(shown) from cause
@@ -348,7 +341,7 @@ class ObjectReader:
             _log.warning("gave up %s", shown)
         if policy == "dead_letter":
             reading.pass_over(
-                reading.number, reading.properties, reading.dead_letter(reading.number + 1, shown, None)
+                reading.number, reading.properties, maker.dead_letter(reading.number + 1, shown, None)
             )
             self._statistics.dead_letters += 1
         reading.end(complete=policy != "skip")
@@ -371,7 +364,6 @@ class _Reading:
         queue: BatchQueue,
         split: Split | None,
     ) -> None:
-        self._config: Final = config
         self._item: Final = item
         self._key: Final = key
         self._queue: Final = queue
@@ -379,123 +371,64 @@ class _Reading:
         first = None if split is None else split.first_record
         self.before: Final = 0 if first is None else first - 1
         """How many records there are before the part."""
-        self._part: Final = "" if split is None or first is not None else f"{split.begin}+"
-        self._part_bytes: Final = self._part.encode()
         self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""
-        self._text: Final = config.key_text(item.context.key)
-        self.where: Final = f"object {self._text!r} of source {config.name!r}"
-        self._topic = ""
-        self._partition: int | None = None
-        self._headers: list[tuple[str, bytes | None]] = []
-        if config.headers:
-            self._headers = [
-                (SOURCE_HEADER, config.name.encode()),
-                (KEY_HEADER, text_bytes(self._text)),
-            ]
-        self._content_type: Final = item.context.content_type or config.extractor.content_type
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
-        self._asked = 0.0
+        self._adding = Lock()
         self._clear()
-
-    def numbered(self, number: int) -> str:
-        """Return a record's number; in a part whose first number nobody knows, with where the part begins."""
-        return f"{self._part}{number}"
-
-    def route(self) -> None:
-        """Find the topic and the partition; raise SourceError if there are none."""
-        self._topic, self._partition = self._config.route(self._item.context)
-
-    def record(
-        self, number: int, found: Extracted, transform: Any, evolve: Any
-    ) -> tuple[Record, Mapping[str, Any] | None]:
-        """Make the record of what was extracted; return it with the offset's properties."""
-        value = found.value if transform is None else transform(found.value)
-        timestamp_ms = found.timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = self._item.context.timestamp_ms
-        headers = found.headers
-        if self._headers:
-            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
-            if self._content_type is not None and value.__class__ is bytes:
-                own.append((_CONTENT_TYPE, self._content_type.encode()))
-            headers = Headers.trusted([*own, *headers])
-        if evolve is None:
-            value, key = joined(found.schema, value), joined(found.key_schema, found.key)
-            made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)
-            return made, found.properties
-        evolving = EvolvingRecord(
-            self._item.context.key,
-            number,
-            self._topic,
-            self._partition,
-            found.key,
-            found.key_schema,
-            value,
-            found.schema,
-            headers,
-            timestamp_ms,
-            found.properties,
-        )
-        evolving = self._evolved(evolving, evolve)
-        return evolving.to_record(), evolving.properties
-
-    def _evolved(self, given: EvolvingRecord, evolve: Any) -> EvolvingRecord:
-        found = evolve(given)
-        if not isinstance(found, EvolvingRecord):
-            raise SourceError(f"last_evolution gave {type(found).__name__}, expected an EvolvingRecord")
-        for name in ("native_key", "record_number"):
-            if getattr(found, name) != getattr(given, name):
-                raise SourceError(f"last_evolution changed the {name.replace('_', ' ')}, which must stay")
-        return found
-
-    def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
-        """Return the dead letter of a record, with its object's key and its number."""
-        return source_dead_letter(
-            self._config, self._text, self.numbered(number), topic=self._topic, reason=reason, raw=raw
-        )
+        queue.hand_over = self.hand_over
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
-        """Append a record, and send the batch on if it is full or somebody waits for it."""
+        """Append a record, and send the batch on if it is full."""
         size_bytes = size_bytes or _size(record)
-        if self._records and self._bytes + size_bytes > self._max_bytes:
-            self.flush()
-        self._records.append(record)
-        self._bytes += size_bytes
-        self.number, self.properties = number, properties
-        if len(self._records) >= self._max_records or (self._queue.is_hungry and self._is_due()):
-            self.flush()
-
-    def _is_due(self) -> bool:
-        """Return whether a poll that waits gets a batch that is not full.
-
-        A fast source fills one in no time, and handing over each record costs more than reading it.
-        """
-        now = time.monotonic()
-        was, self._asked = self._asked, now
-        return len(self._records) >= _WORTHWHILE or now - was >= _SLOW_S
+        with self._adding:
+            if self._records and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
+            self._records.append(record)
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            if len(self._records) >= self._max_records:
+                self._send(complete=False, is_last=False)
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
         """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
-        self.number, self.properties = number, properties
-        if letter is not None:
-            self._letters.append(letter)
-            if len(self._letters) + len(self._records) >= self._max_records:
-                self.flush()
+        with self._adding:
+            self.number, self.properties = number, properties
+            if letter is not None:
+                self._letters.append(letter)
+                if len(self._letters) + len(self._records) >= self._max_records:
+                    self._send(complete=False, is_last=False)
 
     def flush(self) -> None:
         """Send what there is, if there is anything."""
-        if self._records or self._letters:
-            self._send(complete=False, is_last=False)
+        with self._adding:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+
+    def hand_over(self) -> None:
+        """Send what there is on behalf of a poll, unless the worker itself is about to.
+
+        The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
+        """
+        if not self._adding.acquire(blocking=False):
+            return
+        try:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+        except (SourceError, StoppedError):  # the worker meets it again
+            pass
+        finally:
+            self._adding.release()
 
     def end(self, *, complete: bool) -> None:
         """Send what is left; the object was read to its end, or is given up."""
-        self._send(complete=complete, is_last=True)
+        with self._adding:
+            self._send(complete=complete, is_last=True)
 
     def _send(self, *, complete: bool, is_last: bool) -> None:
         entry = OffsetEntry(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +22,18 @@ from headerware.clients.deliveries import was_dropped
 from headerware.clients.messages import wire_headers
 from headerware.clients.producer import Producer
 from headerware.clients.settings import connection_settings, number
-from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
+from headerware.core.errors import (
+    HeaderwareError,
+    HeldBackError,
+    SourceError,
+    described,
+)
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.evolving import NUMBER_HEADER, source_dead_letter
+from headerware.sources.offsets import OffsetEntry
+from headerware.sources.runtime.stores import tasks_key
 from headerware.sources.runtime.topic_offsets import transactional_id
 
 if TYPE_CHECKING:
@@ -72,6 +79,7 @@ class SourceRunner:
         Raises:
             SourceError: the first failure of a task; the others are stopped, and store their offsets.
         """
+        self._end_former_tasks()
         threads = [
             Thread(target=self._run_task, args=(run,), name=f"headerware-run-{run.number}", daemon=True)
             for run in self._runs
@@ -95,6 +103,26 @@ class SourceRunner:
     def statistics(self) -> dict[int, Statistics]:
         """What each task that has begun has counted, by its number."""
         return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+
+    def _end_former_tasks(self) -> None:
+        """End those of an earlier process if there were more or fewer of them: they share in another way."""
+        config = self.config
+
+        def opened(writer: str | None) -> Any:
+            named = None if writer is None else f"{config.name}-{writer}"
+            return closing(config.offsets.open(config.kafka, source=config.name, writer=named))
+
+        key = tasks_key(config.name)
+        with opened(None) as offsets:
+            known = offsets.get(key)
+        former = 0 if known is None else known.record_number
+        if former == config.tasks:
+            return
+        for number_ in range(former):
+            with opened(str(number_)):  # only one process can be the writer
+                pass
+        with opened("tasks") as offsets:
+            offsets.put({key: OffsetEntry(record_number=config.tasks)})
 
     def _run_task(self, run: _TaskRun) -> None:
         try:

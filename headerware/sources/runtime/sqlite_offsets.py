@@ -15,7 +15,7 @@ from headerware.core.errors import SourceError
 from headerware.core.options import PATH
 from headerware.core.sqlite_schema import foreign_parts
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore
+from headerware.sources.runtime.stores import OffsetStore, of_objects
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -83,7 +83,7 @@ class _Sqlite:
             found = self._connection.execute(
                 "SELECT key, entry FROM offset WHERE source = ? ORDER BY key", (self._source,)
             ).fetchall()
-        return [(OffsetKey.from_bytes(key), OffsetEntry.from_bytes(entry)) for key, entry in found]
+        return of_objects(found)
 
     def close(self) -> None:
         """Close the file, and let others write; a second call does nothing."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import msgspec
 
 from headerware.core.plugins import Catalogue
+from headerware.sources.offsets import OffsetEntry, OffsetKey
 
 if TYPE_CHECKING:
-    from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
+    from headerware.sources.offsets import Offsets
+
+
+def tasks_key(source: str) -> OffsetKey:
+    """Return the key of the entry whose record number is how many tasks a source has; no object has it."""
+    return OffsetKey({"source": source, "tasks": "count"})
+
+
+def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, OffsetEntry]]:
+    """Return stored entries, those of objects only."""
+    found = [(OffsetKey.from_bytes(key), entry) for key, entry in entries]
+    return [(key, OffsetEntry.from_bytes(entry)) for key, entry in found if "object" in key.partition]
 
 
 class InTransactions(Protocol):

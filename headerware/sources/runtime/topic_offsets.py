@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, cimpl
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore
+from headerware.sources.runtime.stores import OffsetStore, of_objects
 from headerware.topic_table import Rows, TopicTable
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ class _Topic:
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
         """Return all entries of the source."""
-        found = sorted(self._entries.items())
-        return [(OffsetKey.from_bytes(key), OffsetEntry.from_bytes(entry)) for key, entry in found]
+        return of_objects(sorted(self._entries.items()))
 
     def close(self) -> None:
         """Disconnect; a second call does nothing."""

@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headerware.core.errors import SourceError
@@ -83,6 +83,7 @@ class TestEntry:
             OffsetEntry.from_bytes(b"\x81\xa1p\x80")
 
     @given(st.binary(max_size=40))
+    @example(b"\xde\x00\x01\xa1\x80")
     def test_refuses_other_bytes(self, data: bytes) -> None:
         with contextlib.suppress(SourceError):
             OffsetEntry.from_bytes(data)

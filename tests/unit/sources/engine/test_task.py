@@ -8,14 +8,18 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
+from weakref import WeakSet
 
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
-from headerware.core.errors import ObjectError, SourceError
+from headerware.core.errors import BadRecordError, ObjectError, SourceError
 from headerware.core.record import Record
 from headerware.sources import (
     EvolvingRecord,
+    Extracted,
+    Input,
+    IntegerKeys,
     ItemContext,
     MemoryOffsets,
     NativeItem,
@@ -27,6 +31,7 @@ from headerware.sources import (
     SourceContext,
     TextKeys,
 )
+from headerware.sources.engine import batches
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key, task_of
 from headerware.sources.engine.task import SourceTask
@@ -534,10 +539,38 @@ class TestQueue:
             assert time.monotonic() - began < 5
 
     def test_a_slow_source_is_not_waited_for(self, shelf: Shelf) -> None:
-        """A record is given to a poll that waits, though its batch is not full."""
-        shelf.objects = {"a": b"1\n2\n"}
-        with SourceTask(config(poll_wait_s=20.0, poll_records=2), MemoryOffsets()) as task:
-            assert len(task.poll()) >= 1
+        """Records are given to a poll that waits, though their batch is not full and their object goes on."""
+
+        class Slow(Lines, frozen=True, kw_only=True):
+            def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+                yield Extracted(b"1")
+                yield Extracted(b"2")
+                assert waits.wait(30)
+                yield Extracted(b"3")
+
+        waits = threading.Event()
+        shelf.objects = {"a": b""}
+        with SourceTask(config(extractor=Slow(), poll_wait_s=20.0), MemoryOffsets()) as task:
+            sink = Sink(task)
+            until(lambda: len(sink.values) == 2, meanwhile=sink.poll)
+            assert not any(batch.is_last for batch in sink.batches)
+            waits.set()
+            until(lambda: len(sink.values) == 3, meanwhile=sink.poll)
+        assert sink.values == [b"1", b"2", b"3"]
+
+    def test_what_is_handed_over_early_stays_in_order(
+        self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(batches, "_PATIENCE_S", 1e-5)
+        shelf.objects = {
+            name: b"".join(b"%s%d\n" % (name.encode(), number) for number in range(3_000)) for name in "abc"
+        }
+        offsets = MemoryOffsets()
+        sink = read_all(config(poll_records=200, queue_records=300), offsets)
+        assert sink.values == [
+            b"%s%d" % (name, number) for name in (b"a", b"b", b"c") for number in range(3_000)
+        ]
+        assert [entry(offsets, name).record_number for name in "abc"] == [3_000] * 3
 
 
 class TestStopping:
@@ -567,6 +600,35 @@ def test_a_task_that_failed_is_not_done(shelf: Shelf) -> None:
         assert not task.is_done
         with pytest.raises(SourceError):
             task.poll()
+
+
+def test_a_listing_is_never_held(shelf: Shelf) -> None:
+    class Counted(Unordered, frozen=True, kw_only=True):
+        keys: ClassVar[Any] = IntegerKeys()
+
+        def open(self, context: SourceContext) -> OpenSource[str]:
+            return _Many()
+
+    class Empty(NativeItem):
+        def open_stream(self) -> BinaryIO:
+            return io.BytesIO()
+
+    alive: WeakSet[NativeItem] = WeakSet()
+    most = [0]
+
+    class _Many:
+        def items(self, start: str | None) -> Iterator[NativeItem]:
+            for number in range(20_000):
+                item = Empty(ItemContext(key=number))
+                alive.add(item)
+                most[0] = max(most[0], len(alive))
+                yield item
+
+        def close(self) -> None:
+            pass
+
+    assert len(read_all(config(Counted(shelf="it"), poll_records=5_000)).batches) == 20_000
+    assert most[0] < 10
 
 
 class TestTasks:
@@ -649,7 +711,10 @@ class TestAcknowledgement:
     def test_nothing_on_its_way_is_read_again(self, shelf: Shelf) -> None:
         with SourceTask(config(), MemoryOffsets()) as task:
             sink = Sink(task, acknowledges=False)
-            until(lambda: len(shelf.starts) > 6, meanwhile=sink.poll)
+            until(lambda: len(sink.values) == 4, meanwhile=sink.poll)
+            before = len(shelf.starts)
+            until(lambda: len(shelf.starts) > before + 4)
+            sink.poll()
             assert sink.values == [b"1", b"2", b"3", b"4"]
 
 
