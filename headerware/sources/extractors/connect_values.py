@@ -111,8 +111,18 @@ def _map(schema: Schema) -> Convert | None:
 
 
 def _struct(schema: Schema) -> Convert:
-    fields = [(field.name, nullable(converter(field.schema))) for field in schema.fields]
-    return lambda value: Struct.trusted(schema, [convert(value[name]) for name, convert in fields])
+    names = [field.name for field in schema.fields]
+    found = [converter(field.schema) for field in schema.fields]
+    changed = [(at, convert) for at, convert in enumerate(found) if convert is not None]
+
+    def made(value: Any) -> Struct:
+        values = [value[name] for name in names]
+        for at, convert in changed:
+            if values[at] is not None:
+                values[at] = convert(values[at])
+        return Struct.trusted(schema, values)
+
+    return made
 
 
 def _integer(schema: Schema) -> Convert:

@@ -8,8 +8,9 @@ tenths of a microsecond a field, which is little beside sending it.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any, ClassVar, Final, Literal, cast
 
 from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
@@ -18,10 +19,9 @@ from headerware.sources.extractor import Extracted, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
 
-if TYPE_CHECKING:
-    from headerware.sources.extractors.lines import Line
-
 _FOREVER: Final = 1 << 62
+_UNENDED: Final = "unexpected end of data"
+"""The csv module's words for a quoted field that goes on behind what it was given."""
 
 
 class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
@@ -33,8 +33,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
         max_expansion: in the same way.
         header: whether the first row has the names of the columns.
-        columns: their names, instead of those in the object. Without a header and names, columns are
-            ``field0``, ``field1``, and so on, as many as the first row has.
+        columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
+            the first, ``field1``, and so on; without a header and ``columns``, all of them are.
         ragged: what is done with a row of another length: ``refuse`` makes it a bad record; ``fit`` gives it
             nulls for what is missing, and ``field7`` as the name of an eighth field too many.
         delimiter: what stands between fields, one character.
@@ -85,42 +85,52 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
         """Yield the rows behind the header."""
+        # The limit is that of the process, and it is low; rows are bounded here.
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes))
         text = open_text(self, given, self.encoding)
         start = text.position
         first: list[str] | None = None
         names = self.columns
         if self.header or names is None:
-            found = next(self._rows(text, given), None)
+            found = next(self._rows(text, grows=given.item.context.grows), None)
             if found is None:
                 return
-            row, text.position = found
+            row, position = found
             if isinstance(row, BadRecordError):
                 raise ObjectError(f"its first row cannot be read: {row}")
+            text.advance(position - text.position)
             if not self.header:
                 first = row
             if names is None:
-                names = row if self.header else [f"field{at}" for at in range(len(row))]
+                names = [(self.header and name) or f"field{at}" for at, name in enumerate(row)]
         if len(set(names)) != len(names):
             raise ObjectError("a column's name is there twice in the first row; name them by 'columns'")
-        shape = _Shape(names, schemas=self.schemas, fits=self.ragged == "fit")
+        shape = _Shape(names, schemas=self.schemas)
         behind_first = text.position
         end = begin(text, given)
         split = given.split
         here = split is None or split.begin <= start < split.end
         if first is not None and here and not given.skipped:
-            size = behind_first - start
-            yield Extracted(shape.value(first), properties={"byte": behind_first}, size_bytes=size)
-        before = text.position
-        for row, position in self._rows(text, given, end):
-            if isinstance(row, BadRecordError):
-                yield row
-            elif len(row) != shape.width and not shape.fits:
-                yield BadRecordError(
-                    f"the row that ends at byte {position} has {len(row)} fields, expected {shape.width}"
-                )
+            yield Extracted(
+                shape.value(first), properties={"byte": behind_first}, size_bytes=behind_first - start
+            )
+        before, width, names, schema = text.position, shape.width, shape.names, shape.schema
+        for row, position in self._rows(text, end, grows=given.item.context.grows):
+            if row.__class__ is not list:
+                yield cast("BadRecordError", row)
+                before = position
+                continue
+            if len(row) == width:
+                value: Any = dict(zip(names, row)) if schema is None else Struct.trusted(schema, row)  # noqa: B905
+            elif self.ragged == "fit":
+                value = shape.value(row)
             else:
-                value, size = shape.value(row), position - before
-                yield Extracted(value, properties={"byte": position}, size_bytes=size)
+                yield BadRecordError(
+                    f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                )
+                before = position
+                continue
+            yield Extracted(value, properties={"byte": position}, size_bytes=position - before)
             before = position
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
@@ -130,143 +140,168 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         return line_splits(open_text(self, given, self.encoding), size_bytes)
 
     def _rows(
-        self, text: Text, given: Input, end: int = _FOREVER
+        self, text: Text, end: int = _FOREVER, *, grows: bool
     ) -> Iterator[tuple[list[str] | BadRecordError, int]]:
         """Yield rows that are not blank, or what is wrong with them, and the position behind each."""
-        # The limit is that of the process, and it is low; lines are bounded before the module sees them.
-        csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes))
-        grows = given.item.context.grows
-        feed = _Feed(self, text, end, grows=grows)
-        rows = csv.reader(
-            feed,
+        limit = self.max_record_bytes
+        quote = b"" if self.quote is None else self.quote.encode()
+        by_lines = not quote or not self.quoted_newlines
+        known = 0
+        while True:
+            began = text.position
+            block = text.block(limit, end=end, known=known, quote=None if by_lines else quote)
+            if block is None:
+                if known or text.quoted:
+                    raise self._endless(began)
+                yield self._too_long(began), text.position
+                continue
+            if len(block) <= known:
+                if not known or grows:
+                    return
+                raise ObjectError(f"a quoted field of the row at byte {began} never ends")
+            lines = _Lines(block, began, text.encoding, limit, b"" if by_lines else quote)
+            each = by_lines and (self.escape is not None or (bool(quote) and quote in block))
+            rows: Any = _EachLine(lines.texts, self._reader) if each else self._reader(lines.texts)
+            ends, position, count, known = lines.ends, began, 0, 0
+            while True:
+                try:
+                    for row in rows:
+                        before, count = count, rows.line_num
+                        begun, position = position, ends[count - 1]
+                        if count - before > 1 and position - begun > limit + 2:
+                            raise self._endless(begun)
+                        if lines.bad and (problem := lines.problem(before, count)) is not None:
+                            if not problem:
+                                raise self._endless(begun)
+                            yield BadRecordError(f"the row at byte {begun} {problem}"), position
+                        elif row:
+                            yield row, position
+                    break
+                except csv.Error as error:
+                    if str(error) == _UNENDED and not each:
+                        known = began + len(block) - position
+                        if known > limit + 2:
+                            raise self._endless(position) from None
+                        break
+                    before, count = count, rows.line_num
+                    begun, position = position, ends[count - 1]
+                    spans = count - before > 1 and position - begun > limit + 2
+                    if spans or lines.problem(before, count) == "":
+                        raise self._endless(begun) from None
+                    yield BadRecordError(f"the row at byte {begun} is not CSV: {error}"), position
+            text.advance(position - began if known else len(block))
+
+    def _reader(self, lines: Iterable[str]) -> Any:
+        return csv.reader(
+            lines,
             delimiter=self.delimiter,
             quotechar=self.quote,
             escapechar=self.escape,
-            quoting=csv.QUOTE_MINIMAL if self.quote is not None else csv.QUOTE_NONE,
+            quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
             strict=True,
         )
-        while True:
-            feed.begin()
-            try:
-                row = next(rows)
-            except StopIteration:
-                row = None
-            except csv.Error as error:
-                if feed.failure is None:
-                    if feed.unfinished or (feed.ended and grows):
-                        return
-                    if feed.ended:
-                        raise ObjectError(
-                            f"a quoted field of the row at byte {feed.began} never ends"
-                        ) from error
-                    yield BadRecordError(f"the row at byte {feed.began} is not CSV: {error}"), feed.position
-                    continue
-                row = None
-            if feed.failure is not None:
-                raise ObjectError(feed.failure)
-            if row is None:
-                return
-            if feed.problem is not None:
-                yield BadRecordError(feed.problem), feed.position
-            elif row:
-                yield row, feed.position
+
+    def _too_long(self, began: int) -> BadRecordError:
+        return BadRecordError(f"the row at byte {began} {_too_long(self.max_record_bytes)}")
+
+    def _endless(self, began: int) -> ObjectError:
+        problem = _too_long(self.max_record_bytes)
+        return ObjectError(f"the row at byte {began} {problem}, and its end is not known")
 
 
-class _Feed:
-    """The lines of a text as csv's reader takes them.
+def _too_long(limit: int) -> str:
+    return f"has more than {limit} bytes, the limit (max_record_bytes)"
 
-    What is wrong is noted rather than raised, so that the reader and the lines stay together.
-    """
 
-    def __init__(self, options: CsvExtractor, text: Text, end: int, *, grows: bool) -> None:
-        self._limit = options.max_record_bytes
-        self._one_line = not options.quoted_newlines
-        quote = None if options.quote is None or self._one_line else options.quote.encode()
-        self._lines: Iterator[Line] = text.lines(self._limit, end=end, quote=quote)
-        self._encoding = text.encoding
-        self._grows = grows
-        self._taken = False
-        self.began = self.position = text.position
-        self.problem: str | None = None
-        """Why the row cannot be read; the next one can."""
-        self.failure: str | None = None
-        """Why nothing more can be read."""
-        self.unfinished = False
-        self.ended = False
+class _Lines:
+    """The lines of a block, as text, and the position behind each."""
 
-    def begin(self) -> None:
-        """Begin a row."""
-        self.began, self.problem, self._taken = self.position, None, False
+    def __init__(self, block: bytes, began: int, encoding: str, limit: int, quote: bytes) -> None:
+        parts = block.split(b"\n")
+        last = parts.pop() if block[-1] == 0x0A else None
+        self.ends: Final = list(accumulate((len(part) + 1 for part in parts), initial=began))[1:]
+        if last is None:
+            self.ends[-1] -= 1
+        self.bad: Final[dict[int, str]] = {}
+        """What is wrong with some lines; nothing if it is not known where their rows end."""
+        if len(max(parts, key=len)) > limit + 1:
+            for at, part in enumerate(parts):
+                if len(part) > limit + 1:
+                    self.bad[at] = "" if quote and quote in part else _too_long(limit)
+        if b"\0" in block:
+            for at, part in enumerate(parts):
+                if b"\0" in part:
+                    self.bad.setdefault(at, "has a NUL character; is this another encoding?")
+        try:
+            self.texts = block.decode(encoding).split("\n")
+        except UnicodeDecodeError:
+            self.texts = [self._decoded(at, part, encoding) for at, part in enumerate(parts)]
+        else:
+            del self.texts[len(parts) :]
+        # The reader keeps a line break in a field as it is in the line.
+        self.texts = [text + "\n" for text in self.texts]
 
-    def __iter__(self) -> _Feed:
+    def problem(self, begin: int, end: int) -> str | None:
+        """Return what is wrong with some lines; empty if it is not known where their row ends."""
+        found = [self.bad[at] for at in range(begin, end) if at in self.bad]
+        return min(found) if found else None
+
+    def _decoded(self, at: int, part: bytes, encoding: str) -> str:
+        try:
+            return part.decode(encoding)
+        except UnicodeDecodeError:
+            self.bad.setdefault(at, f"is not {encoding}")
+            return part.decode(encoding, "replace")
+
+
+class _EachLine:
+    """A reader that takes each line as a row."""
+
+    def __init__(self, lines: list[str], reader: Callable[[Iterable[str]], Iterator[list[str]]]) -> None:
+        self._lines: Final = lines
+        self._reader: Final = reader
+        self.line_num = 0
+
+    def __iter__(self) -> _EachLine:
         return self
 
-    def __next__(self) -> str:
-        """Return the next line of the row."""
-        if self._taken and self._one_line:
+    def __next__(self) -> list[str]:
+        """Return the fields of the next line."""
+        if self.line_num == len(self._lines):
             raise StopIteration
-        self._taken = True
-        found = next(self._lines, None)
-        if found is None:
-            self.ended = True
-            raise StopIteration
-        line, position, quoted = found
-        if position - self.began > self._limit + 2 and (line is not None or quoted or self._goes_on):
-            self.failure = (
-                f"the row at byte {self.began} has more than {self._limit} bytes, the limit "
-                "(max_record_bytes), and its end is not known"
-            )
-            raise StopIteration
-        if line is None:
-            self.position = position
-            self.problem = (
-                f"the row at byte {self.began} has more than {self._limit} bytes (max_record_bytes)"
-            )
-            return ""
-        if self._grows and line[-1] != 0x0A:
-            self.unfinished = True
-            raise StopIteration
-        self.position = position
-        if b"\0" in line:
-            self.problem = f"the row at byte {self.began} has a NUL character; is this another encoding?"
-        try:
-            return line.decode(self._encoding)
-        except UnicodeDecodeError:
-            self.problem = f"the row at byte {self.began} is not {self._encoding}"
-            return line.decode(self._encoding, "replace")
-
-    @property
-    def _goes_on(self) -> bool:
-        return self.position != self.began
+        self.line_num += 1
+        return next(self._reader((self._lines[self.line_num - 1],)))
 
 
 class _Shape:
     """What rows become."""
 
-    def __init__(self, names: list[str], *, schemas: bool, fits: bool) -> None:
+    def __init__(self, names: list[str], *, schemas: bool) -> None:
         self.width: Final = len(names)
-        self.fits: Final = fits
-        self._names: Final = names
-        self._schemas: Final = schemas
-        self._known: dict[int, tuple[list[str], Schema]] = {}
+        self.names: Final = names
+        self.schema: Final = _schema_of(names) if schemas else None
+        self._known: dict[int, tuple[list[str], Schema | None]] = {self.width: (names, self.schema)}
 
     def value(self, row: list[Any]) -> Any:
-        """Return a row as a dict or a Struct; it may be longer or shorter."""
+        """Return a row of any length as a dict or a Struct."""
         width = max(self.width, len(row))
         names, schema = self._known.get(width) or self._of(width)
-        if len(row) < width:
-            row += [None] * (width - len(row))
-        return Struct.trusted(schema, row) if self._schemas else dict(zip(names, row, strict=True))
+        row += [None] * (width - len(row))
+        return dict(zip(names, row, strict=True)) if schema is None else Struct.trusted(schema, row)
 
-    def _of(self, width: int) -> tuple[list[str], Schema]:
-        names = list(self._names)
+    def _of(self, width: int) -> tuple[list[str], Schema | None]:
+        names = list(self.names)
         for at in range(self.width, width):
             name = f"field{at}"
             while name in names:
                 name += "_"
             names.append(name)
-        builder = SchemaBuilder.struct()
-        for name in names:
-            builder.field(name, OPTIONAL_STRING_SCHEMA)
-        made = self._known[width] = (names, builder.build())
+        made = self._known[width] = (names, None if self.schema is None else _schema_of(names))
         return made
+
+
+def _schema_of(names: list[str]) -> Schema:
+    builder = SchemaBuilder.struct()
+    for name in names:
+        builder.field(name, OPTIONAL_STRING_SCHEMA)
+    return builder.build()

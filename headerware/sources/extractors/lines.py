@@ -1,4 +1,4 @@
-"""Objects of text, line by line, each of a bounded length, at a known position.
+"""Objects of text, by lines, each of a bounded length, at a known position.
 
 A position counts bytes of UTF-8, or of the object's own encoding if each ASCII character is one byte of it.
 Then an invalid byte spoils one line only. An object of another encoding, such as UTF-16, becomes UTF-8 on the
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import codecs
 import io
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from headerware.core.errors import ConfigError, ObjectError
@@ -25,8 +24,8 @@ from headerware.sources.extractors.streams import (
 if TYPE_CHECKING:
     from typing import Any
 
-_PIECE_BYTES: Final = 1 << 16
-_END: Final = sys.maxsize
+_PIECE_BYTES: Final = 1 << 18
+_END: Final = 1 << 62
 _ASCII: Final = bytes(range(128))
 _UTF_8: Final = "utf-8"
 _MARKS: Final[Mapping[bytes, str]] = {  # in this order, for one begins with another
@@ -39,20 +38,19 @@ _MARKS: Final[Mapping[bytes, str]] = {  # in this order, for one begins with ano
 _MARK_BYTES: Final = 4
 
 
-Line = tuple[bytes | None, int, bool]
-"""A line with its end, the position behind it, and False; or, if it was too long, None, the position, and
-whether a given character was in it."""
-
-
 class Text:
-    """An object's text, at the beginning or at the beginning of a part of it."""
+    """An object's text from a position on, by blocks of whole lines."""
 
-    def __init__(self, opened: OpenedStream, encoding: str, start: int) -> None:
+    def __init__(self, opened: OpenedStream, encoding: str, start: int, *, grows: bool) -> None:
         self._opened: Final = opened
+        self._grows: Final = grows
+        self._left = b""
+        self._ended = False
         self.encoding: Final = encoding
-        self.start: Final = start
-        """The position of the first character, behind a byte-order mark."""
         self.position: int = start
+        """The position of what :meth:`block` returns."""
+        self.quoted: bool = False
+        """Whether the line that was last passed over, being too long, had a quotation mark in it."""
 
     @property
     def can_be_split(self) -> bool:
@@ -63,42 +61,71 @@ class Text:
         """Return the length in bytes; the stream then stands at its end."""
         return self._opened.stream.seek(0, io.SEEK_END)
 
+    def block(
+        self, limit: int, *, end: int = _END, known: int = 0, quote: bytes | None = None
+    ) -> bytes | None:
+        """Return lines from the position on, with their ends; none are the end, or that of the part.
+
+        They are there again until :meth:`advance` passes them. An unfinished last line is among them, unless
+        the object grows. If the next line is longer than a limit, it is passed over, and None is returned.
+
+        Args:
+            limit: the longest line, in bytes.
+            end: where the part ends; lines that begin before it are part of it.
+            known: the length of the lines that were returned before, and are to be followed by more.
+            quote: what makes a line that is too long :attr:`quoted`.
+        """
+        if self.position >= end:
+            return b""
+        pieces, size, cut = [self._left], len(self._left), self._left.rfind(b"\n") + 1
+        while cut <= 2 * known and size - cut <= limit + 1 and not self._ended:
+            piece = self._opened.stream.read1(_PIECE_BYTES)
+            self._ended = not piece
+            pieces.append(piece)
+            cut = size + found + 1 if (found := piece.rfind(b"\n")) >= 0 else cut
+            size += len(piece)
+        self._left = b"".join(pieces)
+        if cut <= known and size - cut > limit + 1:
+            self._pass_line(quote)
+            return None
+        if self._ended and not self._grows:
+            cut = size
+        if self.position + cut > end:
+            cut = self._left.find(b"\n", end - self.position - 1) + 1 or cut
+        return self._left[:cut]
+
+    def advance(self, count: int) -> None:
+        """Pass some of the bytes that :meth:`block` has returned."""
+        self._left = self._left[count:]
+        self.position += count
+
     def move_to(self, position: int) -> None:
         """Go on from a position that a line ended at, or from one behind the current one."""
         if self._opened.seekable:
             self._opened.stream.seek(position)
-            self.position = position
-        else:
-            self.position += self._opened.read_past(position - self.position)
+            self._left, self._ended, self.position = b"", False, position
+            return
+        held = min(len(self._left), position - self.position)
+        self.advance(held)
+        self.position += self._opened.read_past(position - self.position)
 
     def move_behind(self, position: int) -> None:
         """Go on from the first line that begins at a position, or behind it."""
-        if position <= self.position:
-            return
-        self.move_to(position - 1)
-        while (found := self._opened.stream.readline(_PIECE_BYTES)) and found[-1] != 0x0A:
-            self.position += len(found)
-        self.position += len(found)
+        if position > self.position:
+            self.move_to(position - 1)
+            self._pass_line(None)
 
-    def lines(self, limit: int, *, end: int = _END, quote: bytes | None = None) -> Iterator[Line]:
-        """Yield the lines that begin before a position; one longer than the limit is read past."""
-        readline = self._opened.stream.readline
-        position = self.position
-        most = limit + 2
-        while position < end:
-            line = readline(most)
-            if not line:
+    def _pass_line(self, quote: bytes | None) -> None:
+        self.quoted = False
+        while True:
+            found = self._left.find(b"\n") + 1
+            passed = found or len(self._left)
+            self.quoted = self.quoted or (quote is not None and self._left.find(quote, 0, passed) >= 0)
+            self.advance(passed)
+            if found or self._ended:
                 return
-            position += len(line)
-            if len(line) < most or line[-1] == 0x0A:
-                yield line, position, False
-                continue
-            quoted = False
-            while line and line[-1] != 0x0A:
-                quoted = quoted or (quote is not None and quote in line)
-                line = readline(_PIECE_BYTES)
-                position += len(line)
-            yield None, position, quoted or (quote is not None and quote in line)
+            self._left = self._opened.stream.read1(_PIECE_BYTES)
+            self._ended = not self._left
 
 
 def open_text(extractor: StreamExtractor, given: Input, encoding: str = _UTF_8) -> Text:
@@ -107,10 +134,11 @@ def open_text(extractor: StreamExtractor, given: Input, encoding: str = _UTF_8) 
     mark = next((mark for mark in _MARKS if head.startswith(mark)), b"")
     encoding = _MARKS.get(mark, encoding)
     opened.read_past(len(mark))
+    grows = given.item.context.grows
     if holds_ascii(encoding):
-        return Text(opened, encoding, len(mark))
+        return Text(opened, encoding, len(mark), grows=grows)
     converted = buffered(cast("BinaryIO", _Converted(opened.stream, encoding)), given)
-    return Text(OpenedStream(converted, seekable=False), _UTF_8, 0)
+    return Text(OpenedStream(converted, seekable=False), _UTF_8, 0, grows=grows)
 
 
 def holds_ascii(encoding: str) -> bool:

@@ -27,6 +27,7 @@ from headerware.connect.data.schema import (
     SchemaBuilder,
 )
 from headerware.connect.data.struct import Struct
+from headerware.connect.errors import SchemaBuilderError
 from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError
 from headerware.core.extras import install_command
 from headerware.sources.extractor import Extracted, Input, Split
@@ -284,7 +285,10 @@ def _struct_schema(fields: list[Any]) -> Schema:
     builder = SchemaBuilder.struct()
     for field in fields:
         schema = _schema_of(field.type, field.name)
-        builder.field(field.name, optional(schema) if field.nullable else schema)
+        try:
+            builder.field(field.name, optional(schema) if field.nullable else schema)
+        except SchemaBuilderError as error:
+            raise ObjectError(f"its columns have no schema in Connect: {error}") from error
     return builder.build()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from headerware.sources import Input
 from headerware.sources.conformance import ExtractorConformance
 from headerware.sources.extractor import extracted
 from headerware.sources.extractors import AvroExtractor
-from tests.source_objects import MemoryObject, records, values
+from tests.source_objects import MadeObject, MemoryObject, records, values
 
 CITY = {
     "type": "record",
@@ -242,3 +243,20 @@ class TestDamage:
         for data in (b"", b"Obj\x02", b"Obj\x01" + b"\xff" * 100, SAMPLE.replace(b"\x08null", b"\x08none")):
             with pytest.raises(ObjectError):
                 values(AvroExtractor(), data)
+
+
+class TestMemory:
+    def test_does_not_grow_with_the_object(self) -> None:
+        head = avro([])
+        block = avro([{"id": 1, "name": "x" * 80}] * 500, per_block=500).removeprefix(head)
+
+        def peak(blocks: int) -> int:
+            item = MadeObject([head, *[block] * blocks])
+            tracemalloc.start()
+            try:
+                assert sum(1 for _ in extracted(AvroExtractor(), Input(item))) == blocks * 500
+                return tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+
+        assert peak(40) < peak(5) + (1 << 18)

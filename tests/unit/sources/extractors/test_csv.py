@@ -61,6 +61,11 @@ class TestRows:
             {"field0": "3", "field1": "4"},
         ]
 
+    @pytest.mark.parametrize("schemas", [False, True])
+    def test_have_numbers_for_names_that_are_missing(self, *, schemas: bool) -> None:
+        (found,) = values(CsvExtractor(schemas=schemas), b",a,\n0,1,2\n")
+        assert dict(found) == {"field0": "0", "a": "1", "field2": "2"}
+
     @pytest.mark.parametrize("header", [True, False])
     def test_have_names_that_are_given(self, *, header: bool) -> None:
         extractor = CsvExtractor(header=header, columns=["a", "b"])

@@ -132,6 +132,10 @@ class TestTypes:
         with pytest.raises(ObjectError, match="'a' has times finer"):
             values(ParquetExtractor(), data)
 
+    def test_without_names_are_an_error(self) -> None:
+        with pytest.raises(ObjectError, match="name"):
+            values(ParquetExtractor(schemas=True), parquet({"": [1]}))
+
     def test_follow_each_file(self) -> None:
         one, two = parquet({"a": [1]}), parquet({"a": [1], "b": ["x"]})
         found = [values(ParquetExtractor(schemas=True), data)[0] for data in (one, two)]
@@ -162,3 +166,23 @@ class TestDamage:
         data = parquet({"a": ["x" * (4 << 20)]}, compression="zstd", use_dictionary=False)
         with pytest.raises(ObjectError, match="max_expansion"):
             values(ParquetExtractor(), data)
+
+
+class TestMemory:
+    def test_does_not_grow_with_a_row_group(self) -> None:
+        def peak(rows: int) -> int:
+            table = pa.table({"n": range(rows), "text": [f"{number:0100}" for number in range(rows)]})
+            data = parquet(table, row_group_size=rows, use_dictionary=False, compression="none")
+            del table
+            pool = pa.system_memory_pool()
+            before, most = pool.bytes_allocated(), 0
+            for _, _ in extracted(ParquetExtractor(), Input(MemoryObject(data))):
+                most = max(most, pool.bytes_allocated() - before)
+            return most
+
+        default = pa.default_memory_pool()
+        pa.set_memory_pool(pa.system_memory_pool())
+        try:
+            assert peak(200_000) < 2 * peak(50_000) < 8 << 20
+        finally:
+            pa.set_memory_pool(default)
