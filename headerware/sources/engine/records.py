@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,37 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _CONTENT_TYPE: Final = "content-type"
+
+_log: Final = logging.getLogger("headerware.sources")
+
+
+def refused(
+    config: SourceConfig, native_key: Any, record: Record, error: Exception, shown: str
+) -> list[Record]:
+    """Do with a record that cannot be sent what the configuration says; return its dead letter, if any.
+
+    Args:
+        config: the configuration.
+        native_key: the key of the record's object.
+        record: the record, with the headers that it was made with.
+        error: why it cannot be sent.
+        shown: the error's text, which quotes no payload.
+
+    Raises:
+        SourceError: the configuration says to stop.
+    """
+    key = config.key_text(native_key)
+    stated = record.headers.last(NUMBER_HEADER)
+    number = None if stated is None else stated.decode()
+    at = "a record" if number is None else f"record {number}"
+    reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
+    if config.on_record_error == "raise":
+        raise SourceError(reason) from error
+    if config.on_record_error == "skip":
+        _log.warning("passed over %s", reason)
+    if config.on_record_error != "dead_letter":
+        return []
+    return [source_dead_letter(config, key, number, topic=record.topic, reason=reason, raw=None)]
 
 
 class RecordMaker:

@@ -28,6 +28,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.suggestions import did_you_mean
 from headerware.sources.config import SourceConfig
 from headerware.spark_bridge.classic import require_classic
+from headerware.spark_bridge.executors.shipping import spare_next_task
 from headerware.spark_bridge.frames.schema import HEADERS
 from headerware.spark_bridge.native.definition import SourceDefinition
 from headerware.spark_bridge.native.manifests import ManifestFolder
@@ -166,7 +167,7 @@ class _BatchReader(DataSourceReader):
 
     def read(self, partition: SourcePartition | None) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Yield the rows of a task."""
-        return rows(self._definition, [] if partition is None else partition.parts, None)
+        return _task_rows(self._definition, partition, None)
 
 
 class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -200,7 +201,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: SourcePartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Yield the rows of a task, on an executor."""
-        return rows(self._definition, partition.parts, self._folder)
+        return _task_rows(self._definition, partition, self._folder)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up behind a batch."""
@@ -216,6 +217,15 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._made is None:
             self._made = Planner(self._definition.config(), self._folder, self._limits)
         return self._made
+
+
+def _task_rows(
+    definition: SourceDefinition, partition: SourcePartition | None, folder: ManifestFolder | None
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from rows(definition, [] if partition is None else partition.parts, folder)
+    finally:
+        spare_next_task()
 
 
 def _definition(options: Mapping[str, str], definitions: Mapping[str, SourceDefinition]) -> SourceDefinition:

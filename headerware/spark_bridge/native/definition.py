@@ -17,7 +17,7 @@ from headerware.core.files import read_text
 from headerware.core.hooks import Place, Stage, label
 from headerware.core.order import place_of, stage_of
 from headerware.sources.config import SourceConfig
-from headerware.spark_bridge.chain_source import TaskSpec, chain_source
+from headerware.spark_bridge.chain_source import TaskSpec, chain_source, require_importable
 from headerware.topic_table.topic import dotted
 
 _OF_THE_PLAIN_RUNTIME: Final = ("offsets", "delivery", "commit_interval_s", "commit_records")
@@ -64,7 +64,13 @@ class SourceDefinition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: SourceConfig, kafka: Mapping[str, Any] | None = None) -> Self:
-        """Return the definition of a configuration in code, with what ``[kafka]`` would hold in a file."""
+        """Return the definition of a configuration in code, with what ``[kafka]`` would hold in a file.
+
+        Raises:
+            ConfigError: executors cannot import one of its classes, or ``kafka`` cannot work.
+        """
+        listed = [("transformers", each) for each in config.transformers]
+        require_importable([("source", config.source), ("extractor", config.extractor), *listed])
         return cls(config, None, _serializer(dict(kafka or {}), config.name))
 
     def config(self) -> SourceConfig:

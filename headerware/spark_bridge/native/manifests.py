@@ -5,7 +5,8 @@
     RUN/snapshots/BATCH          how far every object was read, up to this batch
 
 Spark's offset names the run and the batch. A query with a new checkpoint begins a new run, so that several
-queries may share a folder. A manifest is written before Spark has the offset, and never changed after that.
+queries may share a folder. A manifest is written before Spark has the offset. After that it only loses those
+objects that are gone, or have changed, when their batch is repeated.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,8 +53,8 @@ class ManifestFolder:
             raise ConfigError(f"pyarrow reaches no folder there: {error}", path="manifestLocation") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the location."""
-        return ManifestFolder, (self.location,)
+        """Pickle the location, from which a relative path does not lead to the same folder elsewhere."""
+        return ManifestFolder, (self._root if self._files is None else self.location,)
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content, or None if there is none."""
@@ -225,7 +227,7 @@ class Manifests:
     def plan(self, manifest: Manifest) -> None:
         """Keep the manifest of the next batch."""
         batch = self.batch + 1
-        self._folder.write(f"{self.run}/manifests/{_named(batch)}", msgspec.msgpack.encode(manifest))
+        self._write(batch, manifest)
         self._apply(batch, manifest)
 
     def manifest(self, batch: int) -> Manifest:
@@ -243,6 +245,13 @@ class Manifests:
             )
         found: Manifest = _decoded(content, Manifest, name)
         return found
+
+    def leave_out(self, batch: int, keys: Collection[bytes]) -> None:
+        """Take objects out of a batch that is repeated without them, as if they had never been in it."""
+        manifest = self.manifest(batch)
+        left = [planned for planned in manifest.objects if planned.key not in keys]
+        self._write(batch, msgspec.structs.replace(manifest, objects=left))
+        self._load(self.batch)
 
     def clean(self, batch: int) -> None:
         """Make one snapshot of manifests that Spark no longer asks for, when there are enough of them."""
@@ -262,6 +271,9 @@ class Manifests:
     def end_name(self, batch: int, planned: PlannedObject) -> str:
         """Return the name of the file that says how far a growing object was read in a batch."""
         return f"{self.run}/ends/{_named(batch)}/{planned.digest}"
+
+    def _write(self, batch: int, manifest: Manifest) -> None:
+        self._folder.write(f"{self.run}/manifests/{_named(batch)}", msgspec.msgpack.encode(manifest))
 
     def _load(self, batch: int) -> None:
         self.batch, self._entries, self._growing = 0, {}, False

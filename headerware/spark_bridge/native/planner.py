@@ -87,9 +87,9 @@ class Lister:
                 if self._opened is None:
                     self._opened = open_source(self.config.source, SourceContext(name=self.config.name))
                 for item in listed(self.config, self._opened, start):
+                    retries.progress()
                     if (chosen := choose(item)) is not None:
                         yield chosen
-                        retries.progress()
             except self._retried as error:
                 retries.pause(error)
             else:
@@ -133,9 +133,11 @@ class Planner:
         self._begun: Manifests | None = None
         self._waiting: list[_Planned] | None = None
         """The objects of a batch whose tasks Spark has not asked for."""
+        self._given: tuple[dict[str, Any], list[SourcePartition]] | None = None
+        """The offset behind the last batch, and its tasks: Spark asks again where it plans again."""
         self._listing: Iterator[_Planned] | None = None
         self._next_listing = self._next_rescan = 0.0
-        self._pause_s = config.retry_pause_s
+        self._pause_s = min(config.retry_pause_s, config.listing_pause_s)
         self._reads_once = False
         """Whether the query ends with the listing that is open, or with the next one."""
         self._has_listed = False
@@ -152,7 +154,7 @@ class Planner:
             else:
                 self._begun = Manifests(self._folder)
         if self._waiting is None and (found := self._found()):
-            size_bytes = self._part_bytes(found)
+            size_bytes = part_bytes([each.item for each in found], self._limits)
             self._manifests.plan(Manifest(size_bytes, [each.planned for each in found]))
             self._waiting = found
         return self._offset()
@@ -165,13 +167,19 @@ class Planner:
             self._restore(end)
         if start == end:
             return []
-        if self._waiting is not None and end == self._offset() and end["batch"] == start["batch"] + 1:
-            found, self._waiting = self._waiting, None
-            return self._tasks(end["batch"], self._manifests.manifest(end["batch"]), found)
+        batches = range(start["batch"] + 1, end["batch"] + 1)
+        if self._given is not None and self._given[0] == end and len(batches) == 1:
+            return self._given[1]
         tasks: list[SourcePartition] = []
-        for batch in range(start["batch"] + 1, end["batch"] + 1):
+        for batch in batches:
             manifest = self._manifests.manifest(batch)
-            tasks += self._tasks(batch, manifest, self._found_again(batch, manifest))
+            if self._waiting is not None and batch == self._manifests.batch:
+                found, self._waiting = self._waiting, None
+            else:
+                found = self._found_again(batch, manifest)
+            tasks += self._tasks(batch, manifest, found)
+        if len(batches) == 1:
+            self._given = end, tasks
         return tasks
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -181,6 +189,7 @@ class Planner:
 
     def close(self) -> None:
         """Close the source."""
+        self._listing = self._waiting = self._given = None  # listings first, which may hold something open
         self._lister.close()
 
     def _offset(self) -> dict[str, Any]:
@@ -224,10 +233,10 @@ class Planner:
         else:
             self._listing, self._has_listed = None, True
             if found:
-                self._pause_s = self._config.retry_pause_s
+                self._pause_s = min(self._config.retry_pause_s, self._config.listing_pause_s)
             else:
-                self._next_listing = time.monotonic() + min(self._pause_s, self._config.listing_pause_s)
-                self._pause_s *= 2
+                self._next_listing = time.monotonic() + self._pause_s
+                self._pause_s = min(2 * self._pause_s, self._config.listing_pause_s)
         return list(found.values())
 
     def _begun_listing(self) -> Iterator[_Planned] | None:
@@ -288,10 +297,9 @@ class Planner:
                     f"{text}; on_object_error = 'skip' goes on without it, and reads what it is now later"
                 )
             _log.warning("%s", text)
+        if wanted:
+            self._manifests.leave_out(batch, wanted)
         return found
-
-    def _part_bytes(self, found: list[_Planned]) -> int:
-        return part_bytes([each.item for each in found], self._limits)
 
     def _tasks(self, batch: int, manifest: Manifest, found: list[_Planned]) -> list[SourcePartition]:
         ends = self._manifests

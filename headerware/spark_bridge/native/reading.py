@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
@@ -14,11 +14,10 @@ from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
 from headerware.sources.engine.batches import BatchQueue
 from headerware.sources.engine.decision import Decision, offset_key
+from headerware.sources.engine.records import refused
 from headerware.sources.engine.task import Statistics
 from headerware.sources.engine.worker import ObjectReader
-from headerware.sources.evolving import NUMBER_HEADER, source_dead_letter
 from headerware.spark_bridge.executors.open_chain import open_chain
-from headerware.spark_bridge.executors.shipping import spare_next_task
 from headerware.spark_bridge.frames.records import header_column
 from headerware.spark_bridge.native.manifests import end_bytes, end_of
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 else:
     from typing import NamedTuple
 
-_log: Final = logging.getLogger("headerware.sources")
 _FLUSH_ROWS: Final = 10_000
 _FLUSH_BYTES: Final = 16 << 20
 _STOP_S: Final = 5.0
@@ -75,7 +73,6 @@ def rows(
         yield from task.batches()
     finally:
         task.stop()
-        spare_next_task()
 
 
 class _Task:
@@ -146,7 +143,9 @@ class _Task:
         """Say how far a growing object was read; whoever says it first decides for all attempts."""
         if self._folder is None:
             return
-        first = end_of(self._folder.write_once(name, end_bytes(batch.key, batch.entry)))
+        # Complete even if it was given up: else each batch would have it again.
+        entry = msgspec.structs.replace(batch.entry, complete=True)
+        first = end_of(self._folder.write_once(name, end_bytes(batch.key, entry)))
         if first.record_number != batch.entry.record_number:
             raise SourceError(
                 f"another attempt has read object {self._config.key_text(batch.native_key)!r} to record "
@@ -163,30 +162,12 @@ class _Task:
             if outcome.__class__ is Record:
                 made.append(outcome)
             elif isinstance(outcome, HeaderwareError):
-                made += self._refused(batch, record, outcome)
+                made += refused(self._config, batch.native_key, record, outcome, described(outcome))
             elif isinstance(outcome, list | FanOut):
                 made += outcome
             elif outcome is not DROP:
                 made.append(outcome)
         return made
-
-    def _refused(self, batch: Batch, record: Record, error: HeaderwareError) -> list[Record]:
-        """Do with a record that has no bytes what the configuration says."""
-        config = self._config
-        key = config.key_text(batch.native_key)
-        stated = record.headers.last(NUMBER_HEADER)
-        number = None if stated is None else stated.decode()
-        reason = (
-            f"record {number or '?'} of object {key!r} of source {config.name!r} cannot be sent: "
-            f"{described(error)}"
-        )
-        if config.on_record_error == "raise":
-            raise SourceError(reason) from error
-        if config.on_record_error == "skip":
-            _log.warning("passed over %s", reason)
-        if config.on_record_error != "dead_letter":
-            return []
-        return [source_dead_letter(config, key, number, topic=record.topic, reason=reason, raw=None)]
 
 
 def arrow_batch(records: list[Record]) -> pa.RecordBatch:

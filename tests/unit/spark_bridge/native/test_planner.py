@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from headerware.spark_bridge.native.definition import SourceDefinition
 from headerware.spark_bridge.native.manifests import KEPT_BATCHES, ManifestFolder
 from headerware.spark_bridge.native.planner import INITIAL, Limits
 from headerware.spark_bridge.native.reading import rows
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +38,9 @@ class Query:
         self.grows, self.settings = grows, settings
         self.reader = self.restarted()
 
-    def restarted(self, *, on_object_error: Any = "raise", **limits: Any) -> SourceStreamReader:
+    def restarted(
+        self, *, on_object_error: Any = "raise", on_record_error: Any = "raise", **limits: Any
+    ) -> SourceStreamReader:
         """Return the reader of a process that starts."""
         config = SourceConfig(
             name="spool",
@@ -46,6 +50,7 @@ class Query:
             listing_pause_s=0.01,
             retry_pause_s=0.001,
             on_object_error=on_object_error,
+            on_record_error=on_record_error,
         )
         self.definition = SourceDefinition.of(config)
         self.folder = ManifestFolder(self._location)
@@ -104,6 +109,12 @@ class TestBatches:
         end = spool.reader.latestOffset()
         spool.write(b=b"2\n")
         assert spool.reader.latestOffset() == end
+
+    def test_tasks_that_are_asked_for_again_are_the_same(self, query: Callable[..., Query]) -> None:
+        spool = query()
+        spool.write(a=b"1\n")
+        end = spool.reader.latestOffset()
+        assert spool.reader.partitions(INITIAL, end) is spool.reader.partitions(INITIAL, end)
 
     def test_reads_a_changed_object_from_its_first_record(self, query: Callable[..., Query]) -> None:
         spool = query()
@@ -231,6 +242,18 @@ class TestReplays:
         assert "a.jsonl" in caplog.text
         assert spool.next(end)[1] == ([] if becomes is None else [b"10"])
 
+    def test_that_left_an_object_out_read_it_when_it_is_back(self, query: Callable[..., Query]) -> None:
+        spool = query()
+        spool.write(a=b"1\n", b=b"2\n")
+        end = spool.reader.latestOffset()
+        (spool.spool / "a.jsonl").rename(spool.spool / ".aside")
+        spool.restarted(on_object_error="skip")
+        assert spool.values(INITIAL, end) == [b"2"]
+        (spool.spool / ".aside").rename(spool.spool / "a.jsonl")
+        spool.restarted()
+        assert spool.values(INITIAL, end) == [b"2"]
+        assert spool.next(end)[1] == [b"1"]
+
     def test_need_the_manifest(self, query: Callable[..., Query], tmp_path: Path) -> None:
         spool = query()
         spool.write(a=b"1\n")
@@ -285,6 +308,21 @@ class TestGrowingObjects:
         assert spool.values(INITIAL, end) == [b"1", b"2"]
         assert spool.next(end)[1] == [b"3"]
 
+    def test_that_cannot_be_read_wait_for_their_change(self, query: Callable[..., Query]) -> None:
+        spool = query(grows=True)
+        spool.write(a=b"1\nno JSON\n2\n")
+        spool.restarted(on_record_error="raise", on_object_error="skip")
+        gone = spool.reader.latestOffset()
+        (spool.spool / "a.jsonl").rename(spool.spool / "aside")
+        assert spool.values(INITIAL, gone) == []
+        (spool.spool / "aside").rename(spool.spool / "a.jsonl")
+        assert spool.reader.latestOffset() == gone
+        with (spool.spool / "a.jsonl").open("ab") as file:
+            file.write(b"3\n")
+        until(lambda: spool.reader.latestOffset() != gone)  # after a pause between two listings
+        with pytest.raises(SourceError, match="record 2"):
+            spool.values(gone, spool.reader.latestOffset())
+
     def test_an_attempt_that_reads_on_beside_another_fails(self, query: Callable[..., Query]) -> None:
         spool = query(grows=True)
         spool.write(a=b"1\n")
@@ -318,6 +356,15 @@ class TestFolders:
         folder = ManifestFolder(os.fspath(tmp_path / "file"))
         with pytest.raises(SourceError, match=r"cannot write a/b in .*file"):
             folder.write("a/b", b"")
+
+    def test_stay_where_they_are_in_tasks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        folder = ManifestFolder("here")
+        folder.write("a", b"1")
+        sent = pickle.dumps(folder)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        assert pickle.loads(sent).read("a") == b"1"  # noqa: S301 - what was pickled here
 
     def test_of_an_unknown_kind(self) -> None:
         with pytest.raises(ConfigError, match="manifestLocation"):
