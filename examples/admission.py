@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 import click
+import confluent_kafka
 
-from headerware import AdmissionError, Chain, Consumer, Producer
+from headerware import AdmissionError, Chain, Consumer, Context, Headers, Producer, Record
 from headerware.interceptors import Admission, Sign
 from headerware.keyring import certify, encode_jwks, public_part, with_new_key
 from headerware.keyring.keyring import Keyring
@@ -64,16 +65,26 @@ def make_keys(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY)
 
 
-def send(servers: str, topic: str, folder: Path, name: str, value: str) -> None:
-    """Send a record that is signed with a key, and shows the shop's certificate."""
+def send(servers: str, topic: str, folder: Path, value: str) -> None:
+    """Be the shop: send a record that is signed, and shows the certificate."""
     chain = Chain(
         [
             Admission(certificate=str(folder / "shop.jwt")),
-            Sign(keyring=str(folder / f"{name}.json"), key_id=name),
+            Sign(keyring=str(folder / "shop.json"), key_id="shop"),
         ]
     )
     with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
         producer.produce(topic, value, key="1", partition=0)
+        producer.flush()
+
+
+def steal(servers: str, topic: str, folder: Path, value: str) -> None:
+    """Be a thief: put the shop's certificate on a record by hand, because no chain of ours would do it."""
+    step = Sign(keyring=str(folder / "thief.json"), key_id="thief").open(Context(side="producer"))
+    stolen = Headers([("hw.admit", (folder / "shop.jwt").read_bytes())])
+    record = step.on_send(Record(topic, value.encode(), b"1", stolen))
+    with confluent_kafka.Producer({"bootstrap.servers": servers}) as producer:
+        producer.produce(topic, record.value, record.key, 0, headers=list(record.headers))
         producer.flush()
 
 
@@ -107,8 +118,8 @@ def main(servers: str | None, topic: str) -> None:
         if servers is None:
             servers = stack.enter_context(EmbeddedCluster(topics={topic: 1})).bootstrap_servers
         make_keys(folder)
-        send(servers, topic, folder, "shop", "an order of the shop")
-        send(servers, topic, folder, "thief", "an order of a thief, with the shop's certificate")
+        send(servers, topic, folder, "an order of the shop")
+        steal(servers, topic, folder, "an order of a thief, with the shop's certificate")
         read(servers, topic, folder, 2)
 
 
