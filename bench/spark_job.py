@@ -250,7 +250,8 @@ def spool(spark: SparkSession, folder: Path) -> int:
     file = folder / "spool" / "airports.jsonl"
     if not file.exists():
         file.parent.mkdir()
-        lines = [json.dumps(airport).encode() + b"\n" for airport in local_data.airports().to_dict("records")]
+        text = local_data.airports().to_json(orient="records", lines=True)
+        lines = text.encode().splitlines(keepends=True)
         with file.open("wb") as opened:
             for _ in range(LINES // len(lines)):
                 opened.writelines(lines)
