@@ -73,7 +73,7 @@ def text_bytes(text: str) -> bytes:
 
 
 def source_dead_letter(
-    config: SourceConfig, key_text: str, number: int | None, *, topic: str, reason: str, raw: bytes | None
+    config: SourceConfig, key_text: str, number: str | None, *, topic: str, reason: str, raw: bytes | None
 ) -> Record:
     """Return the dead letter of a record that could not be read or sent.
 
@@ -82,7 +82,7 @@ def source_dead_letter(
     """
     headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(key_text))]
     if number is not None:
-        headers.append((NUMBER_HEADER, b"%d" % number))
+        headers.append((NUMBER_HEADER, number.encode()))
     return dead_letter(
         Record(topic or config.name, raw, text_bytes(f"{key_text}#{number or '?'}"), Headers(headers)),
         InterceptorError(reason, step=config.extractor.type),

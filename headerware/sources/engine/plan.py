@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headerware.core.errors import SourceError
 from headerware.sources.engine.decision import decide, offset_key, task_of
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from headerware.sources.config import SourceConfig
     from headerware.sources.offsets import Offsets
+    from headerware.sources.source import NativeItem, OpenSource
 
 
 class Planned(NamedTuple):
@@ -44,46 +45,57 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
         OSError: the source cannot be reached now; nothing is tried again here.
     """
     with closing(open_source(config.source, SourceContext(name=config.name, tasks=config.tasks))) as opened:
-        start, passed = config.first_key(), None
-        while True:
-            last = start
-            for item in opened.items(start):
-                context = item.context
-                if context.key == passed:
-                    continue  # it was the last one of the page before
-                if config.source.repeats_order and (last is None or last < context.key):
-                    last = context.key
-                try:
-                    key = offset_key(config, context.key)
-                except SourceError as error:
-                    why = f"it cannot be named among the offsets: {error}"
-                    yield Planned(
-                        key=config.key_text(context.key),
-                        task=0,
-                        reads=False,
-                        why=why,
-                        known_records=0,
-                        topic=None,
-                        partition=None,
-                        length=item.length,
-                    )
-                    continue
-                decision = decide(config, item, offsets.get(key))
-                why, topic, partition = decision.why, None, None
-                try:
-                    topic, partition = config.route(context)
-                except SourceError as error:
-                    why = f"{why}; but {error}"
+        for item in listed(config, opened, config.first_key()):
+            context = item.context
+            try:
+                key = offset_key(config, context.key)
+            except SourceError as error:
                 yield Planned(
-                    config.key_text(context.key),
-                    task_of(config, context),
-                    decision.action == "read",
-                    why,
-                    decision.skip,
-                    topic,
-                    partition,
-                    item.length,
+                    key=config.key_text(context.key),
+                    task=0,
+                    reads=False,
+                    why=f"it cannot be named among the offsets: {error}",
+                    known_records=0,
+                    topic=None,
+                    partition=None,
+                    length=item.length,
                 )
-            if last == start or last is None:
-                return
-            start = passed = last
+                continue
+            decision = decide(config, item, offsets.get(key))
+            why, topic, partition = decision.why, None, None
+            try:
+                topic, partition = config.route(context)
+            except SourceError as error:
+                why = f"{why}; but {error}"
+            yield Planned(
+                config.key_text(context.key),
+                task_of(config, context),
+                decision.action == "read",
+                why,
+                decision.skip,
+                topic,
+                partition,
+                item.length,
+            )
+
+
+def listed(config: SourceConfig, opened: OpenSource[Any], start: Any) -> Iterator[NativeItem]:
+    """Yield the objects from a key on, page after page, each key once; nothing is tried again.
+
+    Raises:
+        SourceError: the source cannot be listed.
+        OSError: it cannot be reached now.
+    """
+    passed = None
+    while True:
+        last = start
+        for item in opened.items(start):
+            key = item.context.key
+            if key == passed:
+                continue  # it was the last one of the page before
+            yield item
+            if config.source.repeats_order and (last is None or last < key):
+                last = key
+        if last == start or last is None:
+            return
+        start = passed = last

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
     from headerware.sources.engine.task import Known, Statistics
+    from headerware.sources.extractor import Split
     from headerware.sources.offsets import OffsetKey, Offsets
     from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
@@ -91,7 +92,7 @@ class Worker:
                 transformers = resources.enter_context(self._config.opened_transformers())
                 opened = self._opened()
                 resources.callback(opened.close)
-                reader = _ObjectReader(
+                reader = ObjectReader(
                     self._config, transformers, self._queue, self._statistics, self._stopping, self._retried
                 )
                 self._read_on(opened, reader)
@@ -111,7 +112,7 @@ class Worker:
                 self._statistics.retries += 1
                 retries.pause(error)
 
-    def _read_on(self, opened: OpenSource[Any], reader: _ObjectReader) -> None:
+    def _read_on(self, opened: OpenSource[Any], reader: ObjectReader) -> None:
         config = self._config
         pause_s = config.retry_pause_s
         while True:
@@ -125,7 +126,7 @@ class Worker:
                 raise StoppedError
             pause_s = min(2 * pause_s, config.listing_pause_s)
 
-    def _list(self, opened: OpenSource[Any], reader: _ObjectReader) -> bool:
+    def _list(self, opened: OpenSource[Any], reader: ObjectReader) -> bool:
         """List once, page by page, and read what is new; return whether it began at the first key."""
         config, source = self._config, self._config.source
         now = time.monotonic()
@@ -181,7 +182,7 @@ class Worker:
             if close is not None:
                 close()
 
-    def _take(self, item: NativeItem, reader: _ObjectReader) -> bool:
+    def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
         """Read an object if it is to be read by this task; return whether anything was read."""
         context = item.context
         if self._known.holds(context.key, context.version):
@@ -225,8 +226,8 @@ class Worker:
             )
 
 
-class _ObjectReader:
-    """Read objects, one at a time, into batches."""
+class ObjectReader:
+    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks."""
 
     def __init__(
         self,
@@ -244,16 +245,31 @@ class _ObjectReader:
         self._stopping: Final = stopping
         self._retried: Final = retried
 
-    def read(self, item: NativeItem, key: OffsetKey, decision: Decision) -> bool:
-        """Put an object's records into the queue; return false if it is left for a later listing."""
-        reading = _Reading(self._config, item, key, decision, self._queue)
-        maker = RecordMaker(self._config, item, self._transformers)
+    def read(
+        self,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        split: Split | None = None,
+        until: int | None = None,
+    ) -> bool:
+        """Put an object's records into the queue; return false if it is left for a later listing.
+
+        Args:
+            item: the object.
+            key: the name of its offset.
+            decision: how many of its records are known.
+            split: the part to read; None is the whole object, as only it may have known records.
+            until: the number of the last record to read; None is the end.
+        """
+        reading = _Reading(self._config, item, key, decision, self._queue, split)
+        maker = RecordMaker(self._config, item, self._transformers, split)
         retries = Retries(self._config, self._stopping, f"reading {maker.where}")
         self._statistics.objects += 1
         while True:
             try:
                 maker.route()
-                self._extract(item, maker, reading, retries)
+                self._extract(item, maker, reading, retries, until)
             except StoppedError:
                 raise
             except FileNotFoundError as error:
@@ -277,12 +293,22 @@ class _ObjectReader:
                 reading.end(complete=True)
                 return True
 
-    def _extract(self, item: NativeItem, maker: RecordMaker, reading: _Reading, retries: Retries) -> None:
-        given = Input(item, skip=reading.number, properties=reading.properties)
+    def _extract(
+        self,
+        item: NativeItem,
+        maker: RecordMaker,
+        reading: _Reading,
+        retries: Retries,
+        until: int | None,
+    ) -> None:
+        known = reading.number - reading.before
+        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
         statistics, stopping = self._statistics, self._stopping
         records = extracted(self._config.extractor, given)
         try:
             for number, found in records:
+                if until is not None and number > until:
+                    return
                 if number > reading.furthest:
                     reading.furthest = number
                     retries.progress()
@@ -312,7 +338,7 @@ class _ObjectReader:
         """Do with a bad record what the configuration says."""
         self._statistics.bad_records += 1
         policy = self._config.on_record_error
-        shown = f"record {number} of {maker.where}: {described(error)}"
+        shown = f"record {maker.numbered(number)} of {maker.where}: {described(error)}"
         if policy == "raise":
             reading.flush()
             raise _FatalError(shown) from error
@@ -354,12 +380,22 @@ class _Reading:
     """One object while it is read: where its records go, and how far it has come."""
 
     def __init__(
-        self, config: SourceConfig, item: NativeItem, key: OffsetKey, decision: Decision, queue: BatchQueue
+        self,
+        config: SourceConfig,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        queue: BatchQueue,
+        split: Split | None,
     ) -> None:
         self._item: Final = item
         self._key: Final = key
         self._queue: Final = queue
-        self.number: int = decision.skip
+        self.split: Final = split
+        first = None if split is None else split.first_record
+        self.before: Final = 0 if first is None else first - 1
+        """How many records there are before the part."""
+        self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""

@@ -1,7 +1,7 @@
 """The objects of a bucket: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
 
 obstore lists and reads them. It lists a page at a time, from a name on, at some 3 us an object. boto3 and
-s3fs take 70, and s3fs holds a whole listing (docs/decisions/0015-sources-read-buckets-by-obstore.md).
+s3fs take 70, and s3fs holds a whole listing (docs/decisions/0017-sources-read-buckets-by-obstore.md).
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from headerware.core.errors import (
     described,
 )
 from headerware.sources.engine.batches import Batch
+from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
-from headerware.sources.evolving import NUMBER_HEADER, source_dead_letter
 from headerware.sources.offsets import OffsetEntry
 from headerware.sources.runtime.stores import tasks_key
 from headerware.sources.runtime.topic_offsets import transactional_id
@@ -266,20 +266,10 @@ class _Sender:
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
         if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
             raise error
-        config = self._config
-        key = config.key_text(batch.native_key)
-        number_ = _number_of(record) if config.headers else None
-        at = "a record" if number_ is None else f"record {number_}"
-        reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {_shown(error)}"
-        if config.on_record_error == "raise":
-            raise SourceError(reason) from error
+        letters = refused(self._config, batch.native_key, record, error, _shown(error))
         self._task.statistics.bad_records += 1
-        if config.on_record_error == "skip":
-            _log.warning("passed over %s", reason)
-        if config.on_record_error != "dead_letter":
-            return []
-        self._task.statistics.dead_letters += 1
-        return [source_dead_letter(config, key, number_, topic=record.topic, reason=reason, raw=None)]
+        self._task.statistics.dead_letters += len(letters)
+        return letters
 
 
 class _PassingError(SourceError):
@@ -548,12 +538,6 @@ def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] 
         record.timestamp_ms or 0,
         wire_headers(record.headers),
     )
-
-
-def _number_of(record: Record) -> int | None:
-    """Return the record's number by its header; an object's own headers come behind it."""
-    first = next(iter(record.headers.all(NUMBER_HEADER)), None)
-    return int(first) if first is not None and first.isdigit() else None
 
 
 def _shown(error: BaseException) -> str:
