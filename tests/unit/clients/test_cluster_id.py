@@ -117,10 +117,6 @@ class TestAConsumer:
         asyncio.run(poll())
         assert max(times) < 0.05
 
-    @pytest.mark.skipif(
-        not hasattr(confluent_kafka.Consumer, "cluster_id"),
-        reason="this confluent-kafka is asked on a thread of our own, which a callback may wait for",
-    )
     def test_is_not_asked_in_a_callback(self, conf: dict[str, Any], topic: str) -> None:
         opened: list[Context] = []
         found: list[str | None] = []
@@ -132,7 +128,10 @@ class TestAConsumer:
         with Consumer(conf, chain=Chain([Asking(ports=opened)])) as consumer:
             consumer.subscribe([topic], on_assign=assigned)
             until(lambda: (consumer.poll(0.1), found)[1])
-            assert found == [None, None]
+            assert len(found) == 2
+            # An older client is asked on a thread of our own, for which a callback may wait.
+            if hasattr(confluent_kafka.Consumer, "cluster_id"):
+                assert found == [None, None]
             assert (opened[0].awaited_cluster_id() or "").startswith("mockCluster")
 
 
