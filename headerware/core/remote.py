@@ -1,38 +1,11 @@
-"""What services over a network have in common: one client a process, and addresses that are safe."""
+"""The addresses of services over a network, and which of them are safe."""
 
 from __future__ import annotations
 
-import os
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from headerware.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Client = TypeVar("Client")
-
-
-class PerProcess(Generic[Client]):
-    """Make a client once in each process: a forked child must not share its parent's connections.
-
-    Likewise for a lock, which a thread of the parent may have held when the child was made.
-    """
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], Client]) -> None:
-        self._make: Final = make
-        self._made: tuple[int, Client] = (os.getpid(), make())
-
-    def get(self) -> Client:
-        """Return this process's client; threads that meet in a new child make one more at worst."""
-        made = self._made
-        if made[0] != os.getpid():
-            made = self._made = (os.getpid(), self._make())
-        return made[1]
 
 
 def require_safe_address(url: str, *, what: str, allow_http: bool, path: str) -> None:

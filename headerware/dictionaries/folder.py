@@ -20,9 +20,9 @@ import msgspec
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import DictionaryError, WireFormatError
 from headerware.core.options import PATH
+from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.printable import without_values
-from headerware.core.remote import PerProcess
 from headerware.dictionaries.dictionary import (
     MAX_DICTIONARY_BYTES,
     Dictionary,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
+from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
-from headerware.core.remote import PerProcess
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 

@@ -24,7 +24,8 @@ import msgspec
 from headerware.core.errors import ConfigError, MissingPartError, NoSuchObjectError, ObjectStoreError
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
-from headerware.core.remote import PerProcess, require_safe_address
+from headerware.core.per_process import PerProcess
+from headerware.core.remote import require_safe_address
 from headerware.object_store.store import Found, ObjectStoreOptions, StoredObject
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
+from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.record import CERTIFIED, VERIFIED
-from headerware.core.remote import PerProcess
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 

@@ -19,9 +19,9 @@ import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
+from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.record import TimestampType
-from headerware.core.remote import PerProcess
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.certificate import ALGORITHMS, DAY_S, IssuerKeys, read_certificate

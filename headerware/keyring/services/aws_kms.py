@@ -24,7 +24,8 @@ from headerware.core.errors import (
     NoSuchKeyError,
 )
 from headerware.core.extras import install_command
-from headerware.core.remote import PerProcess, require_safe_address
+from headerware.core.per_process import PerProcess
+from headerware.core.remote import require_safe_address
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
 if TYPE_CHECKING:

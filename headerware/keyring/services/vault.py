@@ -27,8 +27,9 @@ from headerware.core.errors import (
 )
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
+from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
-from headerware.core.remote import PerProcess, require_safe_address
+from headerware.core.remote import require_safe_address
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
 if TYPE_CHECKING:

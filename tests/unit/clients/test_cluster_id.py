@@ -128,7 +128,10 @@ class TestAConsumer:
         with Consumer(conf, chain=Chain([Asking(ports=opened)])) as consumer:
             consumer.subscribe([topic], on_assign=assigned)
             until(lambda: (consumer.poll(0.1), found)[1])
-            assert found == [None, None]
+            assert len(found) == 2
+            # An older client is asked on a thread of our own, for which a callback may wait.
+            if hasattr(confluent_kafka.Consumer, "cluster_id"):
+                assert found == [None, None]
             assert (opened[0].awaited_cluster_id() or "").startswith("mockCluster")
 
 

@@ -1,0 +1,31 @@
+"""What each process needs for itself: a fork must share neither its parent's connections nor its locks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Made = TypeVar("Made")
+
+
+class PerProcess(Generic[Made]):
+    """Make something once in each process, such as a client of a service.
+
+    Or a lock: a thread of the parent may have held it when the child was made, and is not there to let it go.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Made]) -> None:
+        self._make: Final = make
+        # What the parents made stays, for closing it here would close it there.
+        self._made: Final[dict[int, Made]] = {os.getpid(): make()}
+
+    def get(self) -> Made:
+        """Return this process's own; threads that meet in a new child may make more, and all get the same."""
+        process = os.getpid()
+        made = self._made.get(process)
+        return self._made.setdefault(process, self._make()) if made is None else made
