@@ -34,7 +34,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON objec
 
 @click.group()
 def source() -> None:
-    """Bring objects of another system into Kafka, as CONFIG says (docs/sources.md)."""
+    """Bring objects of another system into Kafka (docs/sources.md)."""
 
 
 @source.command()

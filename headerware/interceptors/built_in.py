@@ -69,6 +69,9 @@ HEADERS: Final = OwnHeaders(
         "~K": "hw.owner",
         "~L": "hw.admit",
         "~M": "hw.not-before",
+        "~N": "hw.source",
+        "~O": "hw.source.key",
+        "~P": "hw.source.record",
     },
     compactor="compact",
 )
