@@ -16,21 +16,27 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import psutil
 import pyarrow as pa
 import zstandard
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from vega_datasets import local_data
 
 from headerware import Chain, Producer
 from headerware.interceptors import Compress, Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.spark_bridge import configure, decode, encode, foreach_batch, kafka_sink
+from headerware.sources import SourceConfig
+from headerware.sources.extractors import JsonLinesExtractor
+from headerware.sources.ready import Files
+from headerware.spark_bridge import configure, decode, encode, foreach_batch, kafka_sink, register_source
 
 KEY = b"k" * 32
 PARTS = 8
+LINES = 1_000_000
 WARM_UP = 2
 EARLY = 10
 """Later memory is compared with the memory after a tenth of the records."""
@@ -236,6 +242,116 @@ def rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
     return {"rate": rows / statistics.median(ran(decoded).time for _ in range(pairs))}
 
 
+# Sources: JSON lines as rows of the connector, against a data source that does the same by hand
+
+
+def spool(spark: SparkSession, folder: Path) -> int:
+    """Register both sources of one large file, and return how many lines it has."""
+    file = folder / "spool" / "airports.jsonl"
+    if not file.exists():
+        file.parent.mkdir()
+        text = local_data.airports().to_json(orient="records", lines=True)
+        lines = text.encode().splitlines(keepends=True)
+        with file.open("wb") as opened:
+            for _ in range(LINES // len(lines)):
+                opened.writelines(lines)
+    config = SourceConfig(
+        name="bench",
+        source=Files(folder=str(file.parent)),
+        extractor=JsonLinesExtractor(values="bytes"),
+        topic="bench",
+    )
+    register_source(spark, config)
+    spark.dataSource.register(LinesByHand)
+    with file.open("rb") as opened:
+        return sum(1 for _ in opened)
+
+
+class LinesByHand(DataSource):
+    """What one would write for this one file: equal parts, JSON checked, and the headers of a source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "by-hand"
+
+    def schema(self) -> str:
+        pairs = "array<struct<key string, value binary>>"
+        return f"key binary, value binary, headers {pairs}, topic string, partition int, timestamp timestamp"
+
+    def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002 - Spark's signature
+        return _LinesReader(self.options["path"], int(self.options["parts"]))
+
+
+class _LinesReader(DataSourceReader):
+    def __init__(self, path: str, parts: int) -> None:
+        self.path, self.parts = path, parts
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(part) for part in range(self.parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        file_stat = Path(self.path).stat()
+        size = file_stat.st_size
+        begin, end = (size * part // self.parts for part in (partition.value, partition.value + 1))
+        check = msgspec.json.Decoder(msgspec.Raw).decode
+        modified = file_stat.st_mtime_ns // 1_000
+        with Path(self.path).open("rb") as file:
+            if begin:
+                file.seek(begin - 1)
+                file.readline()
+            position, number, lines = file.tell(), 0, []
+            for line in file:
+                if position >= end:
+                    break
+                position += len(line)
+                value = line.strip()
+                check(value)
+                lines.append(value)
+                if len(lines) == 10_000:
+                    yield self._batch(lines, number, modified)
+                    number, lines = number + len(lines), []
+            if lines:
+                yield self._batch(lines, number, modified)
+
+    def _batch(self, lines: list[bytes], number: int, modified: int) -> pa.RecordBatch:
+        count = len(lines)
+        names = ["hw.source", "hw.source.key", "hw.source.record", "content-type"]
+        values: list[bytes] = []
+        for at in range(number + 1, number + 1 + count):
+            values += (b"bench", b"airports.jsonl", b"%d" % at, b"application/json")
+        pairs = pa.StructArray.from_arrays(
+            [pa.array(names * count, pa.string()), pa.array(values, pa.binary())], ["key", "value"]
+        )
+        offsets = pa.array(range(0, 4 * count + 1, 4), pa.int32())
+        return pa.RecordBatch.from_pydict(
+            {
+                "key": pa.nulls(count, pa.binary()),
+                "value": pa.array(lines, pa.binary()),
+                "headers": pa.ListArray.from_arrays(offsets, pairs),
+                "topic": pa.repeat(pa.scalar("bench"), count),
+                "partition": pa.nulls(count, pa.int32()),
+                "timestamp": pa.repeat(pa.scalar(modified, pa.timestamp("us", tz="UTC")), count),
+            }
+        )
+
+
+def source_frame(spark: SparkSession) -> DataFrame:
+    return spark.read.format("headerware-source").option("source", "bench").load()
+
+
+def paired_source(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    rows = spool(spark, folder)
+    file = str(folder / "spool" / "airports.jsonl")
+    by_hand = spark.read.format("by-hand").option("parts", spark.sparkContext.defaultParallelism).load(file)
+    return pairs_of(lambda: ran(source_frame(spark)), lambda: ran(by_hand), rows, pairs)
+
+
+def source_rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
+    rows = spool(spark, folder)
+    ran(source_frame(spark))
+    return {"rate": rows / statistics.median(ran(source_frame(spark)).time for _ in range(pairs))}
+
+
 # Memory: the Python workers are watched while many records go through
 
 
@@ -374,6 +490,8 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "by hand": paired_by_hand,
     "encode": paired_encode,
     "rate": rate,
+    "source": paired_source,
+    "source rate": source_rate,
     "memory": memory,
     "foreach": foreach,
     "batches": batches,

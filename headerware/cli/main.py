@@ -24,6 +24,7 @@ from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.run import run
 from headerware.cli.slices import slices
+from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
@@ -75,6 +76,7 @@ main.add_command(verify)
 main.add_command(trail)
 main.add_command(redrive)
 main.add_command(lineage)
+main.add_command(source)
 main.add_command(audit)
 main.add_command(dictionaries)
 main.add_command(claims)

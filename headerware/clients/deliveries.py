@@ -21,6 +21,12 @@ from headerware.core.runner import Outcome
 from headerware.core.session import Session
 
 DeliveryCallback = Callable[[KafkaError | None, Message], Any]
+_DROPPED: Final = "an interceptor dropped the record"
+
+
+def was_dropped(error: KafkaError) -> bool:
+    """Return whether a report's error says that an interceptor dropped the record on purpose."""
+    return error.code() == KafkaError.POLICY_VIOLATION and error.str() == _DROPPED
 
 
 class Deliveries:
@@ -84,7 +90,7 @@ class Deliveries:
 
     def queue_dropped(self, record: Record, callback: DeliveryCallback | None) -> None:
         """Queue the report of a record that a hook dropped."""
-        error = KafkaError(KafkaError.POLICY_VIOLATION, "an interceptor dropped the record")
+        error = KafkaError(KafkaError.POLICY_VIOLATION, _DROPPED)
         self.reports.dropped.append(partial(self._report_dropped, record, error, callback))
 
     def _report_dropped(self, record: Record, error: KafkaError, callback: DeliveryCallback | None) -> None:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from headerware.connect.records import SinkRecord as SinkRecord
     from headerware.connect.records import SourceRecord as SourceRecord
     from headerware.connect.records import TimestampType as TimestampType
+    from headerware.connect.wire_records import from_connect as from_connect
+    from headerware.connect.wire_records import to_connect as to_connect
 
 _HOMES: Final = {
     "Check": "config",
@@ -51,8 +53,10 @@ _HOMES: Final = {
     "Stage": "pipeline",
     "StageError": "pipeline",
     "TimestampType": "records",
+    "from_connect": "wire_records",
     "parse_connector": "properties",
     "parse_properties": "properties",
+    "to_connect": "wire_records",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - a list, made of the table
 

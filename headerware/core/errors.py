@@ -15,6 +15,10 @@
     │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
+    ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
+    │   ├── NotAStreamError      an object that has no bytes to read
+    │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
+    │   └── BadRecordError       one record of an object that cannot be read; those behind it can
     ├── ObjectStoreError         an object store out of reach, or one that refuses
     │   └── NoSuchObjectError    a store that works, and does not have the object
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
@@ -113,6 +117,31 @@ class KeyDeletedError(KeyServiceError):
 
 class InvalidWrappedKeyError(KeyServiceError):
     """Bytes that are no data key wrapped under this key for this context: changed, moved or made up."""
+
+
+class SourceError(HeaderwareError):
+    """A source that cannot be listed or read, or whose offsets cannot be kept."""
+
+
+class NotAStreamError(SourceError):
+    """An object that has no bytes to read, such as a row of a table; only some extractors can read it."""
+
+
+class ObjectError(SourceError):
+    """An object that cannot be opened, or that is cut off or damaged: nothing behind that can be read."""
+
+
+class BadRecordError(SourceError):
+    """One record of an object that cannot be read; the records behind it can.
+
+    ``raw`` holds its bytes if they are known and not too many, for a dead letter; it is not part of the text.
+    """
+
+    raw: bytes | None = None
+
+    def __init__(self, message: str, *, raw: bytes | None = None) -> None:
+        super().__init__(message)
+        self.raw = raw
 
 
 class MissingPartError(HeaderwareError):
@@ -338,6 +367,11 @@ def raised_at(error: BaseException) -> str:
         return ""
     code = trace.tb_frame.f_code
     return f" at {PurePath(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}"
+
+
+def described(error: BaseException) -> str:
+    """Return the text of an error of ours; of another one, which may quote a payload, its class and place."""
+    return str(error) if isinstance(error, HeaderwareError) else type(error).__name__ + raised_at(error)
 
 
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:

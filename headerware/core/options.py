@@ -154,6 +154,28 @@ def from_option(value: Any, lookup: Callable[..., type[msgspec.Struct]], *, path
 _AnyStruct = TypeVar("_AnyStruct", bound=msgspec.Struct)
 
 
+def options_from(
+    values: Mapping[str, Any], kind: type[_AnyStruct], *, what: str, path: str = "", folder: str | None = None
+) -> _AnyStruct:
+    """Make a Struct of options from a table of a TOML file, or from a mapping like one.
+
+    Args:
+        values: the table; ``${env:NAME}`` is filled in.
+        kind: the Struct; options that name files and options with options of their own are marked in it.
+        what: what the options are of, for errors.
+        path: the table's path, for errors.
+        folder: that of relative paths; None is the working directory.
+
+    Raises:
+        ConfigError: an option that there is not, or that cannot work.
+    """
+    settings = {
+        option: setting(value, path or what, path=_below(path, option), folder=folder)
+        for option, value in values.items()
+    }
+    return _built(Declared(what, what, path, settings), kind)
+
+
 def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     """Make a Struct of options from declared ones."""
     hints = get_type_hints(kind, include_extras=True)

@@ -36,7 +36,18 @@ GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""
 
 HEADERS: Final = OwnHeaders(
-    lineage=frozenset({"hw.trail", "hw.owner", "hw.schema", "hw.expires", "hw.not-before"}),
+    lineage=frozenset(
+        {
+            "hw.trail",
+            "hw.owner",
+            "hw.schema",
+            "hw.expires",
+            "hw.not-before",
+            "hw.source",
+            "hw.source.key",
+            "hw.source.record",
+        }
+    ),
     encodings={
         "hw.compress": "compress",
         "hw.encrypt": "encrypt",
@@ -58,6 +69,9 @@ HEADERS: Final = OwnHeaders(
         "~K": "hw.owner",
         "~L": "hw.admit",
         "~M": "hw.not-before",
+        "~N": "hw.source",
+        "~O": "hw.source.key",
+        "~P": "hw.source.record",
     },
     compactor="compact",
 )

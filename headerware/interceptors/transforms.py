@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from headerware.connect.converters.catalogue import header_converter_from
-from headerware.connect.converters.wire_headers import from_connect, to_connect
-from headerware.connect.data.schema import Schema, SchemaAndValue
-from headerware.connect.data.struct import Struct, plain
 from headerware.connect.errors import ConnectError
 from headerware.connect.modes import STRICT, Mode
 from headerware.connect.pipeline import Pipeline, StageError
 from headerware.connect.properties import parse_connector
-from headerware.connect.records import ConnectRecord, SinkRecord, SourceRecord, TimestampType
+from headerware.connect.wire_records import from_connect, to_connect
 from headerware.core.errors import ConfigError, TransformError
 from headerware.core.files import read_text
 from headerware.core.hooks import DROP, Interceptor, Place, Stage
@@ -23,20 +20,15 @@ from headerware.core.options import PATH, lines, with_environment
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
+    from headerware.connect.records import ConnectRecord
     from headerware.core.context import Context
     from headerware.core.hooks import HookResult
 
-_TIMESTAMP_TYPES: Final = {
-    0: TimestampType.NO_TIMESTAMP_TYPE,
-    1: TimestampType.CREATE_TIME,
-    2: TimestampType.LOG_APPEND_TIME,
-}
 _HEADS: Final = ("transforms.", "predicates.")
 _ENV: Final = "${env:"
 
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
 """A reference that a worker of Kafka Connect resolves, such as to a secret in a file."""
-_Part = tuple[Schema | None, Any]
 
 
 def _read_lines(text: str) -> dict[str, Any]:
@@ -161,88 +153,25 @@ class _TransformsStep:
         self._converter.close()
 
     def _send(self, record: Record) -> HookResult:
-        (key_schema, key), (value_schema, value) = _with_schema(record.key), _with_schema(record.value)
-        headers = to_connect(record.topic, record.headers, self._converter)
-        source = SourceRecord(
-            None,
-            None,
-            record.topic,
-            record.partition,
-            key_schema,
-            key,
-            value_schema,
-            value,
-            record.timestamp_ms,
-            headers,
-        )
-        return self._through(source, record)
+        return self._through(to_connect(record, self._converter), record)
 
     def _consume(self, record: Record) -> HookResult:
-        (key_schema, key), (value_schema, value) = _with_schema(record.key), _with_schema(record.value)
-        headers = to_connect(record.topic, record.headers, self._converter)
-        sink = SinkRecord(
-            record.topic,
-            record.partition,
-            key_schema,
-            key,
-            value_schema,
-            value,
-            record.offset or 0,
-            record.timestamp_ms,
-            _TIMESTAMP_TYPES.get(record.timestamp_type, TimestampType.NO_TIMESTAMP_TYPE),
-            headers,
-        )
-        return self._through(sink, record)
+        return self._through(to_connect(record, self._converter, side="consumer"), record)
 
     def _through(self, given: ConnectRecord, record: Record) -> HookResult:
         try:
             made = self._pipeline.apply(given)
             if made is None:
                 return DROP
-            headers = from_connect(made.topic or "", made.headers, self._converter)
-            value = self._given(made.value_schema, made.value, record.value)
-            key = self._given(made.key_schema, made.key, record.key)
+            if made.topic is None:
+                raise TransformError("the transforms gave a record without a topic")
+            return from_connect(made, record, self._converter, plain=self._plain)
         except ConnectError as error:
             raise _refusal(error) from error
-        if made.topic is None:
-            raise TransformError("the transforms gave a record without a topic")
-        return Record(
-            made.topic,
-            value,
-            key,
-            headers,
-            made.kafka_partition,
-            made.timestamp,
-            record.timestamp_type,
-            record.offset,
-            record.leader_epoch,
-            record.local,
-        )
-
-    def _given(self, schema: Schema | None, value: Any, came: Any) -> Any:
-        """Return a key or value for the next interceptor: a struct, or another value with its schema."""
-        if self._plain:
-            return plain(value)
-        # Compare with the original, not with the given record: a transform may have changed that in place.
-        old_schema, old_value = _with_schema(came)
-        if value is old_value and schema is old_schema:
-            return came
-        if schema is None or value is None or isinstance(value, Struct):
-            return value
-        return SchemaAndValue(schema, value)
 
 
 def _as_it_is(record: Record) -> Record:
     return record
-
-
-def _with_schema(given: Any) -> _Part:
-    """Return the schema and the value of a key or value; plain values have no schema."""
-    if isinstance(given, Struct):
-        return given.schema, given
-    if isinstance(given, SchemaAndValue):
-        return given
-    return None, given
 
 
 def _refusal(error: ConnectError) -> TransformError:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.failures import split_failures
     from headerware.spark_bridge.frames.avro_types import avro_type
     from headerware.spark_bridge.frames.json_types import json_type
+    from headerware.spark_bridge.native.data_source import register_source
     from headerware.spark_bridge.session import configure, kafka_source
     from headerware.spark_bridge.stateful import decode_stateful
 
@@ -30,6 +31,7 @@ __all__ = [
     "json_type",
     "kafka_sink",
     "kafka_source",
+    "register_source",
     "split_failures",
     "writer_sink",
 ]
@@ -46,6 +48,7 @@ _HOMES: Final = {
     "json_type": "frames.json_types",
     "kafka_sink": "batches.sinks",
     "kafka_source": "session",
+    "register_source": "native.data_source",
     "split_failures": "failures",
     "writer_sink": "batches.sinks",
 }

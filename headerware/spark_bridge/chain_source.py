@@ -120,7 +120,8 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     if not is_disabled():
         source, loaded = _read(chain)
         _require_values_in_memory(loaded)
-        _require_importable(loaded if source.chain is not None else ())
+        if source.chain is not None:
+            require_importable((f"interceptors.{label(step)}", step) for step in loaded)
         return source, loaded
     try:
         source, loaded = _read(chain)
@@ -131,17 +132,17 @@ def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
 
 
-def _require_importable(chain: Iterable[object]) -> None:
-    """Raise ConfigError for a step whose options' class no executor can import, and so cannot unpickle."""
-    for step in chain:
-        for kind in type(step).__mro__ if isinstance(step, msgspec.Struct) else ():
+def require_importable(options: Iterable[tuple[str, object]]) -> None:
+    """Raise ConfigError for options, with their paths, whose class no executor can import and so unpickle."""
+    for path, made in options:
+        for kind in type(made).__mro__ if isinstance(made, msgspec.Struct) else ():
             local = kind.__module__ == "__main__" or "<locals>" in kind.__qualname__
             if local and get_annotations(kind):
                 raise ConfigError(
                     f"the class {kind.__qualname__} has options and stands in the program itself, where "
                     "executors cannot import it; put it into a module, and ship that with --py-files or "
                     "addPyFile",
-                    path=f"interceptors.{label(step)}",
+                    path=path,
                 )
 
 

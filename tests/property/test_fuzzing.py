@@ -45,7 +45,7 @@ from headerware.connect.values.parse import parse_nested, parse_string
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.dead_letter import origin_of, read_reason, redrives, without_reason
-from headerware.core.errors import HeaderwareError
+from headerware.core.errors import BadRecordError, HeaderwareError
 from headerware.core.header_ids import HeaderId
 from headerware.core.header_text import decode_text, encode_text
 from headerware.core.headers import Headers
@@ -112,8 +112,12 @@ from headerware.serdes.confluent.framing import (
 from headerware.serdes.content_types import parse_content_type
 from headerware.serdes.formats.primitives import Double, Integer, Long, Short, String, Uuid
 from headerware.serdes.schema_header import decode_mark, encode_mark
+from headerware.sources import Input
+from headerware.sources.extractor import extracted
 from headerware.topic_table.rows import TableRecord
 from headerware.topic_table.snapshot import decode_snapshot, encode_snapshot
+from tests.source_objects import MemoryObject
+from tests.source_samples import SAMPLES
 
 _MINUTES: Final = float(os.environ.get("FUZZ_MINUTES", "0"))
 _VECTORS: Final = Path(__file__).parents[2] / "spec" / "vectors"
@@ -1191,6 +1195,25 @@ def _table_snapshots(_folder: Path) -> Target:
     )
 
 
+def _extracted(name: str, _: Path) -> Target:
+    """Read an object to its end, and refuse it by the first of its bad records."""
+    extractor, sample = SAMPLES[name]
+
+    def read(parts: Parts) -> int:
+        bad = None
+        count = 0
+        for _, record in extracted(extractor, Input(MemoryObject(parts[0] or b""))):
+            count += 1
+            if bad is None and isinstance(record, BadRecordError):
+                bad = record
+        if bad is not None:
+            raise bad
+        return count
+
+    # A block of text is 256 KiB, and a window of Parquet 1 MiB.
+    return Target([(sample,)], read, free_bytes=8 << 20)
+
+
 TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "admission: certificates": _admitted,
     "admission: policy files": _certificates_policy,
@@ -1313,6 +1336,10 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         _or_null(decode_mark),
         _written_so(lambda found: encode_mark(*found)),
     ),
+    **{
+        f"sources: {name}": partial(_extracted, name)
+        for name in ("avro", "avro deflate", "csv", "jsonl", "parquet", "gzip", "zstd", "snappy")
+    },
     "sign: hmac": lambda folder: _signed("hmac-sha256", folder),
     "sign: ed25519": lambda folder: _signed("ed25519", folder),
     "sign: ecdsa": lambda folder: _signed("ecdsa-p256", folder),

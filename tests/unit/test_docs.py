@@ -12,6 +12,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +35,10 @@ from headerware.keyring.services import key_service_type
 from headerware.object_store import object_store_type
 from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
+from headerware.sources import ItemContext
+from headerware.sources.extractor import extractor_type
+from headerware.sources.runtime import RunConfig, SourceRunner
+from headerware.sources.source import source_type
 from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:
@@ -44,6 +50,8 @@ PAGES = ("*.md", "docs/**/*.md", "spec/*.md", "examples/**/README.md")
 DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in PAGES for path in ROOT.glob(pattern))
 # Their blocks are run by tests/integration/test_guides.py.
 GUIDES = "docs/guides/"
+# Its configurations are those of sources.
+SOURCES = "docs/sources.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
@@ -198,7 +206,7 @@ class TestConfigurations:
     @pytest.mark.usefixtures("_template")
     @pytest.mark.parametrize(
         ("document", "block"),
-        blocks("toml", [document for document in DOCUMENTS if not document.startswith(GUIDES)]),
+        blocks("toml", [each for each in DOCUMENTS if not each.startswith(GUIDES) and each != SOURCES]),
     )
     def test_load_and_open(
         self, document: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +264,35 @@ class TestPython:
         for line in lines:
             result = CliRunner().invoke(main, line)
             assert result.exit_code == 0, result.output
+
+    def test_of_the_page_on_sources_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        namespace: dict[str, Any] = {"__name__": "page"}
+        monkeypatch.setitem(sys.modules, "page", ModuleType("page"))
+        for found in blocks("python", [SOURCES]):
+            if "spark" in found.values[1]:  # tests/spark/test_native_source.py runs these
+                continue
+            exec(compile(found.values[1], found.id or "", "exec"), namespace)  # noqa: S102 - our own
+        vars(sys.modules["page"]).update(namespace)
+        for word, kind in (("zip", "Zip"), ("csv_rows", "CsvRows")):
+            catalogue = source_type if word == "zip" else extractor_type
+            monkeypatch.setitem(catalogue._built_in, word, f"page:{kind}")
+        whole, *ready, routes = (tomllib.loads(found.values[1]) for found in blocks("toml", [SOURCES]))
+        for shown in ready:
+            RunConfig.from_table({name: whole[name] for name in ("name", "topic", "kafka")} | shown)
+        with zipfile.ZipFile(tmp_path / "tables.zip", "w") as archive:
+            archive.writestr("orders-3.csv", "id\n1\n2\n")
+        whole["source"]["path"] = str(tmp_path / "tables.zip")
+        with EmbeddedCluster(topics={"tables": 1, "headerware-offsets": 1}) as cluster:
+            whole["kafka"]["bootstrap.servers"] = cluster.bootstrap_servers
+            runner = SourceRunner(RunConfig.from_table(whole), once=True)
+            runner.run()
+        assert runner.statistics[0].acknowledged == 2
+        routed = RunConfig.from_table(whole | routes)
+        assert routed.route(ItemContext(key="orders-3.csv")) == ("orders", 3)
+        suite = namespace["TestZip"]()
+        suite.test_starts_at_each_key()
+        suite.test_gives_the_same_records_again()
+        namespace["TestCsvRows"]().test_resumes_behind_each_record()
 
     def test_of_the_page_on_encryption_runs_and_shows_what_it_says(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

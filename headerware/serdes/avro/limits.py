@@ -222,14 +222,17 @@ def walk_payload(
     *,
     start: int = 0,
     per_record: int = 0,
+    count: int = 1,
 ) -> None:
     """Raise SerdeError if a payload is truncated or corrupt, nests too deep or holds too many values.
 
-    A reader's defaults add ``per_record`` values to each record.
+    A reader's defaults add ``per_record`` values to each record. A block of a file is a payload of ``count``
+    values, one behind another.
     """
     walk = _Walk(payload, named, limits, start, per_record)
     try:
-        walk.value(tree, 0)
+        for _ in range(count):
+            walk.value(tree, 0)
     except RecursionError:
         raise _too_deep("payload", limits) from None
 

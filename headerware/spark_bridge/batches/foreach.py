@@ -40,7 +40,6 @@ from headerware.spark_bridge.frames.schema import (
     SOURCE,
     STATUS,
     Status,
-    check_read,
     struct_from_json,
     with_columns,
     with_status,
@@ -372,8 +371,10 @@ class _DecodeStages:
 
         If slices wait although the chain no longer has ``slice``, discard them if allowed, else raise.
         """
-        check_read(frame, needs_position=True)
-        read = frame.withColumn("source", F.struct("topic", "partition", "offset"))
+        # The rows of another source have no position; a chain that needs one has refused them by now.
+        has_position = {"partition", "offset"} <= set(frame.columns)
+        position = F.struct("topic", "partition", "offset") if has_position else F.lit(None).cast(SOURCE)
+        read = frame.withColumn("source", position)
         reassembles = self._plan.reassembles
         decoded = self._plan.decoded(read, self._spec, self.accumulator.pickled, reassembles=reassembles)
         alone = decoded.frame

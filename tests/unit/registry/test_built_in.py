@@ -28,6 +28,9 @@ OWN = {
     10: "hw.owner",
     11: "hw.admit",
     12: "hw.not-before",
+    13: "hw.source",
+    14: "hw.source.key",
+    15: "hw.source.record",
 }
 """As released: what is here never changes, whatever the file says."""
 FOREIGN = {257: "traceparent", 258: "tracestate", 259: "baggage", 260: "content-type"}

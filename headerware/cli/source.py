@@ -1,0 +1,263 @@
+"""``headerware source``: run a source, look at what it would read, and at how far it has come."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import closing, contextmanager
+from itertools import islice
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.core.errors import SourceError
+from headerware.core.printable import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headerware.sources import OffsetEntry, OffsetKey, Offsets
+    from headerware.sources.engine.task import Statistics
+    from headerware.sources.runtime import RunConfig, SourceRunner
+
+_REFRESH_S: Final = 0.5
+_SHOWN: Final = ("objects", "complete", "records", "acknowledged", "bad_records", "failed", "retries")
+_config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
+_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+
+
+@click.group()
+def source() -> None:
+    """Bring objects of another system into Kafka (docs/sources.md)."""
+
+
+@source.command()
+@_config
+@click.option("--once", is_flag=True, help="Read what is there, and end.")
+@click.option(
+    "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
+)
+@_json
+def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Read the source, and produce its records, until SIGINT or SIGTERM.
+
+    Either signal stops reading, waits for what was sent, and stores how far it has come. A second one ends
+    the process at once; nothing is lost by that.
+
+    Exit codes: 0 it was stopped or everything was read, 1 it failed, 2 wrong use.
+    """
+    from headerware.sources.runtime import RunConfig, SourceRunner  # noqa: PLC0415 - only this needs a client
+
+    loaded = RunConfig.load(config)
+    for number in tasks:
+        if number >= loaded.tasks:
+            raise click.BadParameter(f"{config} has {counted(loaded.tasks, 'task')}", param_hint="--task")
+    runner = SourceRunner(loaded, tasks=tasks or None, once=once)
+    with _stopping(runner), _status(runner):
+        runner.run()
+    counts = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
+    if as_json:
+        show_json({"source": loaded.name, "tasks": counts})
+    else:
+        total = {name: sum(each[name] for each in counts.values()) for name in _SHOWN}
+        sent, objects = counted(total["acknowledged"], "record"), counted(total["objects"], "object")
+        click.echo(
+            f"{loaded.name}: {sent} of {objects}, {total['complete']:,} complete; "
+            f"{counted(total['bad_records'], 'bad record')}, {total['failed']:,} objects failed"
+        )
+
+
+@source.command()
+@_config
+@click.option(
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Show so many objects at most."
+)
+@click.option("--all", "everything", is_flag=True, help="Show also objects that are not read.")
+@_json
+def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
+    """Show what would be read now, and why; open no object, and store nothing."""
+    from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
+
+    loaded, offsets = _opened(config)
+    with closing(offsets), _source_errors(loaded):
+        found = list(islice((each for each in planned(loaded, offsets) if everything or each.reads), limit))
+    if as_json:
+        show_json([each._asdict() for each in found])
+        return
+    if not found:
+        click.echo(f"{loaded.name}: there is nothing to read")
+        return
+    table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
+    for each in found:
+        target = "?" if each.topic is None else each.topic
+        partition = "" if each.partition is None else f"[{each.partition}]"
+        table.add_row(
+            Text(printable(each.key)),
+            str(each.task),
+            Text(printable(target) + partition),
+            str(each.known_records + 1) if each.reads else "",
+            Text(printable(each.why)),
+        )
+    Console(highlight=False, soft_wrap=True).print(table)
+
+
+@source.group()
+def offsets() -> None:
+    """Look at the offsets of a source, and reset them."""
+
+
+@offsets.command()
+@_config
+@click.argument("keys", nargs=-1)
+@_json
+def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001 - as above
+    """Show how far objects were read: all of them, or those of KEYS."""
+    loaded, store = _opened(config)
+    with closing(store):
+        found = _chosen(loaded, store, keys)
+    shown = [{"key": _key_text(key), **_entry(entry)} for key, entry in found]
+    if as_json:
+        show_json(shown)
+        return
+    table = Table("object", "record", "complete", "version", "properties", box=None, pad_edge=False)
+    for each in shown:
+        cells = (
+            each["key"],
+            each["record_number"],
+            "yes" if each["complete"] else "no",
+            each["version"] or "",
+            each["properties"] or "",
+        )
+        table.add_row(*(Text(printable(str(cell))) for cell in cells))
+    Console(highlight=False, soft_wrap=True).print(table)
+    click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
+
+
+@offsets.command()
+@_config
+@click.argument("keys", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Forget all objects of the source.")
+@_json
+def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
+    """Forget the objects of KEYS, so that they are read again from their first record.
+
+    Stop the source before; with offsets in a topic, a running one is made to stop.
+    """
+    if bool(keys) == everything:
+        raise click.UsageError("name the objects, or say --all")
+    loaded, store = _opened(config)
+    with closing(store):
+        found = [key for key, _ in _chosen(loaded, store, keys)]
+    for task in reversed(range(loaded.tasks)):  # all of them have ended before anything is forgotten
+        writer = f"{loaded.name}-{task}"
+        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writer=writer)) as writing:
+            if task == 0 and found:
+                writing.put(dict.fromkeys(found))
+    if as_json:
+        show_json({"reset": [_key_text(key) for key in found]})
+    else:
+        click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
+
+
+def _opened(config: str) -> tuple[RunConfig, Offsets]:
+    from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
+
+    loaded = RunConfig.load(config)
+    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name, writer=None)
+
+
+def _chosen(loaded: RunConfig, store: Offsets, keys: tuple[str, ...]) -> list[tuple[OffsetKey, OffsetEntry]]:
+    """Return the entries of keys, which are given as text, or all."""
+    from headerware.sources.engine.decision import offset_key  # noqa: PLC0415 - as above
+
+    if not keys:
+        return store.items()
+    serde, found = loaded.source.keys, []
+    for text in keys:
+        key = offset_key(loaded, text if serde is None else serde.from_text(text))
+        entry = store.get(key)
+        if entry is None:
+            raise SourceError(f"source {loaded.name!r} has no offset of object {text!r}")
+        found.append((key, entry))
+    return found
+
+
+def _key_text(key: OffsetKey) -> str:
+    partition = key.partition.get("object", {})
+    return str(partition["key"]) if set(partition) == {"key"} else str(partition)
+
+
+def _entry(entry: OffsetEntry) -> dict[str, Any]:
+    return {
+        "record_number": entry.record_number,
+        "complete": entry.complete,
+        "version": entry.version,
+        "properties": {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in entry.properties.items()
+        },
+    }
+
+
+@contextmanager
+def _stopping(runner: SourceRunner) -> Iterator[None]:
+    """Stop the runner at the first SIGINT or SIGTERM; a second one has its usual effect."""
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, before[number])
+        runner.stop()
+
+    before: dict[int, Any] = {
+        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _status(runner: SourceRunner) -> Iterator[None]:
+    """Show on a terminal what the tasks have done so far."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    done = Event()
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+
+        def refresh() -> None:
+            while not done.wait(_REFRESH_S):
+                live.update(_table(runner.statistics), refresh=True)
+
+        thread = Thread(target=refresh, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def _table(statistics: dict[int, Statistics]) -> Table:
+    table = Table("task", *(name.replace("_", " ") for name in _SHOWN), box=None, pad_edge=False)
+    for number, found in sorted(statistics.items()):
+        table.add_row(str(number), *(f"{getattr(found, name):,}" for name in _SHOWN))
+    return table
+
+
+@contextmanager
+def _source_errors(loaded: RunConfig) -> Iterator[None]:
+    """Show an error of the source's system as one line."""
+    try:
+        yield
+    except (OSError, *loaded.source.retried) as error:
+        name = type(error).__name__
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {name}") from error

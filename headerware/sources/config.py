@@ -1,0 +1,270 @@
+"""The configuration of a source: what the framework does with it, whatever runs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+
+import msgspec
+from msgspec import NODEFAULT
+from msgspec.structs import fields, force_setattr
+
+from headerware.core.errors import ConfigError, SourceError
+from headerware.core.options import kinds, options_from
+from headerware.sources.extractor import extractor_from, extractor_type
+from headerware.sources.source import Source, source_type
+from headerware.sources.transformers import Transformers
+
+if TYPE_CHECKING:
+    from headerware.sources.source import ItemContext
+
+OnRecordError = Literal["raise", "skip", "drop", "dead_letter"]
+OnObjectError = Literal["raise", "skip", "drop", "dead_letter"]
+Distribution = Literal["hash", "partition", "all"]
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_VARIABLE: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Say what is read, how, and where it goes.
+
+    Args:
+        name: the name under which the offsets are kept; a source of another name begins anew.
+        source: the source: a :class:`Source`, or a table of ``type`` and its options.
+        extractor: what makes records of an object, in the same way; a source may bring its own.
+        topic: the topic. ``{topic}`` is the item's hint, ``{source}`` the word for the source, ``{name}``
+            stands for that option, and ``{...}`` for a named group of ``key_pattern``.
+        partition: the partition, in the same way, such as ``{partition}``; None leaves it to the item's hint,
+            and then to the partitioner.
+        key_pattern: a regular expression that the key's text must match as a whole; its named groups are
+            variables of ``topic`` and ``partition``. A key that does not match is an error of the object.
+        transformers: native transformers, in order.
+        headers: whether records get ``hw.source``, ``hw.source.key``, ``hw.source.record`` and
+            ``content-type``.
+        start_key: the first key, as text; None is the beginning.
+        ring_buffer: how many keys are remembered after they were read completely. A listing begins at the
+            oldest of them, so that keys above it are found though they come late. 0 lists everything.
+        rescan_interval_s: how often everything is listed, in seconds, for late keys below; 0 is never.
+        listing_pause_s: the longest pause between two listings that found nothing, in seconds.
+        queue_records: how many records may wait for a poll.
+        queue_bytes: how many bytes of records may wait for a poll, by the extractor's estimate.
+        poll_records: how many records a poll gives.
+        poll_bytes: how many bytes of records a poll gives; one larger record is given alone.
+        poll_wait_s: how long a poll waits for a record, in seconds.
+        tasks: how many tasks share the source.
+        distribution: how they share it: by a ``hash`` of the key, by the item's hint at a ``partition`` (by
+            hash where it has none), or ``all`` by the only task.
+        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never.
+        retry_pause_s: the first pause between attempts, in seconds; each next one is twice as long.
+        retry_max_pause_s: the longest pause, in seconds.
+        on_record_error: what happens to a record that cannot be read: ``raise`` stops, ``skip`` logs it and
+            goes on, ``drop`` only counts it, ``dead_letter`` publishes its key and number.
+        on_object_error: what happens to an object that cannot be read, or that ends too early: ``raise``
+            stops, ``skip`` logs it and tries it again with a later listing, ``drop`` gives it up until it
+            changes, and ``dead_letter`` does so, too, and publishes its key and the number that is missing.
+        dead_letter_topic: where dead letters go; ``{topic}`` is that of the records.
+
+    Raises:
+        ConfigError: an option that cannot work, or that the source decides itself.
+    """
+
+    name: str
+    source: Annotated[Any, kinds(source_type)]
+    extractor: Annotated[Any, kinds(extractor_type)] = None
+    topic: str = "{topic}"
+    partition: str | int | None = None
+    key_pattern: str | None = None
+    transformers: list[Any] = []
+    headers: bool = True
+    start_key: str | None = None
+    ring_buffer: int = 1_000
+    rescan_interval_s: float = 3_600.0
+    listing_pause_s: float = 5.0
+    queue_records: int = 10_000
+    queue_bytes: int = 64 << 20
+    poll_records: int = 500
+    poll_bytes: int = 8 << 20
+    poll_wait_s: float = 1.0
+    tasks: int = 1
+    distribution: Distribution = "hash"
+    retry_deadline_s: float = 300.0
+    retry_pause_s: float = 0.5
+    retry_max_pause_s: float = 30.0
+    on_record_error: OnRecordError = "raise"
+    on_object_error: OnObjectError = "raise"
+    dead_letter_topic: str = "{topic}.dead-letter"
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], *, path: str = "", folder: str | None = None) -> Self:
+        """Make it of a table of a TOML file, or of a mapping like one.
+
+        Args:
+            table: the options; ``${env:NAME}`` is filled in.
+            path: the table's path, for errors.
+            folder: that of relative paths; None is the working directory.
+
+        Raises:
+            ConfigError: an option that there is not, or that cannot work.
+        """
+        made = options_from(table, cls, what="source configuration", path=path, folder=folder)
+        for option in made.source.fixed:
+            if option in table:
+                raise _decided(made.source, f"{path}.{option}" if path else option)
+        return made
+
+    def __post_init__(self) -> None:
+        """Apply what the source decides, and refuse what cannot work."""
+        if not _TOPIC.fullmatch(self.name):
+            raise ConfigError("expected a name of letters, digits, '.', '_' and '-'", path="name")
+        if not isinstance(self.source, Source):
+            raise ConfigError(
+                f"expected a Source, found {type(self.source).__name__}; files have a table with "
+                'type = "..."',
+                path="source",
+            )
+        self._apply_fixed()
+        if self.extractor is None:
+            raise ConfigError("this source gives no records by itself; name an extractor", path="extractor")
+        force_setattr(self, "extractor", extractor_from(self.extractor))
+        self._check_numbers()
+        if self.distribution == "all" and self.tasks > 1:
+            raise ConfigError(
+                "'all' gives every object to every task, and none may be read twice; use 'hash', or one task",
+                path="distribution",
+            )
+        if self.start_key is not None:
+            self.first_key()
+        self._check_templates()
+        self.opened_transformers()
+
+    def __repr__(self) -> str:
+        """Show the name only, because some options may be secret."""
+        return f"{type(self).__name__}(name={self.name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Show as little in rich's tracebacks."""
+        return [("name", self.name)]
+
+    def first_key(self) -> Any:
+        """Return the configured start key, or None.
+
+        Raises:
+            ConfigError: the source has no key serde, or the text is not that of a key.
+        """
+        if self.start_key is None:
+            return None
+        if self.source.keys is None:
+            raise ConfigError(f"{self.source.type!r} has no text of its keys", path="start_key")
+        try:
+            return self.source.keys.from_text(self.start_key)
+        except SourceError as error:
+            raise ConfigError(str(error), path="start_key") from error
+
+    def opened_transformers(self) -> Transformers:
+        """Return the native transformers, not initialized as yet."""
+        return Transformers(self.transformers, given=self.extractor.gives)
+
+    def key_text(self, key: Any) -> str:
+        """Return a native key as text: by the source's key serde, or else as Python shows it."""
+        return self.source.keys.to_text(key) if self.source.keys is not None else str(key)
+
+    def route(self, context: ItemContext) -> tuple[str, int | None]:
+        """Return the topic and the partition of an object's records.
+
+        Raises:
+            SourceError: the key does not match the pattern, a variable has no value, or what comes out is
+                not the name of a topic or the number of a partition.
+        """
+        values = {
+            "name": self.name,
+            "source": self.source.type,
+            "topic": context.topic,
+            "partition": context.partition,
+        }
+        if self.key_pattern is not None:
+            found = re.fullmatch(self.key_pattern, self.key_text(context.key))
+            if found is None:
+                raise SourceError("its key does not match key_pattern")
+            values |= {group: text for group, text in found.groupdict().items() if text is not None}
+        topic = _filled(self.topic, values, "topic")
+        if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+            raise SourceError(f"the template topic gives {topic!r}, which cannot be the name of a topic")
+        if self.partition is None:
+            return topic, context.partition
+        if isinstance(self.partition, int):
+            return topic, self.partition
+        number = _filled(self.partition, values, "partition")
+        if not (number.isascii() and number.isdigit()):
+            raise SourceError(f"the template partition gives {number!r}, expected decimal digits")
+        return topic, int(number)
+
+    def _apply_fixed(self) -> None:
+        options = {option.name: option for option in fields(type(self)) if not option.required}
+        for name, value in self.source.fixed.items():
+            if name not in options:
+                raise ConfigError(
+                    f"{self.source.type!r} decides this, and it is no option of the framework", path=name
+                )
+            option, given = options[name], getattr(self, name)
+            default = option.default if option.default_factory is NODEFAULT else option.default_factory()
+            if given not in (default, value):  # the value is there already in a changed copy
+                raise _decided(self.source, name)
+            force_setattr(self, name, value)
+
+    def _check_numbers(self) -> None:
+        for option, least in _LEAST.items():
+            if not getattr(self, option) >= least:  # nan is not
+                raise ConfigError(f"expected at least {least}, found {getattr(self, option)}", path=option)
+        if self.poll_records > self.queue_records:
+            raise ConfigError(
+                f"a poll of {self.poll_records} records needs a queue of as many, found "
+                f"queue_records = {self.queue_records}",
+                path="poll_records",
+            )
+
+    def _check_templates(self) -> None:
+        try:
+            groups = re.compile(self.key_pattern or "").groupindex
+        except re.error as error:
+            raise ConfigError(f"is no regular expression: {error}", path="key_pattern") from None
+        if isinstance(self.partition, int) and self.partition < 0:
+            raise ConfigError(f"expected a number from 0, found {self.partition}", path="partition")
+        for option in ("topic", "partition"):
+            template = getattr(self, option)
+            for variable in _VARIABLE.findall(template) if isinstance(template, str) else ():
+                if variable not in _VARIABLES and variable not in groups:
+                    known = ", ".join([*_VARIABLES, *groups])
+                    raise ConfigError(f"there is no variable {{{variable}}}; known: {known}", path=option)
+
+
+_VARIABLES: Final = ("name", "source", "topic", "partition")
+_LEAST: Final[Mapping[str, float]] = {
+    "ring_buffer": 0,
+    "rescan_interval_s": 0,
+    "listing_pause_s": 0.01,
+    "queue_records": 1,
+    "queue_bytes": 1,
+    "poll_records": 1,
+    "poll_bytes": 1,
+    "poll_wait_s": 0,
+    "tasks": 1,
+    "retry_deadline_s": 0,
+    "retry_pause_s": 0.001,
+    "retry_max_pause_s": 0.001,
+}
+
+
+def _decided(source: Source[Any], path: str) -> ConfigError:
+    return ConfigError(f"the source {source.type!r} decides this by itself; take it out", path=path)
+
+
+def _filled(template: str, values: Mapping[str, Any], option: str) -> str:
+    def value_of(variable: re.Match[str]) -> str:
+        value = values.get(variable[1])
+        if value is None:
+            raise SourceError(f"the template {option} asks for {{{variable[1]}}}, which this object has not")
+        return str(value)
+
+    return _VARIABLE.sub(value_of, template)

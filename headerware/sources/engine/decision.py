@@ -1,0 +1,65 @@
+"""Decisions: what is done with a listed object, and why. The engine acts on them; `plan` shows them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from headerware.sources.offsets import OffsetEntry, OffsetKey
+
+if TYPE_CHECKING:
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.source import ItemContext, NativeItem
+
+Action = Literal["read", "pass"]
+
+
+class Decision(NamedTuple):
+    """What is done with an object.
+
+    ``skip`` is how many of its records are known, and ``properties`` are those of the offset behind them.
+    """
+
+    action: Action
+    why: str
+    skip: int = 0
+    properties: Mapping[str, Any] | None = None
+
+
+def offset_key(config: SourceConfig, native_key: Any) -> OffsetKey:
+    """Return the name of an object's offset, which does not depend on tasks."""
+    return OffsetKey({"source": config.name, "object": config.source.partition(native_key)})
+
+
+def task_of(config: SourceConfig, context: ItemContext) -> int:
+    """Return the number of the task that reads an object: the same in every process."""
+    if config.tasks == 1:
+        return 0
+    if config.distribution == "partition" and context.partition is not None:
+        return context.partition % config.tasks
+    name = offset_key(config, context.key).encoded
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") % config.tasks
+
+
+def decide(config: SourceConfig, item: NativeItem, entry: OffsetEntry | None) -> Decision:
+    """Return what is done with an object of which this is the stored offset.
+
+    An object that was read completely is read again only if it has changed; a changed one starts at its
+    first record, unless it has only grown.
+    """
+    if entry is None:
+        return Decision("read", "it is new")
+    version = item.context.version
+    same = entry.version == version or entry.version is None or version is None
+    if same and entry.complete:
+        return Decision("pass", f"it was read completely, {entry.record_number} records")
+    if not same and not item.extends(entry.version or ""):
+        return Decision("read", f"it has changed since {entry.record_number} records of it were read")
+    resumed = config.source.resumed(item.context.key, entry)
+    if resumed is None:
+        return Decision("read", "it was read in part, and its source starts such objects again")
+    why = "it was read in part" if same else "it has grown"
+    return Decision(
+        "read", f"{why}, to record {resumed.record_number}", resumed.record_number, resumed.properties
+    )

@@ -1,0 +1,101 @@
+"""A look ahead: what a source would read now, and why. It opens no object, and stores nothing."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headerware.core.errors import SourceError
+from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.source import SourceContext, open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.offsets import Offsets
+    from headerware.sources.source import NativeItem, OpenSource
+
+
+class Planned(NamedTuple):
+    """What is done with one object."""
+
+    key: str
+    """Its key as text."""
+    task: int
+    """The task that reads it."""
+    reads: bool
+    """Whether it is read."""
+    why: str
+    known_records: int
+    """How many of its records are not sent again."""
+    topic: str | None
+    """Where its records go; None if that cannot be told, and ``why`` says so."""
+    partition: int | None
+    """The partition, or None if the partitioner chooses one."""
+    length: int
+    """Its estimated length in bytes, or -1."""
+
+
+def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
+    """Yield what is done with each object, in the order of listing, from the configured start on.
+
+    Raises:
+        SourceError: the source cannot be listed, or the offsets cannot be read.
+        OSError: the source cannot be reached now; nothing is tried again here.
+    """
+    with closing(open_source(config.source, SourceContext(name=config.name, tasks=config.tasks))) as opened:
+        for item in listed(config, opened, config.first_key()):
+            context = item.context
+            try:
+                key = offset_key(config, context.key)
+            except SourceError as error:
+                yield Planned(
+                    key=config.key_text(context.key),
+                    task=0,
+                    reads=False,
+                    why=f"it cannot be named among the offsets: {error}",
+                    known_records=0,
+                    topic=None,
+                    partition=None,
+                    length=item.length,
+                )
+                continue
+            decision = decide(config, item, offsets.get(key))
+            why, topic, partition = decision.why, None, None
+            try:
+                topic, partition = config.route(context)
+            except SourceError as error:
+                why = f"{why}; but {error}"
+            yield Planned(
+                config.key_text(context.key),
+                task_of(config, context),
+                decision.action == "read",
+                why,
+                decision.skip,
+                topic,
+                partition,
+                item.length,
+            )
+
+
+def listed(config: SourceConfig, opened: OpenSource[Any], start: Any) -> Iterator[NativeItem]:
+    """Yield the objects from a key on, page after page, each key once; nothing is tried again.
+
+    Raises:
+        SourceError: the source cannot be listed.
+        OSError: it cannot be reached now.
+    """
+    passed = None
+    while True:
+        last = start
+        for item in opened.items(start):
+            key = item.context.key
+            if key == passed:
+                continue  # it was the last one of the page before
+            yield item
+            if config.source.repeats_order and (last is None or last < key):
+                last = key
+        if last == start or last is None:
+            return
+        start = passed = last

@@ -1,0 +1,151 @@
+"""Records of an object: from what an extractor gives to what a chain takes. Every runtime makes them here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.connect.wire_records import joined
+from headerware.core.errors import SourceError
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.sources.evolving import (
+    KEY_HEADER,
+    NUMBER_HEADER,
+    SOURCE_HEADER,
+    EvolvingRecord,
+    source_dead_letter,
+    text_bytes,
+)
+from headerware.sources.source import Source
+
+if TYPE_CHECKING:
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.extractor import Extracted, Split
+    from headerware.sources.source import NativeItem
+    from headerware.sources.transformers import Transformers
+
+_CONTENT_TYPE: Final = "content-type"
+
+_log: Final = logging.getLogger("headerware.sources")
+
+
+def refused(
+    config: SourceConfig, native_key: Any, record: Record, error: Exception, shown: str
+) -> list[Record]:
+    """Do with a record that cannot be sent what the configuration says; return its dead letter, if any.
+
+    Args:
+        config: the configuration.
+        native_key: the key of the record's object.
+        record: the record, with the headers that it was made with.
+        error: why it cannot be sent.
+        shown: the error's text, which quotes no payload.
+
+    Raises:
+        SourceError: the configuration says to stop.
+    """
+    key = config.key_text(native_key)
+    # An object's own headers come behind it.
+    stated = next(iter(record.headers.all(NUMBER_HEADER)), None) if config.headers else None
+    number = None if stated is None else stated.decode()
+    at = "a record" if number is None else f"record {number}"
+    reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
+    if config.on_record_error == "raise":
+        raise SourceError(reason) from error
+    if config.on_record_error == "skip":
+        _log.warning("passed over %s", reason)
+    if config.on_record_error != "dead_letter":
+        return []
+    return [source_dead_letter(config, key, number, topic=record.topic, reason=reason, raw=None)]
+
+
+class RecordMaker:
+    """Make the records of one object.
+
+    Args:
+        config: the configuration.
+        item: the object.
+        transformers: the configured ones, initialized.
+        split: the part of the object that is read; None is all of it.
+    """
+
+    def __init__(
+        self, config: SourceConfig, item: NativeItem, transformers: Transformers, split: Split | None = None
+    ) -> None:
+        self._config: Final = config
+        self._context: Final = item.context
+        self._transform: Final = transformers if len(transformers) else None
+        self._evolves: Final = type(config.source).last_evolution is not Source.last_evolution
+        self._text: Final = config.key_text(item.context.key)
+        self.where: Final = f"object {self._text!r} of source {config.name!r}"
+        """The object, for messages."""
+        self._part: Final = "" if split is None or split.first_record is not None else f"{split.begin}+"
+        self._part_bytes: Final = self._part.encode()
+        self._topic = ""
+        self._partition: int | None = None
+        self._headers: list[tuple[str, bytes | None]] = []
+        if config.headers:
+            self._headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
+        self._content_type: Final = item.context.content_type or config.extractor.content_type
+
+    def route(self) -> None:
+        """Find the topic and the partition, before the first record; raise SourceError if there are none."""
+        self._topic, self._partition = self._config.route(self._context)
+
+    def numbered(self, number: int) -> str:
+        """Return a record's number; behind where its part begins, if the part's first number is not known."""
+        return f"{self._part}{number}"
+
+    def make(self, number: int, found: Extracted) -> tuple[Record, Mapping[str, Any] | None]:
+        """Return the record of what was extracted, and the offset's properties behind it.
+
+        Raises:
+            Exception: what a transformer or the last evolution raises; it counts as a bad record.
+        """
+        value = found.value if self._transform is None else self._transform(found.value)
+        timestamp_ms = found.timestamp_ms
+        if timestamp_ms is None:
+            timestamp_ms = self._context.timestamp_ms
+        headers = found.headers
+        if self._headers:
+            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
+            if self._content_type is not None and value.__class__ is bytes:
+                own.append((_CONTENT_TYPE, self._content_type.encode()))
+            headers = Headers.trusted([*own, *headers])
+        if not self._evolves:
+            value, key = joined(found.schema, value), joined(found.key_schema, found.key)
+            made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)
+            return made, found.properties
+        evolved = self._evolved(
+            EvolvingRecord(
+                self._context.key,
+                number,
+                self._topic,
+                self._partition,
+                found.key,
+                found.key_schema,
+                value,
+                found.schema,
+                headers,
+                timestamp_ms,
+                found.properties,
+            )
+        )
+        return evolved.to_record(), evolved.properties
+
+    def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
+        """Return the dead letter of a record, with its object's key and its number."""
+        return source_dead_letter(
+            self._config, self._text, self.numbered(number), topic=self._topic, reason=reason, raw=raw
+        )
+
+    def _evolved(self, given: EvolvingRecord) -> EvolvingRecord:
+        found = self._config.source.last_evolution(given)
+        if not isinstance(found, EvolvingRecord):
+            raise SourceError(f"last_evolution gave {type(found).__name__}, expected an EvolvingRecord")
+        for name in ("native_key", "record_number"):
+            if getattr(found, name) != getattr(given, name):
+                raise SourceError(f"last_evolution changed the {name.replace('_', ' ')}, which must stay")
+        return found

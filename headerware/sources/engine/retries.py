@@ -1,0 +1,59 @@
+"""Retries: the same thing again after a pause, to a deadline."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from threading import Event
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headerware.sources.config import SourceConfig
+
+_log: Final = logging.getLogger("headerware.sources")
+
+
+class StoppedError(Exception):
+    """The task is stopping; it unwinds what the worker is about, and no user ever sees it."""
+
+
+class Retries:
+    """Pause between attempts at one thing, twice as long each time, until a deadline without progress.
+
+    Args:
+        config: has the deadline and the pauses.
+        stopping: set when the task stops.
+        what: what is tried, for the log.
+    """
+
+    def __init__(self, config: SourceConfig, stopping: Event, what: str) -> None:
+        self._config: Final = config
+        self._stopping: Final = stopping
+        self._what: Final = what
+        self._pause_s = config.retry_pause_s
+        self._deadline: float | None = None
+
+    def progress(self) -> None:
+        """Begin anew: something was read since the last failure."""
+        self._deadline, self._pause_s = None, self._config.retry_pause_s
+
+    def pause(self, error: Exception) -> None:
+        """Wait for the next attempt, or raise the error if there is no time for another one.
+
+        Raises:
+            StoppedError: the task stops.
+        """
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._config.retry_deadline_s
+        left = self._deadline - now
+        if left <= 0:
+            raise error
+        if self._pause_s == self._config.retry_pause_s:
+            _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+        # Some of the time by chance, so that tasks that failed together do not come back together.
+        wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+        self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
+        if self._stopping.wait(wait_s):
+            raise StoppedError

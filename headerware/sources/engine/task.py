@@ -1,0 +1,237 @@
+"""A task: one share of a source, which is polled for batches and told what became of them.
+
+task = SourceTask(config, offsets)
+task.start()
+try:
+    while running:
+        for batch in task.poll():
+            send(batch)                          # and task.acknowledge(batch) when all of it is stored
+        task.store_offsets()                     # those that may be stored by now
+finally:
+    task.stop()
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Event, Lock, RLock, Thread
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from headerware.core.errors import SourceError, described
+from headerware.sources.engine.acknowledgement import Acknowledgements
+from headerware.sources.engine.batches import Batch, BatchQueue
+from headerware.sources.engine.ring_buffer import RingBuffer
+from headerware.sources.engine.worker import Worker
+from headerware.sources.source import SourceContext
+
+if TYPE_CHECKING:
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
+
+_log: Final = logging.getLogger("headerware.sources")
+_STOP_S: Final = 5.0
+
+
+class Statistics(msgspec.Struct):
+    """What a task has counted since it was started."""
+
+    listed: int = 0
+    """Keys that were listed, each time they were."""
+    known: int = 0
+    """Of these, keys of objects that are complete, or on their way."""
+    of_other_tasks: int = 0
+    disorder: int = 0
+    """Keys that were listed below a key before them."""
+    whole_listings: int = 0
+    objects: int = 0
+    """Objects that were begun."""
+    complete: int = 0
+    """Objects that were read to their end."""
+    failed: int = 0
+    """Objects that could not be read, or not to their end."""
+    records: int = 0
+    bad_records: int = 0
+    dead_letters: int = 0
+    retries: int = 0
+    """Attempts after a failure to list, open or read."""
+    acknowledged: int = 0
+    """Records whose batch is stored."""
+
+
+class Known:
+    """The keys that need no look at the offsets: the ring buffer, and objects on their way."""
+
+    def __init__(self, size: int) -> None:
+        self._lock = Lock()
+        self._ring = RingBuffer(size)
+        self._on_their_way: set[Any] = set()
+
+    @property
+    def oldest(self) -> Any:
+        """The oldest key in the ring buffer, or None."""
+        with self._lock:
+            return self._ring.oldest
+
+    def holds(self, key: Any, version: str | None) -> bool:
+        """Return whether an object is on its way, or was read completely in this version."""
+        with self._lock:
+            return key in self._on_their_way or self._ring.holds(key, version)
+
+    def begin(self, key: Any) -> None:
+        """Note that an object is being read."""
+        with self._lock:
+            self._on_their_way.add(key)
+
+    def end(self, key: Any) -> None:
+        """Note that the reading of an object is over, and its offset stored."""
+        with self._lock:
+            self._on_their_way.discard(key)
+
+    def add(self, key: Any, version: str | None) -> None:
+        """Put a complete object into the ring buffer."""
+        with self._lock:
+            self._ring.add(key, version)
+
+
+class SourceTask:
+    """Read one share of a source.
+
+    All methods may be called by several threads, :meth:`poll` by one at a time.
+
+    Args:
+        config: what to read, and how.
+        offsets: how far objects were read; it is not closed here.
+        task: the number of the task, from 0.
+        once: whether to read what is there, and end.
+    """
+
+    def __init__(self, config: SourceConfig, offsets: Offsets, *, task: int = 0, once: bool = False) -> None:
+        if not 0 <= task < config.tasks:
+            raise SourceError(f"there are {config.tasks} tasks, numbered from 0; there is no task {task}")
+        self.config: Final = config
+        self.task: Final = task
+        self.statistics: Final = Statistics()
+        self._offsets: Final = offsets
+        self._stopping = Event()
+        self._known = Known(config.ring_buffer)
+        self._queue = BatchQueue(config)
+        self._acknowledgements = Acknowledgements()
+        self._storing = RLock()
+        self._taken: dict[OffsetKey, Batch] = {}
+        self._worker = Worker(
+            config,
+            SourceContext(name=config.name, task=task, tasks=config.tasks),
+            offsets,
+            self._known,
+            self._queue,
+            self.statistics,
+            self._stopping,
+            once=once,
+        )
+        self._thread = Thread(
+            target=self._worker.run, name=f"headerware-source-{config.name}-{task}", daemon=True
+        )
+        self._started = False
+
+    def start(self) -> None:
+        """Start the worker, which opens the source; errors are raised by :meth:`poll`."""
+        self._started = True
+        self._thread.start()
+
+    def poll(self) -> list[Batch]:
+        """Return batches up to the configured limit, in the order of reading; none if there is none in time.
+
+        It takes from the queue, and never reads the source itself.
+
+        Raises:
+            SourceError: the worker has ended with an error, which is the cause. What it has read before comes
+                first.
+        """
+        config = self.config
+        try:
+            batches = self._queue.take(config.poll_records, config.poll_bytes, config.poll_wait_s)
+        except BaseException as error:
+            raise SourceError(
+                f"task {self.task} of source {config.name!r} has ended: {described(error)}"
+            ) from error
+        self._acknowledgements.give(batches)
+        return batches
+
+    def acknowledge(self, batch: Batch) -> None:
+        """Note that all records of a batch are stored or were dropped on purpose; batches in any order."""
+        self.statistics.acknowledged += len(batch.records)
+        self._acknowledgements.acknowledge(batch)
+
+    def take_offsets(self) -> dict[OffsetKey, OffsetEntry]:
+        """Return the entries that may be stored, for those who store them themselves.
+
+        They come again until :meth:`stored` says that they are.
+        """
+        with self._storing:
+            self._taken |= self._acknowledgements.take()
+            return {key: batch.entry for key, batch in self._taken.items()}
+
+    def stored(self) -> None:
+        """Note that what :meth:`take_offsets` gave is stored."""
+        with self._storing:
+            for batch in self._taken.values():
+                if batch.entry.complete:
+                    self._known.add(batch.native_key, batch.entry.version)
+                if batch.is_last:
+                    self._known.end(batch.native_key)
+            self._taken = {}
+
+    def store_offsets(self) -> int:
+        """Store the entries that may be stored by now, and return how many there were.
+
+        Raises:
+            SourceError: they could not be stored; the next call tries it again.
+        """
+        with self._storing:  # in the order in which they were taken
+            entries = self.take_offsets()
+            if entries:
+                self._offsets.put(entries)
+            self.stored()
+        return len(entries)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was read and given out, where the task reads once."""
+        return self._queue.is_drained
+
+    @property
+    def queued(self) -> int:
+        """How many records wait for a poll."""
+        return len(self._queue)
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many batches were given out and are not acknowledged."""
+        return len(self._acknowledgements)
+
+    def stop(self, timeout_s: float = _STOP_S) -> bool:
+        """Stop reading; return whether the worker has ended, and closed the source, in time.
+
+        A second call does nothing but wait. A worker that hangs in the source's own code ends, and closes
+        everything, when that returns.
+        """
+        self._stopping.set()
+        self._queue.stop()
+        if self._started:
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                _log.warning(
+                    "source %r still hangs in its own code after %.0f s", self.config.name, timeout_s
+                )
+        return not self._thread.is_alive()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Stop."""
+        self.stop()

@@ -1,0 +1,505 @@
+"""The worker of a task: it lists a source, reads its objects, and fills the queue.
+
+The way of an object and of its records is always the same:
+
+    list, ring buffer, whose task, context, offset, extract, skip, last evolution, record, queue
+
+Connect's transforms, serializers and the chain come behind the queue; they are the producer's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from headerware.core.errors import (
+    BadRecordError,
+    ObjectError,
+    SourceError,
+    described,
+)
+from headerware.core.record import Record
+from headerware.sources.engine.batches import Batch
+from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.engine.records import RecordMaker
+from headerware.sources.engine.retries import Retries, StoppedError
+from headerware.sources.extractor import Input, extracted
+from headerware.sources.offsets import OffsetEntry
+from headerware.sources.source import open_source
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.engine.batches import BatchQueue
+    from headerware.sources.engine.decision import Decision
+    from headerware.sources.engine.task import Known, Statistics
+    from headerware.sources.extractor import Split
+    from headerware.sources.offsets import OffsetKey, Offsets
+    from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
+    from headerware.sources.transformers import Transformers
+
+_log: Final = logging.getLogger("headerware.sources")
+
+
+class Worker:
+    """Read a source until it is told to stop; all of it runs on one thread.
+
+    Args:
+        config: what to read, and how.
+        context: which task this is.
+        offsets: how far objects were read.
+        known: the keys that need no look at the offsets; shared with the thread that polls.
+        queue: where batches go.
+        statistics: counted up here.
+        stopping: set when the task stops.
+        once: whether to end when everything was listed once, and read.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        context: SourceContext,
+        offsets: Offsets,
+        known: Known,
+        queue: BatchQueue,
+        statistics: Statistics,
+        stopping: Event,
+        *,
+        once: bool,
+    ) -> None:
+        self._config: Final = config
+        self._context: Final = context
+        self._offsets: Final = offsets
+        self._known: Final = known
+        self._queue: Final = queue
+        self._statistics: Final = statistics
+        self._stopping: Final = stopping
+        self._once: Final = once
+        self._first_key: Final = config.first_key()
+        self._retried: Final = (OSError, *config.source.retried)
+        self._next_rescan = 0.0
+        self._found = False
+
+    def run(self) -> None:
+        """Open the source, read it, and close everything, once, whatever happens."""
+        try:
+            with ExitStack() as resources:
+                transformers = resources.enter_context(self._config.opened_transformers())
+                opened = self._opened()
+                resources.callback(opened.close)
+                reader = ObjectReader(
+                    self._config, transformers, self._queue, self._statistics, self._stopping, self._retried
+                )
+                self._read_on(opened, reader)
+        except StoppedError:
+            self._queue.end(None)
+        except BaseException as error:  # noqa: BLE001 - the poll raises it
+            self._queue.end(error)
+        else:
+            self._queue.end(None)
+
+    def _opened(self) -> OpenSource[Any]:
+        retries = Retries(self._config, self._stopping, f"opening source {self._config.name!r}")
+        while True:
+            try:
+                return open_source(self._config.source, self._context)
+            except self._retried as error:
+                self._statistics.retries += 1
+                retries.pause(error)
+
+    def _read_on(self, opened: OpenSource[Any], reader: ObjectReader) -> None:
+        config = self._config
+        pause_s = config.retry_pause_s
+        while True:
+            is_whole = self._list(opened, reader)
+            if self._once and is_whole:
+                return
+            if self._found:
+                pause_s = config.retry_pause_s
+                continue
+            if self._stopping.wait(min(pause_s, config.listing_pause_s)):
+                raise StoppedError
+            pause_s = min(2 * pause_s, config.listing_pause_s)
+
+    def _list(self, opened: OpenSource[Any], reader: ObjectReader) -> bool:
+        """List once, page by page, and read what is new; return whether it began at the first key."""
+        config, source = self._config, self._config.source
+        now = time.monotonic()
+        oldest = self._known.oldest if source.repeats_order else None
+        is_whole = oldest is None or self._once
+        if oldest is not None and config.rescan_interval_s and now >= self._next_rescan:
+            is_whole = True
+        start = self._first_key if is_whole else oldest
+        if is_whole:
+            self._next_rescan = now + config.rescan_interval_s
+            self._statistics.whole_listings += 1
+        self._found = False
+        retries = Retries(config, self._stopping, f"listing source {config.name!r}")
+        furthest = 0
+        while True:
+            last = start
+            try:
+                for count, item in enumerate(self._page(opened, start), 1):
+                    key = item.context.key
+                    # What was listed before the failure, such as the start itself, is no progress.
+                    if key != start if source.repeats_order else count > furthest:
+                        furthest = count
+                        retries.progress()
+                    if source.repeats_order:
+                        if last is None or last < key:
+                            last = key
+                        elif key < last:
+                            self._note_disorder(key)
+                    self._found |= self._take(item, reader)
+            except self._retried as error:
+                self._statistics.retries += 1
+                retries.pause(error)
+                start = last
+                continue
+            # A page may end before the last key: only one that brings no other key is the end. Else a task
+            # would come back for ever to a page of known keys.
+            if last is None or last == start:
+                return is_whole
+            start = last
+
+    def _page(self, opened: OpenSource[Any], start: Any) -> Iterator[NativeItem]:
+        if self._stopping.is_set():
+            raise StoppedError
+        items = iter(opened.items(start))
+        try:
+            for item in items:
+                self._statistics.listed += 1
+                if self._stopping.is_set():
+                    raise StoppedError
+                yield item
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+
+    def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
+        """Read an object if it is to be read by this task; return whether anything was read."""
+        context = item.context
+        if self._known.holds(context.key, context.version):
+            self._statistics.known += 1
+            return False
+        try:
+            key = offset_key(self._config, context.key)
+            task = task_of(self._config, context)
+        except SourceError as error:
+            return self._leave_out(context, error)
+        if task != self._context.task:
+            self._statistics.of_other_tasks += 1
+            return False
+        decision = decide(self._config, item, self._offsets.get(key))
+        if decision.action == "pass":
+            self._known.add(context.key, context.version)
+            self._statistics.known += 1
+            return False
+        self._known.begin(context.key)
+        return reader.read(item, key, decision)
+
+    def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
+        """Do with an object whose offset no store can keep what the configuration says; it is never read."""
+        self._known.add(context.key, context.version)  # said once, as long as it is remembered
+        self._statistics.failed += 1
+        text = self._config.key_text(context.key)
+        shown = f"object {text!r} of source {self._config.name!r} cannot be named among the offsets: {error}"
+        if self._config.on_object_error == "raise":
+            raise ObjectError(shown) from error
+        if self._config.on_object_error != "drop":
+            _log.warning("left out %s", shown)
+        return False
+
+    def _note_disorder(self, key: Any) -> None:
+        self._statistics.disorder += 1
+        if self._statistics.disorder == 1:
+            _log.warning(
+                "source %r lists %s below a key before it; keys that are out of order may be found late",
+                self._config.name,
+                self._config.key_text(key),
+            )
+
+
+class ObjectReader:
+    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks."""
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        transformers: Transformers,
+        queue: BatchQueue,
+        statistics: Statistics,
+        stopping: Event,
+        retried: tuple[type[Exception], ...],
+    ) -> None:
+        self._config: Final = config
+        self._transformers: Final = transformers
+        self._queue: Final = queue
+        self._statistics: Final = statistics
+        self._stopping: Final = stopping
+        self._retried: Final = retried
+
+    def read(
+        self,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        split: Split | None = None,
+        until: int | None = None,
+    ) -> bool:
+        """Put an object's records into the queue; return false if it is left for a later listing.
+
+        Args:
+            item: the object.
+            key: the name of its offset.
+            decision: how many of its records are known.
+            split: the part to read; None is the whole object, as only it may have known records.
+            until: the number of the last record to read; None is the end.
+        """
+        reading = _Reading(self._config, item, key, decision, self._queue, split)
+        maker = RecordMaker(self._config, item, self._transformers, split)
+        retries = Retries(self._config, self._stopping, f"reading {maker.where}")
+        self._statistics.objects += 1
+        while True:
+            try:
+                maker.route()
+                self._extract(item, maker, reading, retries, until)
+            except StoppedError:
+                raise
+            except FileNotFoundError as error:
+                vanished = ObjectError("it has vanished since it was listed")
+                return self._failed(maker, reading, vanished, error)
+            except self._retried as error:
+                self._statistics.retries += 1
+                try:
+                    retries.pause(error)
+                except self._retried as final:
+                    failed = ObjectError(f"it cannot be read: {described(final)}")
+                    return self._failed(maker, reading, failed, final)
+                reading.resume(self._config)
+            except SourceError as error:
+                return self._failed(maker, reading, error, error)
+            except Exception as error:  # noqa: BLE001 - an extractor may raise anything
+                failed = ObjectError(f"{self._config.extractor.type} raised {described(error)}")
+                return self._failed(maker, reading, failed, error)
+            else:
+                self._statistics.complete += 1
+                reading.end(complete=True)
+                return True
+
+    def _extract(
+        self,
+        item: NativeItem,
+        maker: RecordMaker,
+        reading: _Reading,
+        retries: Retries,
+        until: int | None,
+    ) -> None:
+        known = reading.number - reading.before
+        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        statistics, stopping = self._statistics, self._stopping
+        records = extracted(self._config.extractor, given)
+        try:
+            for number, found in records:
+                if until is not None and number > until:
+                    return
+                if number > reading.furthest:
+                    reading.furthest = number
+                    retries.progress()
+                if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
+                    self._bad(maker, reading, number, found)
+                    continue
+                try:
+                    record, properties = maker.make(number, found)
+                except Exception as error:  # noqa: BLE001 - a transformer may raise anything
+                    self._bad(maker, reading, number, error, found.properties)
+                    continue
+                reading.add(number, record, found.size_bytes, properties)
+                statistics.records += 1
+                if stopping.is_set():
+                    raise StoppedError
+        finally:
+            records.close()  # type: ignore[attr-defined]  # it is a generator
+
+    def _bad(
+        self,
+        maker: RecordMaker,
+        reading: _Reading,
+        number: int,
+        error: Exception,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Do with a bad record what the configuration says."""
+        self._statistics.bad_records += 1
+        policy = self._config.on_record_error
+        shown = f"record {maker.numbered(number)} of {maker.where}: {described(error)}"
+        if policy == "raise":
+            reading.flush()
+            raise _FatalError(shown) from error
+        if policy == "skip":
+            _log.warning("passed over %s", shown)
+        letter = None
+        if policy == "dead_letter":
+            raw = error.raw if isinstance(error, BadRecordError) else None
+            letter = maker.dead_letter(number, shown, raw)
+            self._statistics.dead_letters += 1
+        reading.pass_over(number, properties, letter)
+
+    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> bool:
+        """Do with an object that cannot be read what the configuration says."""
+        if isinstance(error, _FatalError):
+            raise error
+        self._statistics.failed += 1
+        policy = self._config.on_object_error
+        shown = f"{maker.where} behind record {reading.number}: {error}"
+        if policy == "raise":
+            reading.flush()
+            raise ObjectError(shown) from cause
+        if policy != "drop":
+            _log.warning("gave up %s", shown)
+        if policy == "dead_letter":
+            reading.pass_over(
+                reading.number, reading.properties, maker.dead_letter(reading.number + 1, shown, None)
+            )
+            self._statistics.dead_letters += 1
+        reading.end(complete=policy != "skip")
+        return policy != "skip"
+
+
+class _FatalError(SourceError):
+    """A bad record, where the configuration says to stop; not an error of the object."""
+
+
+class _Reading:
+    """One object while it is read: where its records go, and how far it has come."""
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        item: NativeItem,
+        key: OffsetKey,
+        decision: Decision,
+        queue: BatchQueue,
+        split: Split | None,
+    ) -> None:
+        self._item: Final = item
+        self._key: Final = key
+        self._queue: Final = queue
+        self.split: Final = split
+        first = None if split is None else split.first_record
+        self.before: Final = 0 if first is None else first - 1
+        """How many records there are before the part."""
+        self.number: int = decision.skip + self.before
+        """The number of the last record that was read."""
+        self.properties: Mapping[str, Any] | None = decision.properties
+        """Those of the offset behind that record."""
+        self.furthest: int = decision.skip
+        """The highest number that was read; :attr:`number` is lower once an object has started again."""
+        self._max_records: Final = config.poll_records
+        self._max_bytes: Final = config.poll_bytes
+        self._adding = Lock()
+        self._clear()
+        queue.hand_over = self.hand_over
+
+    def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
+        """Append a record, and send the batch on if it is full."""
+        size_bytes = size_bytes or _size(record)
+        with self._adding:
+            if self._records and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
+            self._records.append(record)
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            if len(self._letters) + len(self._records) >= self._max_records:
+                self._send(complete=False, is_last=False)
+
+    def resume(self, config: SourceConfig) -> None:
+        """Go on after a failure as after a restart: its source may start such objects again."""
+        with self._adding:
+            if not self.number:
+                return
+            resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
+            if resumed is None:
+                self.number, self.properties = 0, None
+                self._clear()
+            else:
+                self.number, self.properties = resumed.record_number, resumed.properties
+
+    def pass_over(
+        self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
+    ) -> None:
+        """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
+        with self._adding:
+            size_bytes = 0 if letter is None else _size(letter)
+            if (self._letters or self._records) and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
+            self.number, self.properties = number, properties
+            if letter is not None:
+                self._letters.append(letter)
+                self._bytes += size_bytes
+                if len(self._letters) + len(self._records) >= self._max_records:
+                    self._send(complete=False, is_last=False)
+
+    def flush(self) -> None:
+        """Send what there is, if there is anything."""
+        with self._adding:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+
+    def hand_over(self) -> None:
+        """Send what there is on behalf of a poll, unless the worker itself is about to.
+
+        The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
+        """
+        if not self._adding.acquire(blocking=False):
+            return
+        try:
+            if self._records or self._letters:
+                self._send(complete=False, is_last=False)
+        except (SourceError, StoppedError):  # the worker meets it again
+            pass
+        finally:
+            self._adding.release()
+
+    def end(self, *, complete: bool) -> None:
+        """Send what is left; the object was read to its end, or is given up."""
+        with self._adding:
+            self._send(complete=complete, is_last=True)
+
+    def _entry(self, *, complete: bool) -> OffsetEntry:
+        return OffsetEntry(
+            record_number=self.number,
+            complete=complete,
+            version=self._item.context.version,
+            properties={} if self.properties is None else self.properties,
+        )
+
+    def _send(self, *, complete: bool, is_last: bool) -> None:
+        batch = Batch(
+            native_key=self._item.context.key,
+            key=self._key,
+            entry=self._entry(complete=complete),
+            records=self._records,
+            dead_letters=self._letters,
+            size_bytes=self._bytes,
+            is_last=is_last,
+        )
+        self._clear()
+        self._queue.put(batch)
+
+    def _clear(self) -> None:
+        self._records: list[Record] = []
+        self._letters: list[Record] = []
+        self._bytes = 0
+
+
+def _size(record: Record) -> int:
+    """Return roughly how many bytes a record takes, where its extractor has not said it."""
+    value = record.value
+    return len(value) if isinstance(value, bytes | str) else 256

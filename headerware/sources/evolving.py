@@ -1,0 +1,95 @@
+"""The record of a source as it evolves, from extraction to what a producer takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from headerware.connect.data.schema import Schema
+from headerware.connect.wire_records import joined
+from headerware.core.context import wall_clock_ms
+from headerware.core.dead_letter import dead_letter
+from headerware.core.errors import InterceptorError
+from headerware.core.headers import EMPTY, Headers
+from headerware.core.record import Record
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from headerware.sources.config import SourceConfig
+
+SOURCE_HEADER: Final = "hw.source"
+"""The name of the source that a record was read from, and under which its offsets are kept."""
+KEY_HEADER: Final = "hw.source.key"
+"""The native key as text, if the source has a key serde."""
+NUMBER_HEADER: Final = "hw.source.record"
+"""The number of the record in its object, in decimal digits; the first is 1."""
+
+
+class EvolvingRecord(msgspec.Struct, frozen=True):
+    """One record of an object, before it is Kafka's.
+
+    Args:
+        native_key: the key of the object; it stays as it is.
+        record_number: the number in the object; it stays as it is.
+        topic: the topic.
+        partition: the partition, or None to let the partitioner choose.
+        key: the record's key.
+        key_schema: its schema, or None.
+        value: the value.
+        value_schema: its schema, or None.
+        headers: the headers.
+        timestamp_ms: milliseconds since the epoch, or None for the time of sending.
+        properties: the offset's own, which are kept when the record is stored.
+    """
+
+    native_key: Any
+    record_number: int
+    topic: str
+    partition: int | None = None
+    key: Any = None
+    key_schema: Schema | None = None
+    value: Any = None
+    value_schema: Schema | None = None
+    headers: Headers = EMPTY
+    timestamp_ms: int | None = None
+    properties: Mapping[str, Any] | None = None
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed."""
+        return msgspec.structs.replace(self, **changes)
+
+    def to_record(self) -> Record:
+        """Return the record that a chain takes: values with a schema are beside it, or are a Struct."""
+        value, key = joined(self.value_schema, self.value), joined(self.key_schema, self.key)
+        return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)
+
+
+def text_bytes(text: str) -> bytes:
+    """Return a key's text as UTF-8, like every header; bytes in it that are none are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def source_dead_letter(
+    config: SourceConfig, key_text: str, number: str | None, *, topic: str, reason: str, raw: bytes | None
+) -> Record:
+    """Return the dead letter of a record that could not be read or sent.
+
+    Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
+    known.
+    """
+    headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(key_text))]
+    if number is not None:
+        headers.append((NUMBER_HEADER, number.encode()))
+    return dead_letter(
+        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number or '?'}"), Headers(headers)),
+        InterceptorError(reason, step=config.extractor.type),
+        topic=config.dead_letter_topic,
+        names="connect",
+        stage="SOURCE",
+        group_id=None,
+        cluster=None,
+        now_ms=wall_clock_ms(),
+    )

@@ -1,0 +1,472 @@
+"""Extract the values of Avro's object container files.
+
+    "Obj" 01, a map with avro.schema and avro.codec, a sync marker of 16 bytes; then blocks:
+    the count of values, the length of the data, the data as the codec has it, and the sync marker again
+
+fastavro decodes the values. The blocks are read here, since fastavro's own reader takes a count that is cut
+off for the end of the file, decompresses without a bound, and checks neither the end of deflate nor snappy's
+checksum. Where the values of a block cannot be decoded, those behind them in the block cannot either; the
+next block can.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import msgspec
+from fastavro import schemaless_reader
+
+from headerware.connect.data.logical import Date, Decimal, Time, Timestamp
+from headerware.connect.data.schema import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    STRING_SCHEMA,
+    Schema,
+    SchemaBuilder,
+)
+from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError, SerdeError
+from headerware.core.extras import install_command
+from headerware.core.options import PATH
+from headerware.serdes.avro.limits import walk_payload
+from headerware.serdes.avro.schema import AvroSchema
+from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractors.connect_values import (
+    MICRO_TIME,
+    MICRO_TIMESTAMP,
+    NANO_TIMESTAMP,
+    Convert,
+    converter,
+    finer_time,
+    nullable,
+    optional,
+)
+from headerware.sources.extractors.streams import DECODERS, StreamExtractor, decompressed
+
+if TYPE_CHECKING:
+    from headerware.sources.extractors.streams import OpenedStream
+
+_MAGIC: Final = b"Obj\x01"
+_SYNC_BYTES: Final = 16
+_SCAN_BYTES: Final = 1 << 16
+_MAX_HEADER_BYTES: Final = 4 << 20
+_FREE_VALUES: Final = 10_000
+_VALUES_PER_BYTE: Final = 64
+"""How many values a block may stand for, as in serdes/avro/limits.py."""
+
+
+class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
+    """Yield the values of a container file, whatever its codec.
+
+    The schema of values follows the file. With ``schema_file`` the values of all files have the same schema:
+    Avro's resolution leaves out fields that it does not have, and gives it the defaults of those that a file
+    does not have.
+
+    Args:
+        max_record_bytes: the largest block of a file, as it is and decompressed; a larger one is an error of
+            the object. Writers make blocks of some kilobytes, unless one value is larger.
+        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Avro's own is not meant.
+        max_expansion: in the same way.
+        schema_file: a file with the reader's schema; None is each file's own.
+        schemas: whether values come with a Connect schema, records as Structs; otherwise they are plain
+            Python values, records dicts. Unions of several types and recursive schemas have none in Connect.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "avro"
+
+    max_record_bytes: int = 64 << 20
+    schema_file: Annotated[str | None, PATH] = None
+    schemas: bool = False
+
+    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+        """Yield the values of each block; of an object that grows, only those of whole blocks."""
+        file = _File(self.open_plain(given), self)
+        decode = _Decode(file, self)
+        known, within = given.properties.get("byte"), given.properties.get("in_block")
+        end = None
+        if given.split is not None:
+            file.move_to_block(given.split.begin)
+            end = given.split.end
+        elif given.skip and type(known) is int and type(within) is int and known >= file.position:
+            file.move_to(known)
+            given.skipped = max(0, given.skip - within)
+        number = given.skipped
+        while end is None or file.position < end:
+            began = file.position
+            try:
+                block = file.block()
+            except _CutOffError as error:
+                if given.item.context.grows:
+                    return
+                raise ObjectError(f"it is cut off in the block at byte {began}") from error
+            if block is None:
+                return
+            count, data = block
+            if given.skipped == number and number + count <= given.skip:  # nothing was yielded yet
+                given.skipped = number = number + count
+                continue
+            number += count
+            yield from decode.values(count, file.plain(data, began), began)
+
+    def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
+        """Return parts by bytes; each has the blocks that begin in it."""
+        opened = self.open_plain(given)
+        if not opened.seekable:
+            return
+        end = opened.stream.seek(0, io.SEEK_END)
+        for begin in range(0, end, size_bytes):
+            yield Split(begin, min(begin + size_bytes, end), None if begin else 1)
+
+
+class _CutOffError(Exception):
+    """The file ends in the middle of something."""
+
+
+class _File:
+    """A container file, block by block."""
+
+    def __init__(self, opened: OpenedStream, options: AvroExtractor) -> None:
+        self._opened: Final = opened
+        self._stream: Final = opened.stream
+        self._most: Final = options.max_record_bytes
+        self.position = 0
+        try:
+            if self._exactly(len(_MAGIC)) != _MAGIC:
+                raise ObjectError("it is not an Avro container file")
+            facts = self._facts()
+            self._sync = self._exactly(_SYNC_BYTES)
+        except _CutOffError as error:
+            raise ObjectError("it is not an Avro container file, or its header is cut off") from error
+        self.schema_text: Final = facts.get("avro.schema", b"")
+        self.codec: Final = facts.get("avro.codec", b"null").decode(errors="replace")
+        if self.codec not in _CODECS:
+            raise ObjectError(f"its codec is {self.codec!r}; known: {', '.join(sorted(_CODECS))}")
+
+    def move_to(self, position: int) -> None:
+        """Go on at the beginning of a block, which lies behind."""
+        if self._opened.seekable:
+            self._stream.seek(position)
+            self.position = position
+        else:
+            self.position += self._opened.read_past(position - self.position)
+
+    def move_to_block(self, position: int) -> None:
+        """Go on at the first block that begins at a position, or behind it."""
+        if position <= self.position:
+            return
+        self.move_to(max(self.position, position - _SYNC_BYTES))
+        held, at = b"", self.position
+        while piece := self._stream.read(_SCAN_BYTES):
+            held += piece
+            found = held.find(self._sync)
+            if found >= 0:
+                self.move_to(at + found + _SYNC_BYTES)
+                return
+            kept = min(len(held), _SYNC_BYTES - 1)
+            at += len(held) - kept
+            held = held[len(held) - kept :]
+        self.position = at + len(held)
+
+    def block(self) -> tuple[int, bytes] | None:
+        """Return the count of the next block's values, and its data; None at the end."""
+        first = self._stream.read(1)
+        if not first:
+            return None
+        began = self.position
+        self.position += 1
+        count, size = self._long(first), self._long()
+        if not 0 <= size <= self._most or count < 0:
+            raise ObjectError(
+                f"the block at byte {began} states a length of {size}; the limit (max_record_bytes) is "
+                f"{self._most}"
+            )
+        data = self._exactly(size)
+        if self._exactly(_SYNC_BYTES) != self._sync:
+            raise ObjectError(f"there is no sync marker behind the block at byte {began}")
+        return count, data
+
+    def plain(self, data: bytes, began: int) -> bytes:
+        """Return a block's data, decompressed."""
+        try:
+            return _CODECS[self.codec](data, self._most)
+        except MissingPartError:
+            raise
+        except Exception as error:  # each library has an error of its own
+            raise ObjectError(
+                f"the {self.codec} data of the block at byte {began} is damaged, or becomes more than "
+                f"{self._most} bytes, the limit (max_record_bytes)"
+            ) from error
+
+    def _facts(self) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        while count := self._long():
+            if count < 0:
+                count = -count
+                self._long()
+            for _ in range(count):
+                name = self._exactly(self._header_length()).decode(errors="replace")
+                found[name] = self._exactly(self._header_length())
+        return found
+
+    def _header_length(self) -> int:
+        length = self._long()
+        if not 0 <= length <= _MAX_HEADER_BYTES - self.position:
+            raise ObjectError(f"its header is damaged, or has more than {_MAX_HEADER_BYTES} bytes")
+        return length
+
+    def _long(self, first: bytes = b"") -> int:
+        value = shift = 0
+        while shift < 64:
+            byte = (first or self._exactly(1))[0]
+            first = b""
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value >> 1 ^ -(value & 1)
+        raise ObjectError(f"the number before byte {self.position} never ends")
+
+    def _exactly(self, count: int) -> bytes:
+        found = bytearray()
+        while len(found) < count:  # in pieces: nothing is allocated from what a file states
+            piece = self._stream.read(min(count - len(found), _SCAN_BYTES))
+            if not piece:
+                raise _CutOffError
+            found += piece
+        self.position += count
+        return bytes(found)
+
+
+class _Decode:
+    """What decodes the values of a file's blocks."""
+
+    def __init__(self, file: _File, options: AvroExtractor) -> None:
+        try:
+            self._writer: Final = _parsed(file.schema_text, coarse=options.schemas)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SerdeError) as error:
+            raise ObjectError(f"its schema cannot be read: {type(error).__name__}") from error
+        wanted = None
+        if options.schema_file is not None:
+            wanted = _wanted(options.schema_file, coarse=options.schemas)
+        self._wanted: Final = None if wanted is None else wanted.tree
+        self._schema: Schema | None = None
+        self._convert: Convert | None = None
+        if options.schemas:
+            result = self._writer if wanted is None else wanted
+            self._schema = _connect_schema(result.tree, result.named)
+            convert = converter(self._schema)
+            self._convert = None if convert is None else nullable(convert)
+
+    def values(self, count: int, data: bytes, began: int) -> Iterator[Extracted | BadRecordError]:
+        """Yield a block's values."""
+        self._require_few(count, data, began)
+        stream, schema, convert = io.BytesIO(data), self._schema, self._convert
+        tree, wanted, size = self._writer.tree, self._wanted, len(data)
+        ended = 0
+        for at in range(1, count + 1):
+            try:
+                value = schemaless_reader(stream, tree, wanted)
+                if convert is not None:
+                    value = convert(value)
+            except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+                yield from self._lost(at, count, began, error)
+                return
+            before, ended = ended, stream.tell()
+            if ended > size:  # a field that was left out was skipped, also behind the end
+                yield from self._lost(at, count, began, EOFError())
+                return
+            yield Extracted(
+                value, schema, properties={"byte": began, "in_block": at}, size_bytes=ended - before
+            )
+        if ended != size:
+            raise ObjectError(f"the block at byte {began} goes on behind its last value")
+
+    def _lost(self, at: int, count: int, began: int, error: Exception) -> Iterator[BadRecordError]:
+        kind = type(error).__name__
+        for lost in range(at, count + 1):
+            yield BadRecordError(
+                f"value {lost} of the block at byte {began} cannot be read, because value {at} is damaged "
+                f"or does not fit the schema ({kind})"
+            )
+
+    def _require_few(self, count: int, data: bytes, began: int) -> None:
+        """Refuse a block that stands for far more values than it has bytes, or for endless ones."""
+        shape, writer = self._writer.shape, self._writer
+        most = _FREE_VALUES + _VALUES_PER_BYTE * len(data)
+        if count * max(1, shape.values) > most:
+            raise ObjectError(
+                f"the block at byte {began} states {count} values in {len(data)} bytes; {_FREE_VALUES} and "
+                f"{_VALUES_PER_BYTE} a byte are the limit"
+            )
+        if shape.recursive or shape.values_per_byte > _VALUES_PER_BYTE:
+            try:
+                walk_payload(data, writer.tree, writer.named, writer.limits, count=count)
+            except SerdeError as error:
+                raise ObjectError(f"the block at byte {began}: {error.message}") from error
+
+
+def _bounded(codec: str) -> Callable[[bytes, int], bytes]:
+    def plain(data: bytes, most: int) -> bytes:
+        decoder, found, waiting = DECODERS[codec](), bytearray(), data
+        while not decoder.eof:
+            piece = decompressed(decoder, waiting, most + 1 - len(found), codec)
+            waiting = b""
+            found += piece
+            if len(found) > most or (not piece and decoder.needs_input):
+                raise ValueError
+        return bytes(found)
+
+    return plain
+
+
+def _snappy(data: bytes, most: int) -> bytes:
+    try:
+        from cramjam import snappy  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingPartError(f"snappy needs cramjam: {install_command('sources')}") from error
+    block, checksum = data[:-4], data[-4:]
+    if snappy.decompress_raw_len(block) > most:
+        raise ValueError
+    found = bytes(snappy.decompress_raw(block))
+    if zlib.crc32(found).to_bytes(4, "big") != checksum:
+        raise ValueError
+    return found
+
+
+def _lz4(data: bytes, most: int) -> bytes:
+    try:
+        from lz4 import block  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingPartError(f"lz4 needs the package lz4: {install_command('sources')}") from error
+    (size,) = struct.unpack_from("<I", data)
+    if size > most:
+        raise ValueError
+    return bytes(block.decompress(data))
+
+
+def _null(data: bytes, _: int) -> bytes:
+    return data
+
+
+_CODECS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
+    "null": _null,
+    "deflate": _bounded("deflate"),
+    "bzip2": _bounded("bzip2"),
+    "xz": _bounded("xz"),
+    "zstandard": _bounded("zstd"),
+    "snappy": _snappy,
+    "lz4": _lz4,
+}
+
+
+def _parsed(text: bytes, *, coarse: bool) -> AvroSchema:
+    if coarse:
+        text = msgspec.json.encode(_coarse(msgspec.json.decode(text)))
+    return AvroSchema.parsed(text)
+
+
+def _wanted(path: str, *, coarse: bool) -> AvroSchema:
+    try:
+        return _parsed(Path(path).read_bytes(), coarse=coarse).with_defaults()
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, SerdeError) as error:
+        raise ConfigError(
+            f"expected a file with an Avro schema: {type(error).__name__}", path="schema_file"
+        ) from error
+
+
+_KEPT_TYPES: Final = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
+_FINER: Final[Mapping[str, str]] = {
+    "time-micros": MICRO_TIME,
+    "timestamp-micros": MICRO_TIMESTAMP,
+    "timestamp-nanos": NANO_TIMESTAMP,
+}
+_RAW_TYPE: Final = "headerware.logicalType"
+"""Has the logical type of what is read as it is stored, since Connect has no type for it."""
+
+
+def _coarse(node: Any) -> Any:
+    """Return a schema in which fastavro leaves values as they are stored that Connect has no type for."""
+    if isinstance(node, list):
+        return [_coarse(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made = {name: value if name == "default" else _coarse(value) for name, value in node.items()}
+    logical = made.get("logicalType")
+    if isinstance(logical, str) and logical not in _KEPT_TYPES:
+        made[_RAW_TYPE] = made.pop("logicalType")
+    return made
+
+
+def _connect_schema(tree: Any, named: dict[str, Any], within: tuple[str, ...] = ()) -> Schema:
+    """Return the Connect schema of an Avro schema."""
+    if isinstance(tree, list):
+        others = [branch for branch in tree if branch != "null"]
+        if len(others) != 1 or len(others) == len(tree):
+            raise _no_schema("a union of several types")
+        return optional(_connect_schema(others[0], named, within))
+    node = tree if isinstance(tree, dict) else {"type": tree}
+    kind = node["type"]
+    if isinstance(kind, dict | list):
+        return _connect_schema(kind, named, within)
+    if kind in named and kind != node.get("name"):
+        return _connect_schema(named[kind], named, within)
+    logical = _logical(node)
+    if logical is not None:
+        return logical
+    if kind in {"record", "error"}:
+        name = node["name"]
+        if name in within:
+            raise _no_schema("a recursive type")
+        builder = SchemaBuilder.struct().name(name)
+        for field in node["fields"]:
+            builder.field(field["name"], _connect_schema(field["type"], named, (*within, name)))
+        return builder.build()
+    if kind == "array":
+        return SchemaBuilder.array(_connect_schema(node["items"], named, within)).build()
+    if kind == "map":
+        return SchemaBuilder.map(STRING_SCHEMA, _connect_schema(node["values"], named, within)).build()
+    if kind not in _SCALARS:
+        raise _no_schema(f"the type {kind!r}")
+    return _SCALARS[kind]
+
+
+def _logical(node: dict[str, Any]) -> Schema | None:
+    kept = node.get("logicalType")
+    if kept == "decimal":
+        return Decimal.schema(int(node.get("scale", 0)))
+    if isinstance(kept, str) and kept in _TIMES:
+        return _TIMES[kept]
+    finer = _FINER.get(node.get(_RAW_TYPE, ""))
+    return None if finer is None else finer_time(finer)
+
+
+def _no_schema(what: str) -> ObjectError:
+    return ObjectError(f"its schema has {what}, which Connect has not; set schemas = false")
+
+
+_TIMES: Final[Mapping[str, Schema]] = {
+    "date": Date.SCHEMA,
+    "time-millis": Time.SCHEMA,
+    "timestamp-millis": Timestamp.SCHEMA,
+}
+_SCALARS: Final[Mapping[str, Schema]] = {
+    "boolean": BOOLEAN_SCHEMA,
+    "int": INT32_SCHEMA,
+    "long": INT64_SCHEMA,
+    "float": FLOAT32_SCHEMA,
+    "double": FLOAT64_SCHEMA,
+    "bytes": BYTES_SCHEMA,
+    "fixed": BYTES_SCHEMA,
+    "string": STRING_SCHEMA,
+    "enum": STRING_SCHEMA,
+}

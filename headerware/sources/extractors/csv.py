@@ -1,0 +1,307 @@
+"""Extract the rows of CSV.
+
+The csv module reads it, not pyarrow: pyarrow tells neither the number of a row that it refuses nor where a
+row begins, guesses types from the first block, and cannot keep a row of another length. A row is read in some
+tenths of a microsecond a field, which is little beside sending it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any, ClassVar, Final, Literal, cast
+
+from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder
+from headerware.connect.data.struct import Struct
+from headerware.core.errors import BadRecordError, ConfigError, ObjectError
+from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
+from headerware.sources.extractors.streams import StreamExtractor
+
+_FOREVER: Final = 1 << 62
+_UNENDED: Final = "unexpected end of data"
+"""The csv module's words for a quoted field that goes on behind what it was given."""
+
+
+class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
+    r"""Yield each row by the names of its columns; blank lines are none. Values are text.
+
+    Args:
+        max_record_bytes: the longest row. A longer line without quotation marks is a bad record; a longer row
+            with them is an error of the object, for where it ends is not known.
+        compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        max_expansion: in the same way.
+        header: whether the first row has the names of the columns.
+        columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
+            the first, ``field1``, and so on; without a header and ``columns``, all of them are.
+        ragged: what is done with a row of another length: ``refuse`` makes it a bad record; ``fit`` gives it
+            nulls for what is missing, and ``field7`` as the name of an eighth field too many.
+        delimiter: what stands between fields, one character.
+        quote: what fields are quoted with, one character; None if they never are.
+        escape: what takes the meaning of the next character away, one character; None if nothing does. A
+            quotation mark in a quoted field may always be doubled.
+        quoted_newlines: whether a quoted field may go on on the next line. If not, each line is a row, a
+            missing quotation mark spoils one row only, and objects can be split.
+        encoding: the encoding, by Python's name for it; a byte-order mark has precedence.
+        schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "csv"
+
+    header: bool = True
+    columns: list[str] | None = None
+    ragged: Literal["refuse", "fit"] = "refuse"
+    delimiter: str = ","
+    quote: str | None = '"'
+    escape: str | None = None
+    quoted_newlines: bool = True
+    encoding: str = "utf-8"
+    schemas: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no row could be read with."""
+        super().__post_init__()
+        holds_ascii(self.encoding)
+        if self.columns is not None and len(set(self.columns)) != len(self.columns):
+            raise ConfigError("a name is there twice", path="columns")
+        if self.quote is not None and not self.quote.isascii():
+            raise ConfigError("expected an ASCII character", path="quote")
+        for option in ("delimiter", "quote", "escape"):
+            value = getattr(self, option)
+            if value is not None and (len(value) != 1 or value in "\r\n"):
+                raise ConfigError("expected one character, and no line break", path=option)
+        given = [value for value in (self.delimiter, self.quote, self.escape) if value is not None]
+        if len(set(given)) != len(given):
+            raise ConfigError("delimiter, quote and escape must differ", path="delimiter")
+
+    @property
+    def gives(self) -> Any:
+        """The type of the values."""
+        return Struct if self.schemas else dict
+
+    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+        """Yield the rows behind the header."""
+        # The limit is that of the process, and it is low; rows are bounded here.
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes))
+        text = open_text(self, given, self.encoding)
+        start = text.position
+        first: list[str] | None = None
+        names = self.columns
+        if self.header or names is None:
+            found = next(self._rows(text, grows=given.item.context.grows), None)
+            if found is None:
+                return
+            row, position = found
+            if isinstance(row, BadRecordError):
+                raise ObjectError(f"its first row cannot be read: {row}")
+            text.advance(position - text.position)
+            if not self.header:
+                first = row
+            if names is None:
+                names = [(self.header and name) or f"field{at}" for at, name in enumerate(row)]
+        if len(set(names)) != len(names):
+            raise ObjectError("a column's name is there twice in the first row; name them by 'columns'")
+        shape = _Shape(names, schemas=self.schemas)
+        behind_first = text.position
+        end = begin(text, given)
+        split = given.split
+        here = split is None or split.begin <= start < split.end
+        if first is not None and here and not given.skipped:
+            yield Extracted(
+                shape.value(first), properties={"byte": behind_first}, size_bytes=behind_first - start
+            )
+        before, width, names, schema = text.position, shape.width, shape.names, shape.schema
+        for row, position in self._rows(text, end, grows=given.item.context.grows):
+            if row.__class__ is not list:
+                yield cast("BadRecordError", row)
+                before = position
+                continue
+            if len(row) == width:
+                value: Any = dict(zip(names, row)) if schema is None else Struct.trusted(schema, row)  # noqa: B905
+            elif self.ragged == "fit":
+                value = shape.value(row)
+            else:
+                yield BadRecordError(
+                    f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                )
+                before = position
+                continue
+            yield Extracted(value, properties={"byte": position}, size_bytes=position - before)
+            before = position
+
+    def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
+        """Return parts by bytes, if each line is a row and the object is not compressed."""
+        if self.quoted_newlines and self.quote is not None:
+            return ()
+        return line_splits(open_text(self, given, self.encoding), size_bytes)
+
+    def _rows(
+        self, text: Text, end: int = _FOREVER, *, grows: bool
+    ) -> Iterator[tuple[list[str] | BadRecordError, int]]:
+        """Yield rows that are not blank, or what is wrong with them, and the position behind each."""
+        limit = self.max_record_bytes
+        quote = b"" if self.quote is None else self.quote.encode()
+        by_lines = not quote or not self.quoted_newlines
+        known = 0
+        while True:
+            began = text.position
+            block = text.block(limit, end=end, known=known, quote=None if by_lines else quote)
+            if block is None:
+                if known or text.quoted:
+                    raise self._endless(began)
+                yield self._too_long(began), text.position
+                continue
+            if len(block) <= known:
+                if not known or grows:
+                    return
+                raise ObjectError(f"a quoted field of the row at byte {began} never ends")
+            lines = _Lines(block, began, text.encoding, limit, b"" if by_lines else quote)
+            each = by_lines and (self.escape is not None or (bool(quote) and quote in block))
+            rows: Any = _EachLine(lines.texts, self._reader) if each else self._reader(lines.texts)
+            ends, position, count, known = lines.ends, began, 0, 0
+            while True:
+                try:
+                    for row in rows:
+                        before, count = count, rows.line_num
+                        begun, position = position, ends[count - 1]
+                        if count - before > 1 and position - begun > limit + 2:
+                            raise self._endless(begun)
+                        if lines.bad and (problem := lines.problem(before, count)) is not None:
+                            if not problem:
+                                raise self._endless(begun)
+                            yield BadRecordError(f"the row at byte {begun} {problem}"), position
+                        elif row:
+                            yield row, position
+                    break
+                except csv.Error as error:
+                    if str(error) == _UNENDED and not each:
+                        known = began + len(block) - position
+                        if known > limit + 2:
+                            raise self._endless(position) from None
+                        break
+                    before, count = count, rows.line_num
+                    begun, position = position, ends[count - 1]
+                    spans = count - before > 1 and position - begun > limit + 2
+                    if spans or lines.problem(before, count) == "":
+                        raise self._endless(begun) from None
+                    yield BadRecordError(f"the row at byte {begun} is not CSV: {error}"), position
+            text.advance(position - began if known else len(block))
+
+    def _reader(self, lines: Iterable[str]) -> Any:
+        return csv.reader(
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            escapechar=self.escape,
+            quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
+            strict=True,
+        )
+
+    def _too_long(self, began: int) -> BadRecordError:
+        return BadRecordError(f"the row at byte {began} {_too_long(self.max_record_bytes)}")
+
+    def _endless(self, began: int) -> ObjectError:
+        problem = _too_long(self.max_record_bytes)
+        return ObjectError(f"the row at byte {began} {problem}, and its end is not known")
+
+
+def _too_long(limit: int) -> str:
+    return f"has more than {limit} bytes, the limit (max_record_bytes)"
+
+
+class _Lines:
+    """The lines of a block, as text, and the position behind each."""
+
+    def __init__(self, block: bytes, began: int, encoding: str, limit: int, quote: bytes) -> None:
+        parts = block.split(b"\n")
+        last = parts.pop() if block[-1] == 0x0A else None
+        self.ends: Final = list(accumulate((len(part) + 1 for part in parts), initial=began))[1:]
+        if last is None:
+            self.ends[-1] -= 1
+        self.bad: Final[dict[int, str]] = {}
+        """What is wrong with some lines; nothing if it is not known where their rows end."""
+        if len(max(parts, key=len)) > limit + 1:
+            for at, part in enumerate(parts):
+                if len(part) > limit + 1:
+                    self.bad[at] = "" if quote and quote in part else _too_long(limit)
+        if b"\0" in block:
+            for at, part in enumerate(parts):
+                if b"\0" in part:
+                    self.bad.setdefault(at, "has a NUL character; is this another encoding?")
+        try:
+            self.texts = block.decode(encoding).split("\n")
+        except UnicodeDecodeError:
+            self.texts = [self._decoded(at, part, encoding) for at, part in enumerate(parts)]
+        else:
+            del self.texts[len(parts) :]
+        # The reader keeps a line break in a field as it is in the line.
+        self.texts = [text + "\n" for text in self.texts]
+
+    def problem(self, begin: int, end: int) -> str | None:
+        """Return what is wrong with some lines; empty if it is not known where their row ends."""
+        found = [self.bad[at] for at in range(begin, end) if at in self.bad]
+        return min(found) if found else None
+
+    def _decoded(self, at: int, part: bytes, encoding: str) -> str:
+        try:
+            return part.decode(encoding)
+        except UnicodeDecodeError:
+            self.bad.setdefault(at, f"is not {encoding}")
+            return part.decode(encoding, "replace")
+
+
+class _EachLine:
+    """A reader that takes each line as a row."""
+
+    def __init__(self, lines: list[str], reader: Callable[[Iterable[str]], Iterator[list[str]]]) -> None:
+        self._lines: Final = lines
+        self._reader: Final = reader
+        self.line_num = 0
+
+    def __iter__(self) -> _EachLine:
+        return self
+
+    def __next__(self) -> list[str]:
+        """Return the fields of the next line."""
+        if self.line_num == len(self._lines):
+            raise StopIteration
+        self.line_num += 1
+        return next(self._reader((self._lines[self.line_num - 1],)))
+
+
+class _Shape:
+    """What rows become."""
+
+    def __init__(self, names: list[str], *, schemas: bool) -> None:
+        self.width: Final = len(names)
+        self.names: Final = names
+        self.schema: Final = _schema_of(names) if schemas else None
+        self._known: dict[int, tuple[list[str], Schema | None]] = {self.width: (names, self.schema)}
+
+    def value(self, row: list[Any]) -> Any:
+        """Return a row of any length as a dict or a Struct."""
+        width = max(self.width, len(row))
+        names, schema = self._known.get(width) or self._of(width)
+        row += [None] * (width - len(row))
+        return dict(zip(names, row, strict=True)) if schema is None else Struct.trusted(schema, row)
+
+    def _of(self, width: int) -> tuple[list[str], Schema | None]:
+        names = list(self.names)
+        for at in range(self.width, width):
+            name = f"field{at}"
+            while name in names:
+                name += "_"
+            names.append(name)
+        made = self._known[width] = (names, None if self.schema is None else _schema_of(names))
+        return made
+
+
+def _schema_of(names: list[str]) -> Schema:
+    builder = SchemaBuilder.struct()
+    for name in names:
+        builder.field(name, OPTIONAL_STRING_SCHEMA)
+    return builder.build()

@@ -1,0 +1,95 @@
+"""Extract the values of JSON lines, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from headerware.core.errors import BadRecordError
+from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractors.lines import begin, line_splits, open_text
+from headerware.sources.extractors.streams import StreamExtractor
+
+_decode = msgspec.json.Decoder().decode
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
+    """Yield the value of each line; blank lines are none, and a line that is not JSON is one bad record.
+
+    Args:
+        max_record_bytes: the longest line; a longer one is a bad record.
+        compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
+        max_expansion: in the same way.
+        values: ``parsed`` gives plain Python values; ``bytes`` gives the line as it is, once it is known to
+            be JSON in UTF-8, so that numbers keep all their digits.
+    """
+
+    type: ClassVar[str] = "jsonl"
+
+    values: Literal["parsed", "bytes"] = "parsed"
+
+    @property
+    def gives(self) -> Any:
+        """The type of the values: bytes, or any."""
+        return bytes if self.values == "bytes" else object
+
+    @property
+    def content_type(self) -> str | None:  # type: ignore[override]  # the options tell
+        """The media type of values that are bytes."""
+        return "application/json" if self.values == "bytes" else None
+
+    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+        """Yield the value of each line."""
+        text = open_text(self, given)
+        end = begin(text, given)
+        limit, as_bytes = self.max_record_bytes, self.values == "bytes"
+        while True:
+            began = position = text.position
+            block = text.block(limit, end=end)
+            if block is None:
+                yield self._too_long(began)
+                continue
+            if not block:
+                return
+            last = began + len(block)
+            for line in block.split(b"\n"):
+                began = position
+                size = len(line)
+                if size > limit + 1:
+                    position = min(position + size + 1, last)
+                    yield self._too_long(began)
+                    continue
+                position += size + 1
+                if position > last:  # noqa: PLR1730 - a call costs a tenth of a line
+                    position = last  # the last line has no end
+                try:
+                    value: Any = _checked(line) if as_bytes else _decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    if not line or line.isspace():
+                        continue
+                    yield BadRecordError(f"the line at byte {began} is not JSON in UTF-8", raw=line)
+                    continue
+                yield Extracted(value, properties={"byte": position}, size_bytes=size)
+            text.advance(len(block))
+
+    def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
+        """Return parts by bytes, if the object is not compressed."""
+        return line_splits(open_text(self, given), size_bytes)
+
+    def _too_long(self, began: int) -> BadRecordError:
+        return BadRecordError(
+            f"the line at byte {began} has more than {self.max_record_bytes} bytes, the limit "
+            "(max_record_bytes)"
+        )
+
+
+def _checked(line: bytes) -> bytes:
+    """Return a line without the spaces around it; raise an error if it is not JSON in UTF-8."""
+    found = line.strip()
+    _check(found)
+    if not found.isascii():
+        found.decode()
+    return found

@@ -1,0 +1,349 @@
+"""Extract the rows of Parquet, row group by row group.
+
+pyarrow reads it, by batches of some megabytes of one row group, so that memory depends on neither the file's
+size nor that of its row groups. The rows before a record are counted by the file's metadata: reading begins
+at the row group that holds it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, cast
+
+from headerware.connect.data.logical import Date, Decimal, Time, Timestamp
+from headerware.connect.data.schema import (
+    BOOLEAN_SCHEMA,
+    BYTES_SCHEMA,
+    FLOAT32_SCHEMA,
+    FLOAT64_SCHEMA,
+    INT8_SCHEMA,
+    INT16_SCHEMA,
+    INT32_SCHEMA,
+    INT64_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Schema,
+    SchemaBuilder,
+)
+from headerware.connect.data.struct import Struct
+from headerware.connect.errors import SchemaBuilderError
+from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError
+from headerware.core.extras import install_command
+from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractors.connect_values import (
+    MICRO_TIME,
+    MICRO_TIMESTAMP,
+    NANO_TIME,
+    NANO_TIMESTAMP,
+    converter,
+    finer_time,
+    nullable,
+    optional,
+    size_of,
+)
+from headerware.sources.extractors.streams import ReadingStream, StreamExtractor
+
+if TYPE_CHECKING:
+    from pyarrow import DataType, RecordBatch
+    from pyarrow.parquet import ParquetFile
+
+_BATCH_BYTES: Final = 4 << 20
+_MAX_BATCH_ROWS: Final = 8_192
+_READ_BYTES: Final = 1 << 20
+
+
+class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
+    """Yield each row by the names of its columns.
+
+    An object that cannot be sought in, or is itself compressed, is copied to a temporary file first.
+
+    Args:
+        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record.
+        compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
+        max_expansion: in the same way, and for the column chunks of a file by its metadata.
+        columns: the columns to read, by the names of those at the top; None is all.
+        schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "parquet"
+
+    columns: list[str] | None = None
+    schemas: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what no row could be read with."""
+        super().__post_init__()
+        if self.columns is not None and not self.columns:
+            raise ConfigError("expected the name of a column at least, or none for all", path="columns")
+
+    @property
+    def gives(self) -> Any:
+        """The type of the values."""
+        return Struct if self.schemas else dict
+
+    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+        """Yield the rows of all row groups, or of a part of them."""
+        stream, file = self._opened(given)
+        with _Damage(stream):
+            groups = range(file.num_row_groups)
+            if given.split is not None:
+                groups = range(given.split.begin, min(given.split.end, file.num_row_groups))
+            columns = self._names(file)
+            rows: _Rows | None = None
+            for group in groups:
+                facts = file.metadata.row_group(group)
+                if given.skipped + facts.num_rows <= given.skip and rows is None:
+                    given.skipped += facts.num_rows
+                    continue
+                self._check_expansion(facts)
+                rows = rows or _Rows(self, file.schema_arrow, columns)
+                average = max(1, facts.total_byte_size // max(1, facts.num_rows))
+                size = max(1, min(_BATCH_BYTES // average, _MAX_BATCH_ROWS))
+                batches = file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
+                for batch in batches:
+                    yield from rows.of(batch)
+
+    def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
+        """Return runs of row groups."""
+        stream, file = self._opened(given)
+        with _Damage(stream):
+            begin, first, held, rows = 0, 1, 0, 0
+            for group in range(file.num_row_groups):
+                facts = file.metadata.row_group(group)
+                held += sum(facts.column(at).total_compressed_size for at in range(facts.num_columns))
+                rows += facts.num_rows
+                if held >= size_bytes:
+                    yield Split(begin, group + 1, first)
+                    begin, first, held = group + 1, rows + 1, 0
+            if held:
+                yield Split(begin, file.num_row_groups, first)
+
+    def _opened(self, given: Input) -> tuple[_Watched, ParquetFile]:
+        try:
+            from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy, and an extra
+        except ImportError as error:
+            raise MissingPartError(f"parquet needs pyarrow: {install_command('sources')}") from error
+        opened = self.open_plain(given)
+        stream = _Watched(
+            opened.stream if opened.seekable else given.spooled(cast("BinaryIO", opened.stream))
+        )
+        given.closing(cast("BinaryIO", stream))
+        with _Damage(stream):
+            file = ParquetFile(stream, pre_buffer=False, buffer_size=_READ_BYTES)
+            given.closing(file)
+        return stream, file
+
+    def _names(self, file: ParquetFile) -> list[str]:
+        names = list(file.schema_arrow.names)
+        if len(set(names)) != len(names):
+            raise ObjectError("the name of a column is there twice")
+        missing = sorted(set(self.columns or ()) - set(names))
+        if missing:
+            raise ObjectError(f"there is no column {missing[0]!r}; it has: {', '.join(names)}")
+        return self.columns or names
+
+    def _check_expansion(self, facts: Any) -> None:
+        """Refuse a row group whose metadata says that it becomes far larger."""
+        for at in range(facts.num_columns):
+            chunk = facts.column(at)
+            plain, stored = chunk.total_uncompressed_size, max(1, chunk.total_compressed_size)
+            if plain > _READ_BYTES and plain > self.max_expansion * stored:
+                raise ObjectError(
+                    f"a column expands to more than {self.max_expansion} times its size, the limit "
+                    "(max_expansion)"
+                )
+
+
+class _Watched(ReadingStream):
+    """A stream that keeps its own error, for pyarrow raises OSError for damage, too."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self._stream = stream
+        self.error: BaseException | None = None
+
+    def give(self, most: int) -> bytes:
+        try:
+            return bytes(self._stream.read(most))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        try:
+            return int(self._stream.seek(offset, whence))
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+
+class _Damage:
+    """Turn pyarrow's errors into those of an object, and leave those of the stream."""
+
+    def __init__(self, stream: _Watched) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, GeneratorExit | ObjectError):
+            return
+        if self._stream.error is not None:
+            raise self._stream.error
+        if isinstance(error, OSError | ValueError | KeyError | NotImplementedError | MemoryError):
+            raise ObjectError(
+                f"it is not Parquet, or it is cut off or damaged ({type(error).__name__})"
+            ) from error
+
+
+class _Rows:
+    """What batches become: dicts or Structs."""
+
+    def __init__(self, options: ParquetExtractor, schema: Any, columns: list[str]) -> None:
+        self._limit: Final = options.max_record_bytes
+        self._names: Final = columns
+        self._schema: Schema | None = None
+        self._stored: Final = [_stored(schema.field(name).type, options.schemas) for name in columns]
+        self._converters: list[Any] = [None] * len(columns)
+        if options.schemas:
+            self._schema = _struct_schema([schema.field(name) for name in columns])
+            found = [converter(field.schema) for field in self._schema.fields]
+            self._converters = [None if convert is None else nullable(convert) for convert in found]
+
+    def of(self, batch: RecordBatch) -> Iterator[Extracted | BadRecordError]:
+        """Yield the rows of a batch."""
+        lists = []
+        for name, stored, convert in zip(self._names, self._stored, self._converters, strict=True):
+            column = batch.column(name)
+            values = (column if stored is None else _cast(column, stored, name)).to_pylist()
+            lists.append(values if convert is None else [convert(value) for value in values])
+        schema, names, size = self._schema, self._names, batch.nbytes // max(1, batch.num_rows)
+        measured = batch.nbytes > self._limit
+        for row in zip(*lists, strict=True):
+            if measured and (size := size_of(row)) > self._limit:
+                yield BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
+            elif schema is not None:
+                yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
+            else:
+                yield Extracted(dict(zip(names, row, strict=True)), size_bytes=size)
+
+
+def _cast(column: Any, stored: DataType, name: str) -> Any:
+    try:
+        return column.cast(stored)
+    except ValueError as error:
+        raise ObjectError(
+            f"the column {name!r} has times finer than a microsecond; with schemas = true they are integers"
+        ) from error
+
+
+def _stored(kind: DataType, integers: bool) -> DataType | None:  # noqa: FBT001 - internal
+    """Return the type to cast a column to, so that no value is rounded; None if it stays as it is.
+
+    With schemas, times finer than a millisecond become integers. Without, times finer than a microsecond
+    become those, and what would be lost is an error.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
+
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_time64(kind):
+        if integers and kind.unit in {"us", "ns"}:
+            return pa.int64()
+        if kind.unit == "ns":
+            return pa.timestamp("us", kind.tz) if types.is_timestamp(kind) else pa.time64("us")
+        return None
+    if types.is_dictionary(kind):
+        return _stored(kind.value_type, integers) or kind.value_type
+    if types.is_list(kind) or types.is_large_list(kind):
+        inner = _stored(kind.value_type, integers)
+        return None if inner is None else pa.list_(kind.value_field.with_type(inner))
+    if types.is_struct(kind):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        found = [_stored(field.type, integers) for field in fields]
+        if not any(found):
+            return None
+        pairs = zip(fields, found, strict=True)
+        return pa.struct([field if inner is None else field.with_type(inner) for field, inner in pairs])
+    if types.is_map(kind):
+        inner = _stored(kind.item_type, integers)
+        return None if inner is None else pa.map_(kind.key_field, kind.item_field.with_type(inner))
+    return None
+
+
+def _struct_schema(fields: list[Any]) -> Schema:
+    builder = SchemaBuilder.struct()
+    for field in fields:
+        schema = _schema_of(field.type, field.name)
+        try:
+            builder.field(field.name, optional(schema) if field.nullable else schema)
+        except SchemaBuilderError as error:
+            raise ObjectError(f"its columns have no schema in Connect: {error}") from error
+    return builder.build()
+
+
+def _schema_of(kind: DataType, where: str) -> Schema:
+    """Return the Connect schema of a type of Arrow; an unsigned integer gets a wider type."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
+
+    types = pa.types
+    if types.is_decimal(kind):
+        return Decimal.schema(kind.scale)
+    if types.is_timestamp(kind):
+        finer = {"us": MICRO_TIMESTAMP, "ns": NANO_TIMESTAMP}.get(kind.unit)
+        return Timestamp.SCHEMA if finer is None else finer_time(finer)
+    if types.is_time(kind):
+        finer = {"us": MICRO_TIME, "ns": NANO_TIME}.get(kind.unit)
+        return Time.SCHEMA if finer is None else finer_time(finer)
+    if types.is_dictionary(kind):
+        return _schema_of(kind.value_type, where)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        element = _schema_of(kind.value_type, where)
+        element = optional(element) if kind.value_field.nullable else element
+        return SchemaBuilder.array(element).build()
+    if types.is_map(kind):
+        item = _schema_of(kind.item_type, where)
+        item = optional(item) if kind.item_field.nullable else item
+        return SchemaBuilder.map(_schema_of(kind.key_type, where), item).build()
+    if types.is_struct(kind):
+        return _struct_schema([kind.field(at) for at in range(kind.num_fields)])
+    for is_kind, schema in _SCALARS.items():
+        if getattr(types, f"is_{is_kind}")(kind):
+            return schema
+    raise ObjectError(
+        f"the column {where!r} is of the type {kind}, which Connect has not; set schemas = false"
+    )
+
+
+_SCALARS: Final[dict[str, Schema]] = {
+    "int8": INT8_SCHEMA,
+    "uint8": INT16_SCHEMA,
+    "int16": INT16_SCHEMA,
+    "uint16": INT32_SCHEMA,
+    "int32": INT32_SCHEMA,
+    "uint32": INT64_SCHEMA,
+    "int64": INT64_SCHEMA,
+    "uint64": Decimal.schema(0),
+    "float16": FLOAT32_SCHEMA,
+    "float32": FLOAT32_SCHEMA,
+    "float64": FLOAT64_SCHEMA,
+    "boolean": BOOLEAN_SCHEMA,
+    "string": STRING_SCHEMA,
+    "large_string": STRING_SCHEMA,
+    "binary": BYTES_SCHEMA,
+    "large_binary": BYTES_SCHEMA,
+    "fixed_size_binary": BYTES_SCHEMA,
+    "date": Date.SCHEMA,
+    "null": OPTIONAL_STRING_SCHEMA,
+}
+"""Connect's schemas by the names of pyarrow's checks of types."""

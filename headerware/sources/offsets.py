@@ -1,0 +1,262 @@
+"""Offsets: how far an object was read, in properties that a store keeps.
+
+    key      the partition map, such as {"key": "2026/11/orders.jsonl"}: names the object
+    entry    record_number   the last record that is stored in Kafka; the first one is 1, and 0 is none
+             complete        whether the object was read to its end
+             version         the version of the object that was read, None if its source knows no versions
+             properties      a source's or extractor's own, such as the position in bytes
+
+Values in keys and properties are text, bytes, integers of 64 bits, finite floats (not in keys), and lists
+and maps of these, with text as names. They come out of every store as they went in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, Final, Protocol, Self
+
+import msgspec
+
+from headerware.core.errors import SourceError
+from headerware.core.suggestions import did_you_mean
+
+_INT64: Final = range(-(2**63), 2**63)
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+_decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
+
+
+class OffsetKey:
+    """The name of an object among the offsets: equal to another by its partition map alone.
+
+    Args:
+        partition: the partition map; text, bytes, integers, and lists and maps of these.
+
+    Raises:
+        SourceError: the map is empty, or has a value of another type.
+    """
+
+    __slots__ = ("_encoded", "_hash")
+
+    def __init__(self, partition: Mapping[str, Any]) -> None:
+        if not partition:
+            raise SourceError("the partition map of an offset is empty; it must name the object")
+        self._encoded: Final[bytes] = _encode(checked_properties(partition, floats=False))
+        self._hash: Final = hash(self._encoded)
+
+    @classmethod
+    def from_bytes(cls, encoded: bytes) -> Self:
+        """Return the key that :attr:`encoded` was made of.
+
+        Raises:
+            SourceError: the bytes are not those of a key.
+        """
+        return cls(_decoded(encoded))
+
+    @property
+    def encoded(self) -> bytes:
+        """The map as bytes (MessagePack, names in order): the same for equal maps, in every process."""
+        return self._encoded
+
+    @property
+    def partition(self) -> dict[str, Any]:
+        """A copy of the partition map."""
+        return _decode(self._encoded)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the partition maps are equal, value by value and type by type."""
+        return isinstance(other, OffsetKey) and self._encoded == other._encoded
+
+    def __hash__(self) -> int:
+        """Return a hash of the partition map; another one in each process."""
+        return self._hash
+
+    def __repr__(self) -> str:
+        """Show the partition map."""
+        return f"OffsetKey({self.partition!r})"
+
+
+class OffsetEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an object was read.
+
+    Args:
+        record_number: the number of the last record that is stored in Kafka; 0 if none is.
+        complete: whether the object was read to its end.
+        version: the version of the object that was read; None if the source knows no versions.
+        properties: the source's and the extractor's own.
+
+    Raises:
+        SourceError: a property is of a type that no store keeps, or the number is negative.
+    """
+
+    record_number: int = 0
+    complete: bool = False
+    version: str | None = None
+    properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what would be lost or changed on the way through a store."""
+        if self.record_number not in _INT64 or self.record_number < 0:
+            raise SourceError(f"expected a record number from 0, found {self.record_number}")
+        if self.properties:
+            msgspec.structs.force_setattr(self, "properties", checked_properties(self.properties))
+
+    def get(self, name: str) -> Any:
+        """Return a copy of one of the entry's own properties.
+
+        Raises:
+            SourceError: there is none of this name.
+        """
+        if name not in self.properties:
+            known = ", ".join(sorted(self.properties)) or "none"
+            raise SourceError(
+                f"the offset has no property {name!r}; {did_you_mean(name, self.properties)}it has: {known}"
+            )
+        return deepcopy(self.properties[name])
+
+    def to_bytes(self) -> bytes:
+        """Return the entry as a store keeps it (MessagePack)."""
+        stored: dict[str, Any] = {"n": self.record_number, "p": dict(self.properties)}
+        if self.complete:
+            stored["c"] = 1
+        if self.version is not None:
+            stored["v"] = self.version
+        return _encode(stored)
+
+    @classmethod
+    def from_bytes(cls, encoded: bytes) -> Self:
+        """Return the entry that a store kept.
+
+        Raises:
+            SourceError: the bytes are not those of an entry; the text names what is missing.
+        """
+        stored = _decoded(encoded)
+        for name, meaning in (("n", "record number"), ("p", "properties")):
+            if name not in stored:
+                raise SourceError(f"a stored offset has no {name!r}, its {meaning}")
+        number, version, properties = stored["n"], stored.get("v"), stored["p"]
+        if type(number) is not int or not isinstance(version, str | None) or not isinstance(properties, dict):
+            raise SourceError("a stored offset has a value of another type than it was written with")
+        return cls(
+            record_number=number, complete=stored.get("c") == 1, version=version, properties=properties
+        )
+
+
+class Offsets(Protocol):
+    """Keep offsets: a store. It may be called by several threads at once.
+
+    One task at a time writes an object's offset. What :meth:`put` has returned from is there after a crash.
+    """
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        """Return the entry of an object, or None if there is none.
+
+        Raises:
+            SourceError: the store cannot be read.
+        """
+        ...
+
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+        """Keep entries, all or none of them; None removes one.
+
+        Raises:
+            SourceError: they could not be kept, or another process writes here, too.
+        """
+        ...
+
+    def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
+        """Return all entries."""
+        ...
+
+    def close(self) -> None:
+        """Release the store; a second call does nothing."""
+        ...
+
+
+class MemoryOffsets:
+    """Offsets that are lost when the process ends, for tests and for looking ahead."""
+
+    def __init__(self) -> None:
+        self._entries: dict[OffsetKey, bytes] = {}
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        """Return the entry of an object, or None."""
+        found = self._entries.get(key)
+        return None if found is None else OffsetEntry.from_bytes(found)
+
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+        """Keep entries; None removes one."""
+        for key, entry in entries.items():
+            if entry is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = entry.to_bytes()
+
+    def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
+        """Return all entries."""
+        return [(key, OffsetEntry.from_bytes(entry)) for key, entry in list(self._entries.items())]
+
+    def close(self) -> None:
+        """Do nothing; what was kept stays."""
+
+
+def checked_properties(properties: Mapping[str, Any], *, floats: bool = True) -> dict[str, Any]:
+    """Return a deep copy of properties.
+
+    Args:
+        properties: text, bytes, integers of 64 bits, finite floats, and lists and maps of these.
+        floats: whether floats are allowed.
+
+    Raises:
+        SourceError: there is something else in them; the text says where, and of which type.
+    """
+    return {name: _checked(value, name, floats=floats) for name, value in _named(properties, "properties")}
+
+
+def _checked(value: Any, path: str, *, floats: bool) -> Any:
+    kind = type(value)
+    if kind is bytes:
+        return value
+    if kind is str:
+        return _text(value, path)
+    if kind is int:
+        if value not in _INT64:
+            raise SourceError(f"{path}: expected an integer of 64 bits, found a larger one")
+        return value
+    if kind is float:
+        if not floats or not math.isfinite(value):
+            raise SourceError(
+                f"{path}: {'expected a finite number' if floats else 'a float cannot name an object'}"
+            )
+        return value
+    if isinstance(value, list | tuple):
+        return [_checked(item, f"{path}[{index}]", floats=floats) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        return {name: _checked(item, f"{path}.{name}", floats=floats) for name, item in _named(value, path)}
+    raise SourceError(
+        f"{path}: expected text, bytes, a number, a list or a map, found {kind.__name__}; no store keeps that"
+    )
+
+
+def _text(text: str, path: str) -> str:
+    """Return text that can be written: names of files may hold bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise SourceError(f"{path}: expected text, found some that is no UTF-8; bytes can be kept") from None
+    return text
+
+
+def _named(properties: Mapping[Any, Any], path: str) -> list[tuple[str, Any]]:
+    for name in properties:
+        if type(name) is not str:
+            raise SourceError(f"{path}: expected text as a name, found {type(name).__name__}")
+    return list(properties.items())
+
+
+def _decoded(encoded: bytes) -> dict[str, Any]:
+    try:
+        return _decode(encoded)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise SourceError("these bytes are not an offset that was written here") from None

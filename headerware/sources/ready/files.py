@@ -1,0 +1,134 @@
+"""The files of a folder and its folders, in the order of their paths."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from heapq import nsmallest
+from logging import getLogger
+from typing import Annotated, BinaryIO, ClassVar, Final
+
+import msgspec
+
+from headerware.core.options import PATH
+from headerware.sources.keys import TextKeys
+from headerware.sources.source import ItemContext, NativeItem, Source
+
+_PAGE: Final = 100_000
+"""How many names of a folder are held at once; one with more is read several times."""
+_log: Final = getLogger(__name__)
+
+
+class Files(Source[str], frozen=True, kw_only=True):
+    """List files by their paths below a folder, with ``/`` between names; links are not followed.
+
+    A file that is written in place is read while it is written. Write it elsewhere and rename it, or use
+    ``grows``. A file with a name that is not UTF-8 is left out, and logged.
+
+    Args:
+        folder: the folder.
+        include: patterns of paths, such as ``*.csv`` or ``orders/*``; ``*`` stands for slashes, too.
+        exclude: patterns of paths that are left out; those of hidden files and folders, at first.
+        grows: whether lines are added at the end of files while they are read, as to logs. Then what is
+            added is read, too, and an unfinished last record is left until it is whole. A file that is
+            shorter than before, or another one under the same path, starts again.
+    """
+
+    type: ClassVar[str] = "files"
+    keys: ClassVar[TextKeys] = TextKeys()
+
+    folder: Annotated[str, PATH]
+    include: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    exclude: list[str] = msgspec.field(default_factory=lambda: [".*", "*/.*"])
+    grows: bool = False
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        """Yield the files from a path on; not more than the names of some folders are held."""
+        return self._below("", start or "")
+
+    def _below(self, prefix: str, start: str) -> Iterator[NativeItem]:
+        """Yield the files of one folder, whose path ends in ``/`` unless it is that of the source."""
+        for name in self._names(prefix, start):
+            path = prefix + name
+            if name.endswith("/"):
+                yield from self._below(path, start)
+            elif (item := self._item(path)) is not None:
+                yield item
+
+    def _names(self, prefix: str, start: str) -> Iterator[str]:
+        """Yield names in order; that of a folder ends in ``/``, which is how paths below it compare."""
+        last = ""
+        while page := nsmallest(_PAGE, (name for name in self._scanned(prefix, start) if name > last)):
+            yield from page
+            if len(page) < _PAGE:
+                return
+            last = page[-1]
+
+    def _scanned(self, prefix: str, start: str) -> Iterator[str]:
+        try:
+            entries = os.scandir(os.path.join(self.folder, prefix))  # noqa: PTH118 - quicker with many files
+        except FileNotFoundError:
+            if not prefix:
+                raise
+            return  # it has gone since it was listed
+        with entries:
+            for entry in entries:
+                name = entry.name
+                path = prefix + name
+                if entry.is_dir(follow_symlinks=False):
+                    name, path = name + "/", path + "/"
+                    wanted = (path >= start or start.startswith(path)) and not _any(self.exclude, path[:-1])
+                else:
+                    wanted = path >= start and self._includes(path) and entry.is_file(follow_symlinks=False)
+                if wanted and _is_utf_8(path):
+                    yield name
+
+    def _includes(self, path: str) -> bool:
+        return _any(self.include, path) and not _any(self.exclude, path)
+
+    def _item(self, path: str) -> NativeItem | None:
+        try:
+            return File(self.folder, path, grows=self.grows)
+        except FileNotFoundError:
+            return None  # it has gone since it was listed
+
+
+class File(NativeItem):
+    """A file, as it was when it was listed."""
+
+    def __init__(self, folder: str, path: str, *, grows: bool) -> None:
+        self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - quicker with many files
+        found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - in the same way
+        self._inode: Final = found.st_ino
+        context = ItemContext(
+            key=path,
+            version=f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}",
+            timestamp_ms=found.st_mtime_ns // 1_000_000,
+            grows=grows,
+        )
+        super().__init__(context, found.st_size)
+
+    def open_stream(self) -> BinaryIO:
+        """Open the file."""
+        return open(self._path, "rb")  # noqa: PTH123 - the framework closes it
+
+    def extends(self, version: str) -> bool:
+        """Return whether this is the same file with more at its end, as far as its inode and size tell."""
+        inode, _, rest = version.partition(":")
+        size = rest.partition(":")[0]
+        same = inode == str(self._inode) and size.isdecimal()
+        return self.context.grows and same and int(size) <= self.length
+
+
+def _any(patterns: list[str], path: str) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _is_utf_8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        _log.warning("left out %r, whose name is not UTF-8", path)
+        return False
+    return True

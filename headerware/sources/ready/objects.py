@@ -1,0 +1,199 @@
+"""The objects of a bucket: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure.
+
+obstore lists and reads them. It lists a page at a time, from a name on, at some 3 us an object. boto3 and
+s3fs take 70, and s3fs holds a whole listing (docs/decisions/0017-sources-read-buckets-by-obstore.md).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any, BinaryIO, ClassVar, Final, cast
+
+import msgspec
+
+from headerware.core.errors import ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.extras import install_command
+from headerware.sources.keys import TextKeys
+from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import from_url
+except ImportError as _missing:
+    raise MissingPartError(f"objects needs obstore: {install_command('sources')}") from _missing
+
+_PAGE: Final = 1_000
+_FIRST_READ_BYTES: Final = 1 << 20
+_LONGEST_READ_BYTES: Final = 8 << 20
+_SCHEMES: Final = ("s3", "gs", "az", "abfs", "abfss")
+_used_by: list[int] = []
+"""The process that has first used obstore, whose threads a forked one does not have."""
+
+
+class ObjectStorage(Source[str], frozen=True, kw_only=True):
+    """List the objects of a bucket below a prefix, by their names without the prefix.
+
+    An object without bytes is not listed; among these are the markers of folders. A name with an empty part,
+    as in ``a//b``, stops the listing: obstore has none. A process that is forked from one that has used
+    obstore is refused; spawn it.
+
+    Args:
+        url: the bucket and the prefix, such as ``s3://bucket/orders/2026``.
+        options: obstore's own, such as ``region`` and ``endpoint``; others come from the environment.
+        include: patterns of names, such as ``*.parquet``; ``*`` stands for slashes, too.
+        allow_http: whether an endpoint may be without TLS.
+
+    Raises:
+        ConfigError: an option that cannot work.
+    """
+
+    type: ClassVar[str] = "objects"
+    keys: ClassVar[TextKeys] = TextKeys()
+    includes_start: ClassVar[bool] = False
+
+    url: str
+    options: dict[str, str] = msgspec.field(default_factory=dict)
+    include: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    allow_http: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse an address of another kind."""
+        if self.url.partition("://")[0] not in _SCHEMES:
+            raise ConfigError(f"expected one of {', '.join(_SCHEMES)}, or the source 'files'", path="url")
+
+    def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
+        """Return the store; nothing is sent yet."""
+        try:
+            store = from_url(
+                self.url,
+                client_options={"allow_http": self.allow_http},
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=10)},
+                **cast("Any", self.options),
+            )
+        except (exceptions.BaseError, ValueError, TypeError) as error:
+            raise ConfigError(
+                f"obstore makes no store of it: {str(error).partition(chr(10))[0]}", path="options"
+            ) from None
+        return _Bucket(store, self.include)
+
+
+class _Bucket:
+    """A store that is open."""
+
+    def __init__(self, store: Any, include: list[str]) -> None:
+        self._store = store
+        self._include = include
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        _require_own_process()
+        with _errors("the bucket", SourceError):
+            for page in obstore.list(self._store, offset=start, chunk_size=_PAGE):
+                for found in page:
+                    path = found["path"]
+                    if found["size"] and any(fnmatchcase(path, pattern) for pattern in self._include):
+                        yield StoredObject(self._store, found)
+
+    def close(self) -> None:
+        pass
+
+
+class StoredObject(NativeItem):
+    """An object, as it was when it was listed; it holds the store's options, but no connection."""
+
+    def __init__(self, store: Any, found: Any) -> None:
+        self._store: Final = store
+        self._e_tag: Final = found["e_tag"]
+        modified_ms = int(found["last_modified"].timestamp() * 1_000)
+        context = ItemContext(
+            key=found["path"],
+            version=self._e_tag or f"{found['size']}:{modified_ms}",
+            timestamp_ms=modified_ms,
+        )
+        super().__init__(context, found["size"])
+
+    def open_stream(self) -> BinaryIO:
+        """Return a stream; the object is asked for when it is first read."""
+        _require_own_process()
+        return cast("BinaryIO", _ObjectStream(self._store, self.context.key, self.length, self._e_tag))
+
+
+class _ObjectStream(io.RawIOBase):
+    """The bytes of one version of an object, by requests for a part each.
+
+    No connection waits while a reader is busy. The parts become longer as reading goes on.
+    """
+
+    def __init__(self, store: Any, path: str, size: int, e_tag: str | None) -> None:
+        super().__init__()
+        self._store = store
+        self._path = path
+        self._size = size
+        self._e_tag = e_tag
+        self._position = 0
+        self._begin = 0
+        self._part = memoryview(b"")
+        self._length = _FIRST_READ_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = max(0, offset + (0, self._position, self._size)[whence])
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        if self._position >= self._size:
+            return 0
+        at = self._position - self._begin
+        if not 0 <= at < len(self._part):
+            follows = at == len(self._part)
+            self._length = min(2 * self._length, _LONGEST_READ_BYTES) if follows and at else _FIRST_READ_BYTES
+            self._begin, at = self._position, 0
+            self._part = self._asked_for(self._begin, min(self._begin + self._length, self._size))
+        found = self._part[at : at + len(buffer)]
+        buffer[: len(found)] = found
+        self._position += len(found)
+        return len(found)
+
+    def _asked_for(self, begin: int, end: int) -> memoryview:
+        options: Any = {"range": (begin, end)}
+        if self._e_tag is not None:
+            options["if_match"] = self._e_tag
+        with _errors("the object", ObjectError):
+            found = memoryview(obstore.get(self._store, self._path, options=options).bytes())
+        if len(found) != end - begin:
+            raise OSError(f"expected {end - begin} bytes of the object, found {len(found)}")
+        return found
+
+
+@contextmanager
+def _errors(what: str, refusal: type[SourceError]) -> Iterator[None]:
+    """Turn obstore's errors into what is tried again, and what is not; the first line names no contents."""
+    try:
+        yield
+    except exceptions.PreconditionError:
+        raise refusal(f"{what} has changed since it was listed") from None
+    except exceptions.GenericError as error:
+        raise OSError(f"{what} cannot be read now: {str(error).partition(chr(10))[0]}") from None
+    except exceptions.BaseError as error:
+        raise refusal(f"{what} cannot be read: {str(error).partition(chr(10))[0]}") from None
+
+
+def _require_own_process() -> None:
+    if os.getpid() not in (_used_by or [os.getpid()]):
+        raise SourceError(
+            "this process was forked from one that uses obstore, whose threads it has not; spawn it"
+        )
+    _used_by[:] = [os.getpid()]

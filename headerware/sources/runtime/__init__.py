@@ -1,0 +1,9 @@
+"""The plain runtime: a process that reads a source and produces to Kafka. Only this knows Kafka."""
+
+from headerware.sources.runtime.config import RunConfig
+from headerware.sources.runtime.runner import SourceRunner
+from headerware.sources.runtime.sqlite_offsets import SqliteOffsets
+from headerware.sources.runtime.stores import OffsetStore, offsets_type
+from headerware.sources.runtime.topic_offsets import TopicOffsets
+
+__all__ = ["OffsetStore", "RunConfig", "SourceRunner", "SqliteOffsets", "TopicOffsets", "offsets_type"]

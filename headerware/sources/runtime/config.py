@@ -1,0 +1,107 @@
+"""The configuration of the plain runtime, in one TOML file.
+
+    name = "orders"
+    topic = "orders"
+    extractor = "jsonl"
+
+    [source]
+    type = "files"
+    folder = "incoming"
+
+    [offsets]
+    type = "topic"
+
+    [kafka]                                     # a producer's settings, with its chain
+    "bootstrap.servers" = "localhost:9092"
+    "headerware.config" = "chain.toml"
+
+Beside ``[kafka]``, ``[offsets]`` and the two options of delivery, all of it is the engine's.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from headerware.core.config import FILE
+from headerware.core.errors import ConfigError
+from headerware.core.files import read_text
+from headerware.core.options import kinds
+from headerware.sources.config import SourceConfig
+from headerware.sources.runtime.stores import OffsetStore, offsets_type
+from headerware.sources.runtime.topic_offsets import TopicOffsets
+from headerware.topic_table.topic import dotted
+
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
+
+
+class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Say what is read, and how it goes to Kafka.
+
+    These options come beside those of :class:`SourceConfig`.
+
+    Args:
+        kafka: the settings of the producers, with a chain's own and a connector's lines of transforms and
+            converters.
+        offsets: the store of offsets: ``topic``, ``sqlite``, or a table of ``type`` and its options.
+        delivery: ``exactly_once`` puts records and offsets into one transaction, and needs offsets in a
+            topic of the same cluster; ``at_least_once`` stores offsets behind the records, so that a process
+            that is killed sends some of them again.
+        commit_interval_s: how often offsets are stored, in seconds; with ``exactly_once``, how long a
+            transaction is open, and its records unseen.
+        commit_records: after how many records this is done earlier.
+    """
+
+    kafka: dict[str, Any] = msgspec.field(default_factory=dict)
+    offsets: Annotated[Any, kinds(offsets_type)] = TopicOffsets()
+    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    commit_interval_s: float = 1.0
+    commit_records: int = 20_000
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a TOML file; paths in it are relative to it.
+
+        Raises:
+            ConfigError: the file cannot be read, or an option in it cannot work.
+        """
+        file = Path(path)
+        try:
+            table = tomllib.loads(read_text(file))
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
+        except ValueError as error:
+            raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
+        kafka = table.get("kafka")
+        if isinstance(kafka, dict):
+            table["kafka"] = kafka = dotted(kafka)
+            if isinstance(kafka.get(FILE), str):
+                kafka[FILE] = str(file.parent / kafka[FILE])
+        return cls.from_table(table, folder=str(file.parent))
+
+    def __post_init__(self) -> None:
+        """Check what the runtime needs beyond the engine."""
+        SourceConfig.__post_init__(self)
+        force_setattr(self, "kafka", dotted(self.kafka))
+        if not any(self.kafka.get(name) for name in _SERVERS):
+            raise ConfigError("give bootstrap.servers", path="kafka")
+        if not isinstance(self.offsets, OffsetStore):
+            raise ConfigError(
+                f"expected a store of offsets, found {type(self.offsets).__name__}", path="offsets"
+            )
+        if self.delivery == "exactly_once" and not self.offsets.transactional:
+            raise ConfigError(
+                f"offsets of type {self.offsets.type!r} are not in the transaction of the records; use those "
+                "of type 'topic', or say delivery = 'at_least_once': records may then come twice",
+                path="delivery",
+            )
+        if "transactional.id" in self.kafka:
+            raise ConfigError("the runtime names its transactions by the source and its tasks", path="kafka")
+        for option in ("commit_interval_s", "commit_records"):
+            if not getattr(self, option) > 0:  # nan is not
+                raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)

@@ -1,0 +1,546 @@
+"""The runner: it polls the tasks of a source, produces their records, and stores offsets.
+
+    exactly_once     poll, produce, ..., offsets into the same transaction, commit
+    at_least_once    poll, produce, ..., store the offsets of what the brokers have reported
+
+Each task has a thread, a producer and, with transactions, a transactional id of its own, which ends what an
+earlier process of the same name had open.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, cimpl
+
+from headerware.clients.deliveries import was_dropped
+from headerware.clients.messages import wire_headers
+from headerware.clients.producer import Producer
+from headerware.clients.settings import connection_settings, number
+from headerware.core.errors import (
+    HeaderwareError,
+    HeldBackError,
+    SourceError,
+    described,
+)
+from headerware.sources.engine.batches import Batch
+from headerware.sources.engine.records import refused
+from headerware.sources.engine.retries import Retries, StoppedError
+from headerware.sources.engine.task import SourceTask
+from headerware.sources.offsets import OffsetEntry
+from headerware.sources.runtime.stores import tasks_key
+from headerware.sources.runtime.topic_offsets import transactional_id
+
+if TYPE_CHECKING:
+    from headerware.core.record import Record
+    from headerware.sources.engine.task import Statistics
+    from headerware.sources.runtime.config import RunConfig
+
+_log: Final = logging.getLogger("headerware.sources")
+_CALL_S: Final = 60.0
+"""How long a call to the brokers may take: for metadata, the start of transactions."""
+_STOP_S: Final = 5.0
+"""How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
+_ROOM_POLL_S: Final = 0.05
+_REFUSED: Final = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+)
+"""Errors of one record; the others may go."""
+
+
+class SourceRunner:
+    """Run the tasks of a source in this process, each on a thread of its own.
+
+    Args:
+        config: what is read, and how it goes to Kafka.
+        tasks: the numbers of the tasks to run here; None is all of them.
+        once: whether to read what is there, and end.
+
+    A runner runs once.
+    """
+
+    def __init__(self, config: RunConfig, *, tasks: Iterable[int] | None = None, once: bool = False) -> None:
+        self.config: Final = config
+        self._stopping = Event()
+        self._ended = Event()
+        self._lock = Lock()
+        self._failures: list[BaseException] = []
+        numbers = range(config.tasks) if tasks is None else tasks
+        self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
+        if not self._runs:
+            raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
+        self._left = len(self._runs)
+
+    def run(self) -> None:
+        """Run until :meth:`stop` is called, everything is read (``once``), or a task fails.
+
+        Raises:
+            SourceError: the first failure of a task; the others are stopped, and store their offsets.
+        """
+        self._end_former_tasks()
+        threads = [
+            Thread(target=self._run_task, args=(run,), name=f"headerware-run-{run.number}", daemon=True)
+            for run in self._runs
+        ]
+        for thread in threads:
+            thread.start()
+        self._ended.wait()
+        for thread in threads:
+            thread.join()
+        if self._failures:
+            error = self._failures[0]
+            if isinstance(error, HeaderwareError):
+                raise error
+            raise SourceError(f"source {self.config.name!r} stopped: {_shown(error)}") from error
+
+    def stop(self) -> None:
+        """Stop reading, store the offsets of what was sent, and let :meth:`run` return; safe in a handler."""
+        self._stopping.set()
+
+    @property
+    def statistics(self) -> dict[int, Statistics]:
+        """What each task that has begun has counted, by its number."""
+        return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+
+    def _end_former_tasks(self) -> None:
+        """End those of an earlier process if there were more or fewer of them: they share in another way."""
+        config = self.config
+
+        def opened(writer: str | None) -> Any:
+            named = None if writer is None else f"{config.name}-{writer}"
+            return closing(config.offsets.open(config.kafka, source=config.name, writer=named))
+
+        key = tasks_key(config.name)
+        with opened(None) as offsets:
+            known = offsets.get(key)
+        former = 0 if known is None else known.record_number
+        if former == config.tasks:
+            return
+        for number_ in range(former):
+            with opened(str(number_)):  # only one process can be the writer
+                pass
+        with opened("tasks") as offsets:
+            offsets.put({key: OffsetEntry(record_number=config.tasks)})
+
+    def _run_task(self, run: _TaskRun) -> None:
+        try:
+            run.run()
+        except StoppedError:  # while it tried something again; that comes after a restart
+            pass
+        except BaseException as error:  # noqa: BLE001 - run() raises it
+            with self._lock:
+                self._failures.append(error)
+            self._stopping.set()
+        finally:
+            with self._lock:
+                self._left -= 1
+                if not self._left:
+                    self._ended.set()
+
+
+class _TaskRun:
+    """One task from its start to its end."""
+
+    def __init__(self, config: RunConfig, number: int, stopping: Event, *, once: bool) -> None:
+        self.number: Final = number
+        self._config: Final = config
+        self._stopping: Final = stopping
+        self._once: Final = once
+        self.task: SourceTask | None = None
+
+    def run(self) -> None:
+        config = self._config
+        with ExitStack() as resources:
+            writer = f"{config.name}-{self.number}"
+            topics = _Topics(config)
+            resources.callback(topics.close)
+            topics.require_fixed()
+            sender = _sender(config, writer, topics, self._stopping)
+            resources.callback(sender.close)
+            # Behind the start of transactions, which ends those of an earlier process.
+            offsets = config.offsets.open(
+                config.kafka, source=config.name, writer=sender.offsets_writer, settled=True
+            )
+            resources.callback(offsets.close)
+            task = self.task = SourceTask(config, offsets, task=self.number, once=self._once)
+            sender.begin(task, offsets)
+            resources.callback(task.stop)
+            task.start()
+            self._send_on(task, sender)
+
+    def _send_on(self, task: SourceTask, sender: _Sender) -> None:
+        try:
+            while not self._stopping.is_set() and not task.is_done:
+                sender.send(task.poll())
+        except (SourceError, StoppedError):
+            sender.finish()  # what came before is good
+            raise
+        sender.finish()
+
+
+class _Sender:
+    """Send batches, and store offsets; the two ways of delivery differ in the second."""
+
+    offsets_writer: str | None
+    """The name under which the store is written by itself; None if the sender writes it."""
+
+    def __init__(self, config: RunConfig, topics: _Topics, stopping: Event, settings: dict[str, Any]) -> None:
+        self._config: Final = config
+        self._topics: Final = topics
+        self._stopping: Final = stopping
+        self._producer: Final = Producer({"enable.idempotence": True, **config.kafka, **settings})
+        # Half of the queue is left for slices, and for what interceptors send.
+        self._room: Final = max(1, number(config.kafka, "queue.buffering.max.messages", 100_000) // 2)
+        self._room_bytes: Final = number(config.kafka, "queue.buffering.max.kbytes", 1_048_576) * 512
+        self._queued_bytes = 0
+        """What was queued since the queue was empty."""
+        self._task: SourceTask
+        self._offsets: Any
+
+    def begin(self, task: SourceTask, offsets: Any) -> None:
+        """Take the task whose batches will come."""
+        self._task, self._offsets = task, offsets
+
+    def send(self, batches: list[Batch]) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the producer; what it has not sent is sent again after a restart."""
+        self._producer.purge()
+        self._producer.close()
+
+    def _produce(self, batch: Batch, report: Callable[..., Any] | None) -> int:
+        """Queue a batch, and return how many reports will come if there is a callback for them.
+
+        Raises:
+            _PassingError: it may be possible later.
+            StoppedError: the task stops before there is room; nothing was queued.
+            SourceError: a record was refused, and the configuration says to stop; or there is no such topic.
+            KafkaException: the producer cannot go on.
+        """
+        self._wait_for_room(batch)
+        reports = 0
+        letters = list(batch.dead_letters)
+        records = batch.records
+        while records:
+            topic = records[0].topic
+            self._topics.require(topic)
+            count = next((at for at, each in enumerate(records) if each.topic != topic), len(records))
+            errors = self._producer.produce_many(topic, records[:count], on_delivery=report)
+            reports += count
+            for at, error in enumerate(errors):
+                if error is not None:
+                    letters += self._refused(batch, records[at], error)
+                    reports -= 1
+            records = records[count:]
+        for letter in letters:
+            self._topics.require(letter.topic)
+            _produce_raw(self._producer, letter, report)
+            reports += 1
+        return reports
+
+    def _wait_for_room(self, batch: Batch) -> None:
+        """Wait until the client's queue has room for a batch: a full one would take its records in part."""
+        self._queued_bytes += batch.size_bytes
+        while len(self._producer) > self._room or self._queued_bytes > self._room_bytes:
+            if not len(self._producer):
+                self._queued_bytes = batch.size_bytes
+                return
+            if self._stopping.is_set():
+                raise StoppedError
+            self._producer.poll(_ROOM_POLL_S)
+
+    def _refused(self, batch: Batch, record: Record, error: Exception) -> list[Record]:
+        """Do with a record that the chain or the client refuses what the configuration says."""
+        if isinstance(error, BufferError | HeldBackError):
+            raise _PassingError(f"source {self._config.name!r} cannot send: {_shown(error)}") from error
+        cause = error.args[0] if error.args else None
+        is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
+        if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
+            raise error
+        letters = refused(self._config, batch.native_key, record, error, _shown(error))
+        self._task.statistics.bad_records += 1
+        self._task.statistics.dead_letters += len(letters)
+        return letters
+
+
+class _PassingError(SourceError):
+    """What cannot be sent now, and may be later: the queue is full, or an interceptor cannot judge it yet."""
+
+
+class _AtLeastOnce(_Sender):
+    """Store offsets behind the reports of the brokers."""
+
+    def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
+        super().__init__(config, topics, stopping, {})
+        self.offsets_writer = writer
+        self._failure: KafkaError | None = None
+        self._next_store = 0.0
+        self._records = 0
+
+    def send(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._queue(batch)
+        self._producer.poll(0)
+        self._require_sound()
+        now = time.monotonic()
+        if now >= self._next_store or self._records >= self._config.commit_records:
+            self._task.store_offsets()
+            self._next_store, self._records = now + self._config.commit_interval_s, 0
+
+    def _queue(self, batch: Batch) -> None:
+        retries = Retries(self._config, self._stopping, f"sending to the topics of {self._config.name!r}")
+        while True:
+            waiting = _Reports(self, batch)
+            try:
+                waiting.expect(self._produce(batch, waiting))
+            except _PassingError as error:  # those of its records that were queued come twice
+                self._producer.poll(0)
+                retries.pause(error)
+            else:
+                self._records += len(batch.records)
+                return
+
+    def finish(self) -> None:
+        """Wait for the reports of what was sent, for a while, and store the offsets."""
+        self._producer.flush(_STOP_S)
+        self._task.store_offsets()
+        self._require_sound()
+
+    def stored(self, batch: Batch) -> None:
+        """Note that all of a batch is stored."""
+        self._task.acknowledge(batch)
+
+    def failed(self, error: KafkaError) -> None:
+        """Note that a record was not stored; the first error counts."""
+        self._failure = self._failure or error
+
+    def _require_sound(self) -> None:
+        if self._failure is not None:
+            raise SourceError(
+                f"source {self._config.name!r} stopped: a record was not delivered: {self._failure.str()}"
+            )
+
+
+class _Reports:
+    """Count the reports of a batch."""
+
+    __slots__ = ("_batch", "_came", "_expected", "_sender")
+
+    def __init__(self, sender: _AtLeastOnce, batch: Batch) -> None:
+        self._sender = sender
+        self._batch = batch
+        self._came = 0
+        self._expected = -1
+
+    def __call__(self, error: KafkaError | None, _: Any) -> None:
+        if error is not None and not was_dropped(error):
+            self._sender.failed(error)
+            return
+        self._came += 1
+        if self._came == self._expected:
+            self._sender.stored(self._batch)
+
+    def expect(self, count: int) -> None:
+        """Say how many reports there will be; they may have come already."""
+        self._expected = count
+        if self._came == count:
+            self._sender.stored(self._batch)
+
+
+class _ExactlyOnce(_Sender):
+    """Put records and offsets into one transaction after the other."""
+
+    offsets_writer = None
+
+    def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
+        super().__init__(config, topics, stopping, {"transactional.id": transactional_id(writer)})
+        self._open: list[Batch] = []
+        self._records = 0
+        self._began = 0.0
+        self._is_broken = False
+        self._is_fenced = False
+        """Whether another process has taken over."""
+        self._gave_up = False
+        """Whether the open batches are not all in the transaction, and will not be."""
+        try:
+            self._producer.init_transactions(_CALL_S)
+        except BaseException:
+            self._producer.close()
+            raise
+
+    def send(self, batches: list[Batch]) -> None:
+        if batches and not self._open:
+            self._began = time.monotonic()
+        for batch in batches:
+            is_first = not self._open
+            self._open.append(batch)
+            self._records += len(batch.records)
+            if self._is_broken:
+                continue
+            try:
+                self._try(batch, is_first=is_first)
+            except SourceError:
+                # It may be in the transaction in part. Those before it are sent without it.
+                self._open.pop()
+                self._is_broken = True
+                raise
+            except StoppedError:
+                self._open.pop()
+                raise
+        age = time.monotonic() - self._began
+        if self._open and (
+            self._is_broken
+            or age >= self._config.commit_interval_s
+            or self._records >= self._config.commit_records
+        ):
+            self._commit()
+
+    def finish(self) -> None:
+        """Commit what is open."""
+        if self._open and not self._gave_up:
+            self._commit()
+
+    def close(self) -> None:
+        """Abort what is open; it is read again after a restart."""
+        # One that is fenced would try to abort, and warn that it cannot; it goes with its last reference.
+        if not self._is_fenced:
+            super().close()
+
+    def _try(self, batch: Batch, *, is_first: bool) -> None:
+        """Queue a batch; a transaction that breaks is aborted, and sent again, by the commit."""
+        try:
+            if is_first:
+                self._producer.begin_transaction()
+            self._produce(batch, None)
+        except (KafkaException, _PassingError) as error:
+            self._require_passing(error)
+            self._is_broken = True
+
+    def _require_passing(self, error: Exception) -> None:
+        """Raise an error unless the same transaction, or a new one, may succeed."""
+        failure = error.args[0] if error.args else None
+        if isinstance(error, _PassingError):
+            return
+        if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
+            raise error
+        self._is_fenced = failure.fatal()
+        self._gave_up = self._gave_up or self._is_fenced
+        if self._is_fenced or not (failure.txn_requires_abort() or failure.retriable()):
+            raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
+
+    def _commit(self) -> None:
+        """Commit the open batches with their offsets; abort and send them again if need be."""
+        retries = Retries(self._config, self._stopping, f"the transaction of source {self._config.name!r}")
+        for batch in self._open:
+            self._task.acknowledge(batch)
+        entries = self._task.take_offsets()
+        is_complete = False  # whether the offsets are in it, too
+        self._gave_up = True  # unless all of it is committed
+        while True:
+            try:
+                if self._is_broken:
+                    is_complete = False
+                    self._producer.abort_transaction(_STOP_S)
+                    self._producer.begin_transaction()
+                    for batch in self._open:
+                        self._produce(batch, None)
+                    self._is_broken = False
+                if not is_complete:
+                    self._producer.flush(_STOP_S)  # also what interceptors hold back
+                    for topic, key, value in self._offsets.records(entries):
+                        _C_PRODUCE(self._producer, topic, value, key, 0)
+                    is_complete = True
+                self._producer.commit_transaction(_STOP_S)
+            except (KafkaException, _PassingError) as error:
+                self._require_passing(error)
+                # Only a commit goes on where it was; what failed before is aborted.
+                if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
+                    self._is_broken = True
+                retries.pause(error)
+            else:
+                break
+        self._offsets.committed(entries)
+        self._task.stored()
+        self._open, self._records, self._gave_up = [], 0, False
+
+
+class _Topics:
+    """Know which topics there are, and create none by asking."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config: Final = config
+        self._known: set[str] = set()
+        # A consumer, because a producer that asks for a topic lets the brokers create it.
+        settings = {**connection_settings(config.kafka), "group.id": "headerware-source", "log_level": 0}
+        self._asker: Final = cimpl.Consumer({**settings, "allow.auto.create.topics": False})
+
+    def require_fixed(self) -> None:
+        """Require the topics that do not depend on the object."""
+        config = self._config
+        if "{" in config.topic:
+            return
+        self.require(config.topic)
+        if "dead_letter" in (config.on_record_error, config.on_object_error):
+            self.require(config.dead_letter_topic.replace("{topic}", config.topic))
+
+    def require(self, topic: str) -> None:
+        """Raise SourceError if there is no such topic."""
+        if topic in self._known:
+            return
+        try:
+            found = self._asker.list_topics(topic, timeout=_CALL_S).topics[topic].error
+        except KafkaException as error:
+            raise SourceError(
+                f"the brokers do not say whether there is a topic {topic!r}: {_shown(error)}"
+            ) from error
+        if found is not None:
+            missing = found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            problem = "there is no such topic; create it" if missing else found.str()
+            raise SourceError(f"source {self._config.name!r} sends to topic {topic!r}: {problem}")
+        self._known.add(topic)
+
+    def close(self) -> None:
+        self._asker.close()
+
+
+def _sender(config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> _Sender:
+    try:
+        if config.delivery == "at_least_once":
+            return _AtLeastOnce(config, writer, topics, stopping)
+        return _ExactlyOnce(config, writer, topics, stopping)
+    except KafkaException as error:
+        raise SourceError(f"source {config.name!r} cannot send: {_shown(error)}") from error
+
+
+_C_PRODUCE: Final[Any] = cimpl.Producer.produce
+"""Past the chain, which has no part in offsets and dead letters."""
+
+
+def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] | None) -> None:
+    partition = -1 if record.partition is None else record.partition
+    _C_PRODUCE(
+        producer,
+        record.topic,
+        record.value,
+        record.key,
+        partition,
+        report,
+        None,
+        record.timestamp_ms or 0,
+        wire_headers(record.headers),
+    )
+
+
+def _shown(error: BaseException) -> str:
+    """Return the text of an error of the client or of ours, and of others only where they were raised."""
+    failure = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return failure.str() if isinstance(failure, KafkaError) else described(error)

@@ -1,0 +1,151 @@
+"""Offsets in a SQLite file: for a source on one machine, without exactly once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+from headerware.core.errors import SourceError
+from headerware.core.options import PATH
+from headerware.core.sqlite_schema import foreign_parts
+from headerware.sources.offsets import OffsetEntry, OffsetKey
+from headerware.sources.runtime.stores import OffsetStore, of_objects
+
+if TYPE_CHECKING:
+    from io import TextIOWrapper
+
+_SCHEMA: Final = (
+    "CREATE TABLE offset (source TEXT NOT NULL, key BLOB NOT NULL, entry BLOB NOT NULL, "
+    "PRIMARY KEY (source, key)) WITHOUT ROWID;"
+)
+_APPLICATION_ID: Final = 0x6877736F  # "hwso"
+_WAIT_S: Final = 30.0
+
+
+class SqliteOffsets(OffsetStore, frozen=True, kw_only=True):
+    """Keep offsets in a file.
+
+    Args:
+        path: the file; it is made if it is not there.
+    """
+
+    type: ClassVar[str] = "sqlite"
+
+    path: Annotated[str, PATH]
+
+    def open(
+        self,
+        kafka: Mapping[str, Any],  # noqa: ARG002 - no Kafka here
+        *,
+        source: str,
+        writer: str | None,
+        settled: bool = False,  # noqa: ARG002 - likewise
+    ) -> _Sqlite:
+        """Open the file; one that writes locks another file beside it, until it is closed or killed."""
+        return _Sqlite(Path(self.path), source, writer)
+
+
+class _Sqlite:
+    """An open file. All methods may be called by several threads; a forked child opens its own."""
+
+    def __init__(self, path: Path, source: str, writer: str | None) -> None:
+        self._path: Final = path
+        self._source: Final = source
+        self._lock = Lock()
+        self._locked = None if writer is None else _locked(path, writer)
+        try:
+            with self._errors():
+                self._connection = _connected(path)
+        except BaseException:
+            if self._locked is not None:
+                self._locked.close()
+            raise
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        """Return the entry of an object, or None."""
+        with self._errors(), self._lock:
+            found = self._connection.execute(
+                "SELECT entry FROM offset WHERE source = ? AND key = ?", (self._source, key.encoded)
+            ).fetchone()
+        return None if found is None else OffsetEntry.from_bytes(found[0])
+
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+        """Keep entries in one transaction of SQLite; None removes one."""
+        kept = [(self._source, key.encoded, entry.to_bytes()) for key, entry in entries.items() if entry]
+        gone = [(self._source, key.encoded) for key, entry in entries.items() if entry is None]
+        with self._errors(), self._lock, self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("INSERT OR REPLACE INTO offset VALUES (?, ?, ?)", kept)
+            self._connection.executemany("DELETE FROM offset WHERE source = ? AND key = ?", gone)
+
+    def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
+        """Return all entries of the source."""
+        with self._errors(), self._lock:
+            found = self._connection.execute(
+                "SELECT key, entry FROM offset WHERE source = ? ORDER BY key", (self._source,)
+            ).fetchall()
+        return of_objects(found)
+
+    def close(self) -> None:
+        """Close the file, and let others write; a second call does nothing."""
+        with self._lock:
+            self._connection.close()
+            if self._locked is not None:
+                self._locked.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise SourceError(f"the offsets in {self._path} cannot be used: {error}") from error
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from anybody
+        connection.execute("BEGIN IMMEDIATE")
+        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            connection.execute(_SCHEMA)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        _require_ours(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    if found != _APPLICATION_ID:
+        raise SourceError(f"{path} is no file of offsets, but of another application")
+    if parts := foreign_parts(connection, _SCHEMA):
+        raise SourceError(
+            f"{path} is no file of offsets as it was made here; it differs in {', '.join(parts)}"
+        )
+
+
+def _locked(path: Path, writer: str) -> TextIOWrapper:
+    """Return the open lock file of a task; the operating system lets it go when the process ends."""
+    beside = path.with_name(f"{path.name}.{writer}.lock")
+    try:
+        file = beside.open("a")
+    except OSError as error:
+        raise SourceError(f"{beside} cannot be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise SourceError(
+            f"another process (this is {os.getpid()}) writes offsets as {writer!r} to {path}; stop it, or "
+            "give this source another name"
+        ) from error
+    return file

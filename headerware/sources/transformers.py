@@ -1,0 +1,163 @@
+"""Native transformers: any object to any object, before a record is made of it (KIP-66's first draft).
+
+A source reads, transforms and pushes; a sink pulls, transforms and stores. Both use the same list:
+
+    transformers = Transformers([Parse(), Enrich()])      # the types are checked here
+    with transformers:                                    # initialized once, closed once
+        value = transformers(value)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import UnionType
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headerware.core.errors import ConfigError, PluginError
+from headerware.core.options import from_option
+from headerware.core.plugins import Catalogue, require_arguments
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+_Step = Callable[[Any], Any]
+
+
+class Transformer(
+    msgspec.Struct, Generic[Given, Made], frozen=True, kw_only=True, forbid_unknown_fields=True
+):
+    """Hold the options of a transformer, and transform native objects.
+
+    A subclass adds its options as fields, and annotates ``transform``: by its annotations the list is
+    checked. Its entry point stands in the group ``headerware.transformers``.
+    """
+
+    type: ClassVar[str] = ""
+    """The word for it in configuration."""
+
+    def initialize(self) -> Callable[[Given], Made]:
+        """Return the function that transforms; called once, before the first object.
+
+        A transformer with state returns a method of a new object, which may have ``close()``.
+        """
+        return self.transform
+
+    def transform(self, given: Given) -> Made:
+        """Return what an object becomes; called once for each object, in the order of their numbers."""
+        raise NotImplementedError
+
+
+transformer_type: Final[Catalogue[Transformer[Any, Any]]] = Catalogue(
+    "transformer type", Transformer, {}, "headerware.transformers"
+)
+"""The transformers by word, from entry points of the group ``headerware.transformers``."""
+
+
+class Transformers:
+    """Put objects through transformers, in the listed order, on the way into Kafka or out of it.
+
+    Args:
+        listed: the transformers; or, as configuration has it, words, or tables of ``type`` and options.
+        given: the type of what comes in; ``object`` is any.
+        path: the option's path, for errors.
+
+    Raises:
+        ConfigError: one of them does not take what the one before it gives.
+    """
+
+    def __init__(self, listed: Iterable[Any], *, given: Any = object, path: str = "transformers") -> None:
+        self._listed: Final[tuple[Transformer[Any, Any], ...]] = tuple(
+            _made(item, f"{path}[{index}]") for index, item in enumerate(listed)
+        )
+        self._steps: tuple[_Step, ...] | None = None
+        self._open = ExitStack()
+        before, maker = given, "what is read"
+        for index, transformer in enumerate(self._listed):
+            takes, gives = _types(transformer)
+            if not _fits(before, takes):
+                raise ConfigError(
+                    f"{type(transformer).__name__} takes {_shown(takes)}, and {maker} is {_shown(before)}",
+                    path=f"{path}[{index}]",
+                )
+            before, maker = gives, f"what {type(transformer).__name__} gives"
+        self.gives: Final = before
+        """The type of what comes out."""
+
+    def __enter__(self) -> Self:
+        """Initialize each transformer, once; close those that were if one of them fails."""
+        if self._steps is None:
+            with ExitStack() as made:
+                steps = []
+                for transformer in self._listed:
+                    step = transformer.initialize()
+                    close = getattr(getattr(step, "__self__", step), "close", None)
+                    if callable(close):
+                        made.callback(close)
+                    if not callable(step):
+                        raise PluginError(
+                            f"{type(transformer).__name__}: initialize() gave no function that transforms"
+                        )
+                    steps.append(step)
+                self._open, self._steps = made.pop_all(), tuple(steps)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    def __call__(self, value: Any) -> Any:
+        """Return what an object becomes; errors of transformers are raised as they are."""
+        if self._steps is None:
+            raise PluginError("transformers are initialized by a with statement, before the first object")
+        for step in self._steps:
+            value = step(value)
+        return value
+
+    def __len__(self) -> int:
+        """Count the transformers."""
+        return len(self._listed)
+
+
+def _made(item: Any, path: str) -> Transformer[Any, Any]:
+    found = from_option(item, transformer_type, path=path)
+    if not isinstance(found, Transformer):
+        raise ConfigError(f"expected a Transformer, found {type(found).__name__}", path=path)
+    require_arguments(found, {"transform": ("given",), "initialize": ()}, path=path)
+    return found
+
+
+def _types(transformer: Transformer[Any, Any]) -> tuple[Any, Any]:
+    """Return what a transformer takes and gives, by the annotations of ``transform``."""
+    try:
+        hints = get_type_hints(type(transformer).transform)
+    except (NameError, TypeError):  # names that are only there for type checkers
+        hints = {}
+    gives = hints.pop("return", object)
+    takes = next(iter(hints.values()), object)
+    return takes, gives
+
+
+def _fits(given: Any, takes: Any) -> bool:
+    """Return whether a value of one type may be one of another; types that say nothing fit."""
+    if given in (Any, object) or takes in (Any, object) or TypeVar in (type(given), type(takes)):
+        return True
+    given_kinds, taken_kinds = _classes(given), _classes(takes)
+    if not given_kinds or not taken_kinds:
+        return True
+    return any(
+        issubclass(one, other) or issubclass(other, one) for one in given_kinds for other in taken_kinds
+    )
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """Return the classes of a type; those of each part of a union."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return tuple(kind for part in get_args(hint) for kind in _classes(part))
+    found = hint if origin is None else origin
+    return (found,) if isinstance(found, type) else ()
+
+
+def _shown(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)

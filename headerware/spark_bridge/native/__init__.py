@@ -1,0 +1,1 @@
+"""The source framework as a data source of Spark: ``spark.readStream.format("headerware-source")``."""

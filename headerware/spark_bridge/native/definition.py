@@ -1,0 +1,101 @@
+"""What a source in Spark reads: the plain runtime's file, or a configuration in code."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from headerware.core.config import FILE, is_ours
+from headerware.core.errors import ConfigError
+from headerware.core.files import read_text
+from headerware.core.hooks import Place, Stage, label
+from headerware.core.order import place_of, stage_of
+from headerware.sources.config import SourceConfig
+from headerware.spark_bridge.chain_source import TaskSpec, chain_source, require_importable
+from headerware.topic_table.topic import dotted
+
+_OF_THE_PLAIN_RUNTIME: Final = ("offsets", "delivery", "commit_interval_s", "commit_records")
+_MAKES_BYTES: Final = (Place.TRANSFORM, Place.SERIALIZE)
+
+
+class SourceDefinition(msgspec.Struct, frozen=True):
+    """A source as it is sent to tasks: as it is written, so that ``${env:NAME}`` is filled in there.
+
+    Args:
+        table: the table of a TOML file without what is Kafka's; or a configuration made in code.
+        folder: the folder of relative paths.
+        serializer: the pickled description of the steps that make bytes of objects; None if there are none.
+    """
+
+    table: dict[str, Any] | SourceConfig
+    folder: str | None = None
+    serializer: bytes | None = None
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file of the plain runtime; its offsets and delivery do not count here.
+
+        Raises:
+            ConfigError: the file cannot be read, or an option in it cannot work.
+        """
+        file = Path(path).absolute()
+        try:
+            table = tomllib.loads(read_text(file))
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
+        except ValueError as error:
+            raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
+        kafka = table.pop("kafka", {})
+        for option in _OF_THE_PLAIN_RUNTIME:
+            table.pop(option, None)
+        if not isinstance(kafka, dict):
+            raise ConfigError(f"expected a table, found {type(kafka).__name__}", path="kafka")
+        kafka = dotted(kafka)
+        if isinstance(kafka.get(FILE), str):
+            kafka[FILE] = str(file.parent / kafka[FILE])
+        made = cls(table, str(file.parent))
+        return cls(table, str(file.parent), _serializer(kafka, made.config().name))
+
+    @classmethod
+    def of(cls, config: SourceConfig, kafka: Mapping[str, Any] | None = None) -> Self:
+        """Return the definition of a configuration in code, with what ``[kafka]`` would hold in a file.
+
+        Raises:
+            ConfigError: executors cannot import one of its classes, or ``kafka`` cannot work.
+        """
+        listed = [("transformers", each) for each in config.transformers]
+        require_importable([("source", config.source), ("extractor", config.extractor), *listed])
+        return cls(config, None, _serializer(dict(kafka or {}), config.name))
+
+    def config(self) -> SourceConfig:
+        """Return the configuration.
+
+        Raises:
+            ConfigError: an option that there is not, or that cannot work.
+        """
+        if isinstance(self.table, SourceConfig):
+            return self.table
+        return SourceConfig.from_table(self.table, folder=self.folder)
+
+
+def _serializer(kafka: dict[str, Any], name: str) -> bytes | None:
+    """Return the pickled task that makes bytes of objects, once it is known to do nothing else."""
+    lines = {key: value for key, value in kafka.items() if is_ours(key)}
+    if not lines:
+        return None
+    source, chain = chain_source(lines)
+    for step in chain:
+        if place_of(step) not in _MAKES_BYTES and stage_of(step) is not Stage.OBJECTS:
+            raise ConfigError(
+                f"{label(step)!r} works on bytes, and in Spark that is encode()'s: give encode() a chain of "
+                "its own, and leave only transforms, converters and 'serialize' here",
+                path=f"kafka.interceptors.{label(step)}",
+            )
+    spec = TaskSpec(source=source, side="producer", job=name, typed=frozenset({"key", "value"}))
+    return pickle.dumps(spec)

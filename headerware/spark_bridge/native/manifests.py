@@ -1,0 +1,326 @@
+"""Manifests: which objects a micro-batch reads, so that a batch that is repeated reads the same rows.
+
+    RUN/manifests/BATCH          the objects of a batch, with their versions
+    RUN/ends/BATCH/DIGEST        how far an object that grows was read in it; its task writes this
+    RUN/snapshots/BATCH          how far every object was read, up to this batch
+
+Spark's offset names the run and the batch. A query with a new checkpoint begins a new run, so that several
+queries may share a folder. A manifest is written before Spark has the offset. After that it only loses those
+objects that are gone, or have changed, when their batch is repeated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pyarrow import fs
+
+from headerware.core.atomic_files import created_file, replace_file
+from headerware.core.errors import ConfigError, SourceError
+from headerware.sources.offsets import OffsetEntry, OffsetKey
+
+KEPT_BATCHES: Final = 100
+"""How many batches can be repeated, the latest ones: as many as Spark keeps in its checkpoint."""
+
+
+class ManifestFolder:
+    """Small files in a folder: of a file system that all nodes share, or of an object store.
+
+    It is pickled for tasks, and connects where it is first used. ``pyarrow.fs`` reaches the file systems.
+
+    Args:
+        location: a path, or an address such as ``s3://bucket/path``, ``gs://``, ``abfs://``, ``hdfs://``.
+
+    Raises:
+        ConfigError: there is no file system for such an address.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location: Final = location
+        self._files: fs.FileSystem | None = None
+        if "://" not in location:
+            self._root = os.path.abspath(location)  # noqa: PTH100 - options are plain text
+            return
+        try:
+            self._files, self._root = fs.FileSystem.from_uri(location)
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise ConfigError(f"pyarrow reaches no folder there: {error}", path="manifestLocation") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the location, from which a relative path does not lead to the same folder elsewhere."""
+        return ManifestFolder, (self._root if self._files is None else self.location,)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content, or None if there is none."""
+        try:
+            if self._files is None:
+                return self._path(name).read_bytes()
+            with self._files.open_input_stream(self._at(name)) as stream:
+                return bytes(stream.readall())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failure("read", name, error) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, whole or not at all, over one that is there."""
+        try:
+            if self._files is None:
+                path = self._path(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, content, new_mode=0o644)
+                return
+            temporary = f"{self._at(name)}.{secrets.token_hex(8)}.tmp"
+            self._files.create_dir(temporary.rpartition("/")[0], recursive=True)
+            with self._files.open_output_stream(temporary) as stream:
+                stream.write(content)
+            self._files.move(temporary, self._at(name))
+        except OSError as error:
+            raise self._failure("write", name, error) from error
+
+    def write_once(self, name: str, content: bytes) -> bytes:
+        """Write a file unless it is there, and return what is there then."""
+        found = self.read(name)
+        if found is not None:
+            return found
+        if self._files is not None:
+            self.write(name, content)
+            return self.read(name) or b""
+        path = self._path(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with created_file(path) as temporary:
+                temporary.write_bytes(content)
+        except FileExistsError:
+            return self.read(name) or b""
+        except OSError as error:
+            raise self._failure("write", name, error) from error
+        return content
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, in order, without those that are being written."""
+        try:
+            if self._files is None:
+                found = [each.name for each in self._path(folder).iterdir()]
+            else:
+                chosen = fs.FileSelector(self._at(folder), allow_not_found=True)
+                found = [each.base_name for each in self._files.get_file_info(chosen)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._failure("list", folder, error) from error
+        return sorted(name for name in found if not name.endswith(".tmp"))
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with what is in it, if it is there."""
+        try:
+            files = fs.LocalFileSystem() if self._files is None else self._files
+            kind = files.get_file_info(self._at(name)).type
+            if kind == fs.FileType.Directory:
+                files.delete_dir(self._at(name))
+            elif kind == fs.FileType.File:
+                files.delete_file(self._at(name))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failure("delete", name, error) from error
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _path(self, name: str) -> Path:
+        return Path(self._at(name))
+
+    def _failure(self, verb: str, name: str, error: OSError) -> SourceError:
+        return SourceError(f"cannot {verb} {name} in {self.location}: {error.strerror or error}")
+
+
+class PlannedObject(msgspec.Struct, frozen=True, array_like=True):
+    """One object of a batch.
+
+    Args:
+        key: the name of its offset, encoded.
+        version: its version when it was listed.
+        grows: whether more may come at its end, so that the task says where it ended.
+        skip: how many of its records were read before.
+        properties: those of the offset behind them.
+    """
+
+    key: bytes
+    version: str | None
+    grows: bool = False
+    skip: int = 0
+    properties: dict[str, Any] = {}
+
+    @property
+    def digest(self) -> str:
+        """A short text for the key, as the name of a file."""
+        return hashlib.sha256(self.key).hexdigest()[:32]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The objects of a batch, in the order of listing, and the size of the parts of large ones."""
+
+    split_bytes: int
+    objects: list[PlannedObject]
+
+
+class _End(msgspec.Struct, frozen=True):
+    key: bytes
+    entry: bytes
+
+
+class _Snapshot(msgspec.Struct, frozen=True):
+    entries: dict[bytes, bytes]
+
+
+class Manifests:
+    """What a run has planned, and how far each object was read; one driver writes, one batch at a time.
+
+    It holds some 200 bytes for each object that was ever read.
+    """
+
+    def __init__(self, folder: ManifestFolder, run: str | None = None) -> None:
+        self._folder: Final = folder
+        self.run: Final = run or secrets.token_hex(8)
+        self.batch: int = 0
+        """The last batch that was planned; 0 is none."""
+        self._entries: dict[bytes, bytes] = {}
+        self._growing = False
+        """Whether ends of the last batch are not among the entries as yet."""
+
+    def entry(self, key: OffsetKey) -> OffsetEntry | None:
+        """Return how far an object was read, or None."""
+        found = self._entries.get(key.encoded)
+        return None if found is None else OffsetEntry.from_bytes(found)
+
+    def restore(self, batch: int) -> None:
+        """Go back to a batch, and forget what was planned behind it.
+
+        Raises:
+            SourceError: a manifest is missing.
+        """
+        self._load(batch)
+        for name in self._folder.names(f"{self.run}/manifests"):
+            if int(name) > batch:
+                self._folder.delete(f"{self.run}/manifests/{name}")
+        for name in self._folder.names(f"{self.run}/ends"):
+            if int(name) > batch:
+                self._folder.delete(f"{self.run}/ends/{name}")
+
+    def take_ends(self) -> None:
+        """Take over how far the growing objects of the last batch were read, once it is done."""
+        if not self._growing:
+            return
+        folder = f"{self.run}/ends/{_named(self.batch)}"
+        for name in self._folder.names(folder):
+            end = _decoded(self._folder.read(f"{folder}/{name}") or b"", _End, f"{folder}/{name}")
+            self._entries[end.key] = end.entry
+        self._growing = False
+
+    def plan(self, manifest: Manifest) -> None:
+        """Keep the manifest of the next batch."""
+        batch = self.batch + 1
+        self._write(batch, manifest)
+        self._apply(batch, manifest)
+
+    def manifest(self, batch: int) -> Manifest:
+        """Return the manifest of a batch.
+
+        Raises:
+            SourceError: it is missing.
+        """
+        name = f"{self.run}/manifests/{_named(batch)}"
+        content = self._folder.read(name)
+        if content is None:
+            raise SourceError(
+                f"there is no {name} in {self._folder.location}, by which batch {batch} can be repeated; "
+                "restore it, or begin with a new checkpoint"
+            )
+        found: Manifest = _decoded(content, Manifest, name)
+        return found
+
+    def leave_out(self, batch: int, keys: Collection[bytes]) -> None:
+        """Take objects out of a batch that is repeated without them, as if they had never been in it."""
+        manifest = self.manifest(batch)
+        left = [planned for planned in manifest.objects if planned.key not in keys]
+        self._write(batch, msgspec.structs.replace(manifest, objects=left))
+        self._load(self.batch)
+
+    def clean(self, batch: int) -> None:
+        """Make one snapshot of manifests that Spark no longer asks for, when there are enough of them."""
+        old = batch - KEPT_BATCHES
+        if batch % KEPT_BATCHES or old <= 0:
+            return
+        earlier = Manifests(self._folder, self.run)
+        earlier._load(old)
+        earlier.take_ends()
+        content = msgspec.msgpack.encode(_Snapshot(earlier._entries))
+        self._folder.write(f"{self.run}/snapshots/{_named(old)}", content)
+        for kind, least in (("snapshots", old), ("manifests", old + 1), ("ends", old + 1)):
+            for name in self._folder.names(f"{self.run}/{kind}"):
+                if int(name) < least:
+                    self._folder.delete(f"{self.run}/{kind}/{name}")
+
+    def end_name(self, batch: int, planned: PlannedObject) -> str:
+        """Return the name of the file that says how far a growing object was read in a batch."""
+        return f"{self.run}/ends/{_named(batch)}/{planned.digest}"
+
+    def _write(self, batch: int, manifest: Manifest) -> None:
+        self._folder.write(f"{self.run}/manifests/{_named(batch)}", msgspec.msgpack.encode(manifest))
+
+    def _load(self, batch: int) -> None:
+        self.batch, self._entries, self._growing = 0, {}, False
+        snapshots = self._folder.names(f"{self.run}/snapshots")
+        if snapshots:
+            first = int(snapshots[-1])
+            if first > batch:
+                raise SourceError(
+                    f"batch {batch} can no longer be repeated: {self._folder.location} begins behind "
+                    f"batch {first}"
+                )
+            name = f"{self.run}/snapshots/{snapshots[-1]}"
+            self._entries = _decoded(self._folder.read(name) or b"", _Snapshot, name).entries
+            self.batch = first
+        for number in range(self.batch + 1, batch + 1):
+            self.take_ends()
+            self._apply(number, self.manifest(number))
+
+    def _apply(self, batch: int, manifest: Manifest) -> None:
+        self.batch = batch
+        for planned in manifest.objects:
+            entry = OffsetEntry(
+                record_number=planned.skip,
+                complete=not planned.grows,
+                version=planned.version,
+                properties=planned.properties,
+            )
+            self._entries[planned.key] = entry.to_bytes()
+            self._growing |= planned.grows
+
+
+def end_of(content: bytes) -> OffsetEntry:
+    """Return how far a growing object was read, as its task has written it."""
+    return OffsetEntry.from_bytes(_decoded(content, _End, "the end of an object").entry)
+
+
+def end_bytes(key: OffsetKey, entry: OffsetEntry) -> bytes:
+    """Return what a task writes of a growing object."""
+    return msgspec.msgpack.encode(_End(key.encoded, entry.to_bytes()))
+
+
+def _named(batch: int) -> str:
+    return f"{batch:012d}"
+
+
+def _decoded(content: bytes, kind: Any, name: str) -> Any:
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise SourceError(f"{name} is not what was written here; restore it") from error

@@ -1,0 +1,263 @@
+"""A source that is killed at random points on a real broker, and comes back: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from headerware.core.errors import SourceError
+from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
+from tests.spool import Lines, Spool
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
+KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))
+FILES: Final = max(40, KILLS)
+RECORDS: Final = 500
+
+
+class Source:
+    """A folder of files, and the process that brings it into a topic."""
+
+    def __init__(self, cluster: Cluster, folder: Path, delivery: str) -> None:
+        self.cluster = cluster
+        self.folder = folder / "in"
+        self.folder.mkdir()
+        self.topic = cluster.topic("spool", partitions=3)
+        store = cluster.topic("offsets", config={"cleanup.policy": "compact"})
+        self.options: dict[str, Any] = {
+            "name": self.topic,
+            "topic": self.topic,
+            "folder": str(self.folder),
+            "kafka": {"bootstrap.servers": cluster.servers, "log_level": 0},
+            "delivery": delivery,
+            "store": store if delivery == "exactly_once" else str(folder / "offsets.db"),
+            "poll_wait_s": 0.05,
+            "poll_records": 50,
+            "commit_interval_s": 0.02,
+            "commit_records": 100,
+            "listing_pause_s": 0.05,
+        }
+
+    def write(self, number: int) -> None:
+        """Write a file, whole at once."""
+        text = "".join(f"{number}.{line}\n" for line in range(RECORDS))
+        beside = self.folder.parent / "unfinished"
+        beside.write_text(text)
+        beside.rename(self.folder / f"{number:03}")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(PROGRAM), json.dumps(self.options), *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def finish(self) -> None:
+        process = self.start("once")
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+
+    def read(self) -> Counter[str]:
+        """Return how often each committed record is in the topic."""
+        consumer = Consumer({"bootstrap.servers": self.cluster.servers, "group.id": "test"})
+        found: Counter[str] = Counter()
+        ends = {}
+        for partition in range(3):
+            end = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)
+            assert end is not None
+            ends[partition] = end[1]
+        consumer.assign([TopicPartition(self.topic, partition, 0) for partition in ends])
+
+        def take() -> None:
+            for message in consumer.consume(1_000, 0.2):
+                assert message.error() is None, message.error()
+                found[(message.value() or b"").decode()] += 1
+
+        def is_read() -> bool:
+            positions = consumer.position([TopicPartition(self.topic, each) for each in ends])
+            return all(each.offset >= ends[each.partition] or not ends[each.partition] for each in positions)
+
+        until(is_read, meanwhile=take)
+        consumer.close()
+        return found
+
+
+def killed(source: Source) -> None:
+    """Run it again and again, and kill it at random; meanwhile files arrive, some of them late."""
+    chosen = random.Random(source.topic)
+    numbers = list(range(FILES))
+    chosen.shuffle(numbers)
+    left = iter(numbers)
+    for kill in range(KILLS):
+        for _ in range(FILES // KILLS):
+            source.write(next(left))
+        process = source.start()
+        assert process.stdout is not None
+        process.stdout.readline()
+        # From before the first transaction to behind the last one.
+        time.sleep(chosen.uniform(0.0, 0.8) if kill else 0.0)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    for number in left:
+        source.write(number)
+    source.finish()
+
+
+def expected() -> set[str]:
+    return {f"{number}.{line}" for number in range(FILES) for line in range(RECORDS)}
+
+
+def test_transactions_bring_each_record_once(cluster: Cluster, tmp_path: Path) -> None:
+    source = Source(cluster, tmp_path, "exactly_once")
+    killed(source)
+    found = source.read()
+    assert set(found) == expected()
+    assert set(found.values()) == {1}
+
+
+def test_without_transactions_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+    source = Source(cluster, tmp_path, "at_least_once")
+    killed(source)
+    assert set(source.read()) == expected()
+
+
+def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -> None:
+    source = Source(cluster, tmp_path, "exactly_once")
+    options = dict(source.options)
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=options.pop("store")),
+        **options,
+    )
+    source.write(0)
+    errors: list[SourceError] = []
+
+    def run() -> None:
+        try:
+            earlier.run()
+        except SourceError as error:
+            errors.append(error)
+
+    earlier = SourceRunner(config)
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    until(lambda: source.read().total() == RECORDS)
+    later = SourceRunner(config)
+    second = Thread(target=later.run, daemon=True)
+    second.start()
+    until(lambda: 0 in later.statistics and later.statistics[0].listed)
+    source.write(1)
+    until(lambda: errors)
+    assert "fenced" in str(errors[0])
+    until(lambda: source.read().total() == 2 * RECORDS)
+    later.stop()
+    second.join(20)
+    assert set(source.read().values()) == {1}
+
+
+def test_offsets_behind_an_open_transaction_are_waited_for(
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another task was killed in mid-transaction: what was committed behind it is there, but not yet seen."""
+    source = Source(cluster, tmp_path, "exactly_once")
+    options = dict(source.options)
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=options.pop("store")),
+        **options,
+    )
+    runner = SourceRunner(config)
+    thread = Thread(target=runner.run, daemon=True)
+    thread.start()
+    until(lambda: 0 in runner.statistics)
+    killed = Producer({"bootstrap.servers": cluster.servers, "transactional.id": source.topic + "-killed"})
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    killed.produce(config.offsets.topic, b"entry", b"key", partition=0)
+    killed.flush(30)
+    source.write(0)
+    until(lambda: runner.statistics[0].acknowledged == RECORDS)
+    runner.stop()
+    thread.join(60)
+    thread = Thread(target=SourceRunner(config, once=True).run, daemon=True)
+    thread.start()
+    until(lambda: "waiting for its end" in caplog.text or not thread.is_alive())
+    killed.abort_transaction(30)
+    thread.join(60)
+    assert source.read().total() == RECORDS
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_an_outage_of_the_brokers_is_waited_for(
+    second_cluster: Cluster, tmp_path: Path, delivery: str
+) -> None:
+    source = Source(second_cluster, tmp_path, delivery)
+    options = dict(source.options)
+    store = options.pop("store")
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=store) if delivery == "exactly_once" else SqliteOffsets(path=store),
+        **options,
+    )
+    runner = SourceRunner(config)
+    thread = Thread(target=runner.run, daemon=True)
+    thread.start()
+    source.write(0)
+    until(lambda: 0 in runner.statistics and runner.statistics[0].acknowledged == RECORDS)
+    second_cluster.stop()
+    for number in range(1, 10):
+        source.write(number)
+    until(lambda: runner.statistics[0].records > 2 * RECORDS)
+    second_cluster.start()
+    until(lambda: runner.statistics[0].acknowledged >= 10 * RECORDS)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    found = source.read()
+    assert found.total() == len(found) == 10 * RECORDS
+
+
+def test_the_topic_of_offsets_is_made_if_it_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["store"] = source.topic + "-offsets"
+    source.write(0)
+    source.finish()
+    source.finish()
+    assert source.read().total() == RECORDS
+
+
+def test_more_or_fewer_tasks_end_the_earlier_ones(cluster: Cluster, tmp_path: Path) -> None:
+    """A task that is there no more would go on with its old share."""
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["tasks"] = 3
+    source.write(0)
+    earlier = source.start()
+    until(lambda: source.read().total() == RECORDS)
+    source.options["tasks"] = 1
+    source.finish()
+    for number in range(1, 10):
+        source.write(number)
+    assert earlier.wait(60) == 1
+    assert earlier.stdout is not None
+    earlier.stdout.close()
+    source.finish()
+    found = source.read()
+    assert found.total() == len(found) == 10 * RECORDS

@@ -1,0 +1,106 @@
+"""The source ``sql`` with PostgreSQL: where ``HEADERWARE_POSTGRESQL`` has the URL of a database for tests.
+
+    HEADERWARE_POSTGRESQL=postgresql+psycopg://postgres@127.0.0.1:5432/postgres pytest tests/integration/...
+
+It is asked for by name, and is no part of what CI runs; there the same tests run with SQLite.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from headerware.sources import Extracted, Input, NativeItem, Source, SourceContext, open_source
+from headerware.sources.conformance import SourceConformance
+from headerware.sources.extractor import extracted
+from headerware.sources.ready import SqlTables
+from headerware.sources.ready.sql import RowExtractor
+
+URL = os.environ.get("HEADERWARE_POSTGRESQL", "")
+pytestmark = pytest.mark.skipif(not URL, reason="HEADERWARE_POSTGRESQL names no database for tests")
+SCHEMA = "headerware_tests"
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.engine = sqlalchemy.create_engine(
+            URL, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool
+        )
+        self.run(f"drop schema if exists {SCHEMA} cascade", f"create schema {SCHEMA}")
+        for name, rows in {"orders_a": 3, "orders_c": 5, "orders_d": 0}.items():
+            self.create(name)
+            for _ in range(rows):
+                self.add(name)
+
+    def run(self, *statements: str) -> None:
+        with self.engine.connect() as connection:
+            for statement in statements:
+                connection.execute(sqlalchemy.text(statement))
+
+    def create(self, name: str) -> None:
+        columns = (
+            "id bigserial primary key, place uuid default gen_random_uuid(), price numeric(20, 6) default 1.5"
+        )
+        self.run(f"create table {SCHEMA}.{name} ({columns}, at timestamptz default clock_timestamp())")
+
+    def add(self, name: str) -> None:
+        self.run(f"insert into {SCHEMA}.{name} default values")
+
+    def source(self, **options: Any) -> SqlTables:
+        return SqlTables(
+            **{"url": URL, "tables": ["orders_*"], "order_by": ["id"], "schema": SCHEMA, **options}
+        )
+
+    def item(self, **options: Any) -> NativeItem:
+        return next(open_source(self.source(**options), SourceContext()).items("orders_c"))
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    made = Shop()
+    yield made
+    made.run(f"drop schema {SCHEMA} cascade")
+
+
+class TestConformance(SourceConformance):
+    @pytest.fixture(autouse=True)
+    def filled(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def make_source(self) -> Source[Any]:
+        return self.shop.source()
+
+    def add_late(self) -> None:
+        self.shop.create("orders_b")
+
+    def change(self, key: Any) -> None:
+        self.shop.add(key)
+
+    def remove(self, key: Any) -> None:
+        self.shop.run(f"drop table {SCHEMA}.{key}")
+
+
+class TestOrder:
+    @pytest.mark.parametrize("order_by", [["id"], ["at"], ["place"], ["price", "at"], ["at", "price", "id"]])
+    def test_goes_on_behind_each_row(self, shop: Shop, order_by: list[str]) -> None:
+        item = shop.item(order_by=order_by, page_rows=2)
+        found = [record for _, record in extracted(RowExtractor(), Input(item))]
+        assert len(found) == 5
+        for number, record in enumerate(found, 1):
+            assert isinstance(record, Extracted)
+            rest = extracted(RowExtractor(), Input(item, skip=number, properties=record.properties))
+            assert [each.value for _, each in rest] == [each.value for each in found[number:]]  # type: ignore[union-attr]
+
+    def test_may_leave_out_what_transactions_may_still_come_before(self, shop: Shop) -> None:
+        settled = "xmin::text::bigint < txid_snapshot_xmin(txid_current_snapshot())::bigint"
+        with shop.engine.connect().execution_options(isolation_level="READ COMMITTED") as open_one:
+            open_one.execute(sqlalchemy.text(f"insert into {SCHEMA}.orders_c default values"))
+            shop.add("orders_c")  # is visible, and behind it
+            before = list(extracted(RowExtractor(), Input(shop.item(where=settled))))
+            open_one.commit()
+        after = list(extracted(RowExtractor(), Input(shop.item(where=settled))))
+        assert (len(before), len(after)) == (5, 7)

@@ -1,0 +1,148 @@
+"""The commands on sources, on the mock cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headerware.cli import main
+from headerware.sources.extractor import extractor_type
+from headerware.sources.runtime import RunConfig, SqliteOffsets
+from headerware.sources.source import source_type
+from headerware.testing import EmbeddedCluster
+from tests.waiting import until
+
+
+@pytest.fixture
+def config(
+    embedded_cluster: EmbeddedCluster,
+    tmp_path: Path,
+    unique_topic: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    monkeypatch.setitem(source_type._built_in, "spool", "tests.spool:Spool")
+    monkeypatch.setitem(extractor_type._built_in, "lines", "tests.spool:Lines")
+    topic = unique_topic("spool")
+    embedded_cluster.create_topic(topic)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("1\n2\n")
+    (tmp_path / "in" / "b").write_text("3\n")
+    (tmp_path / "source.toml").write_text(
+        f'name = "{topic}"\ntopic = "{topic}"\nextractor = "lines"\ndelivery = "at_least_once"\n'
+        "poll_wait_s = 0.05\nlisting_pause_s = 0.05\n"
+        f'[source]\ntype = "spool"\nfolder = "{tmp_path / "in"}"\n'
+        '[offsets]\ntype = "sqlite"\npath = "offsets.db"\n'
+        f'[kafka]\n"bootstrap.servers" = "{embedded_cluster.bootstrap_servers}"\n'
+    )
+    return tmp_path / "source.toml"
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["source", *map(str, arguments)])
+
+
+def answer(*arguments: object) -> Any:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)["result"]
+
+
+class TestRun:
+    def test_reads_once(self, config: Path) -> None:
+        result = invoke("run", config, "--once")
+        assert result.exit_code == 0, result.output
+        assert "3 records of 2 objects, 2 complete; 0 bad records, 0 objects failed" in result.output
+        assert answer("run", config, "--once")["tasks"]["0"]["objects"] == 0
+
+    def test_stops_at_a_signal(self, config: Path) -> None:
+        def kill() -> None:
+            until((config.parent / "offsets.db").exists)
+            store = SqliteOffsets(path=str(config.parent / "offsets.db"))
+            reading = store.open({}, source=RunConfig.load(config).name, writer=None)
+            until(reading.items)
+            reading.close()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = Thread(target=kill)
+        thread.start()
+        result = invoke("run", config)
+        thread.join()
+        assert result.exit_code == 0, result.output
+        assert "3 records" in result.output
+
+    def test_tells_of_a_failure_as_one_line(self, config: Path) -> None:
+        (config.parent / "in" / "b").write_text("!SECRET\n")
+        result = invoke("run", config, "--once")
+        assert result.exit_code == 1
+        assert "record 1 of object 'b'" in result.output
+        assert "SECRET" not in result.output
+
+    def test_has_only_the_tasks_that_there_are(self, config: Path) -> None:
+        result = invoke("run", config, "--task", "1")
+        assert result.exit_code == 2
+        assert "1 task" in result.output
+
+
+class TestPlan:
+    def test_tells_what_is_read_and_why(self, config: Path) -> None:
+        found = answer("plan", config)
+        assert [(each["key"], each["why"], each["known_records"]) for each in found] == [
+            ("a", "it is new", 0),
+            ("b", "it is new", 0),
+        ]
+        assert "it is new" in invoke("plan", config).output
+
+    def test_stores_nothing(self, config: Path) -> None:
+        answer("plan", config)
+        assert answer("offsets", "show", config) == []
+
+    def test_leaves_out_what_is_complete(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        (config.parent / "in" / "b").write_text("changed\n")
+        assert [each["why"] for each in answer("plan", config)] == [
+            "it has changed since 1 records of it were read"
+        ]
+        assert len(answer("plan", config, "--all")) == 2
+
+    def test_tells_that_there_is_nothing(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        assert "nothing to read" in invoke("plan", config).output
+
+
+class TestOffsets:
+    def test_are_shown(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        found = answer("offsets", "show", config)
+        assert [(each["key"], each["record_number"], each["complete"]) for each in found] == [
+            ("a", 2, True),
+            ("b", 1, True),
+        ]
+        assert [each["key"] for each in answer("offsets", "show", config, "b")] == ["b"]
+        assert "2 objects" in invoke("offsets", "show", config).output
+
+    def test_are_reset_one_by_one(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        assert answer("offsets", "reset", config, "a") == {"reset": ["a"]}
+        assert [each["key"] for each in answer("plan", config)] == ["a"]
+
+    def test_are_reset_together(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        assert "2 objects will be read again" in invoke("offsets", "reset", config, "--all").output
+        assert len(answer("plan", config)) == 2
+
+    def test_are_not_reset_by_accident(self, config: Path) -> None:
+        for arguments in ([], ["a", "--all"]):
+            assert invoke("offsets", "reset", config, *arguments).exit_code == 2
+
+    def test_of_an_unknown_object_are_an_error(self, config: Path) -> None:
+        result = invoke("offsets", "reset", config, "nothing")
+        assert result.exit_code == 1
+        assert "has no offset of object 'nothing'" in result.output

@@ -1,0 +1,122 @@
+"""The source ``files``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headerware.sources import Source, SourceContext, open_source
+from headerware.sources.conformance import SourceConformance
+from headerware.sources.ready import Files, files
+
+NAMES = ["a", "a-b", "a/b", "a/c/d", "a0", "b.csv", "ü"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in NAMES:
+        if name != "a":
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("1\n2\n")
+    return tmp_path
+
+
+def keys(source: Source[Any], start: str | None = None) -> list[str]:
+    opened = open_source(source, SourceContext())
+    return [item.context.key for item in opened.items(start)]
+
+
+class TestConformance(SourceConformance):
+    extractor = "jsonl"
+
+    @pytest.fixture(autouse=True)
+    def filled(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make_source(self) -> Source[Any]:
+        return Files(folder=str(self.folder))
+
+    def add_late(self) -> None:
+        (self.folder / "a/bb").write_text("3\n")
+
+    def change(self, key: Any) -> None:
+        (self.folder / key).write_text("changed\n")
+
+    def remove(self, key: Any) -> None:
+        (self.folder / key).unlink()
+
+
+class TestListing:
+    def test_has_the_order_of_whole_paths(self, folder: Path) -> None:
+        found = keys(Files(folder=str(folder)))
+        assert found == sorted(found) == ["a-b", "a/b", "a/c/d", "a0", "b.csv", "ü"]
+
+    @pytest.mark.parametrize("start", ["", "a", "a/", "a/b", "a/bb", "a/c", "a/c/d", "a/z", "a0", "zz"])
+    def test_begins_anywhere(self, folder: Path, start: str) -> None:
+        source = Files(folder=str(folder))
+        assert keys(source, start) == [key for key in keys(source) if key >= start]
+
+    def test_of_a_large_folder_holds_a_page(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = keys(Files(folder=str(folder)))
+        for page in (1, 2, 3):
+            monkeypatch.setattr(files, "_PAGE", page)
+            assert keys(Files(folder=str(folder))) == whole
+
+    def test_may_have_some_paths(self, folder: Path) -> None:
+        (folder / ".hidden").mkdir()
+        (folder / ".hidden" / "x.csv").touch()
+        assert keys(Files(folder=str(folder), include=["*.csv", "a/*"], exclude=["*/d", ".*"])) == [
+            "a/b",
+            "b.csv",
+        ]
+
+    def test_leaves_out_links_hidden_files_and_names_that_are_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "real").touch()
+        (tmp_path / "link").symlink_to(tmp_path / "real")
+        (tmp_path / "loop").symlink_to(tmp_path)
+        (tmp_path / ".hidden").touch()
+        os.mkfifo(tmp_path / "pipe")
+        Path(os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff")).touch()
+        assert keys(Files(folder=str(tmp_path))) == ["real"]
+
+    def test_of_a_folder_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            keys(Files(folder=str(tmp_path / "none")))
+
+    def test_goes_on_if_files_and_folders_vanish(self, folder: Path) -> None:
+        listing = open_source(Files(folder=str(folder)), SourceContext()).items(None)
+        assert next(listing).context.key == "a-b"
+        (folder / "a/c/d").unlink()
+        (folder / "a/c").rmdir()
+        (folder / "b.csv").unlink()
+        assert [item.context.key for item in listing] == ["a/b", "a0", "ü"]
+
+
+class TestGrowing:
+    def test_file_extends_its_earlier_version(self, tmp_path: Path) -> None:
+        path, source = tmp_path / "log", Files(folder=str(tmp_path), grows=True)
+        path.write_text("1\n")
+        version = self._item(source).context.version
+        with path.open("a") as file:
+            file.write("2\n")
+        assert self._item(source).context.version != version
+        assert self._item(source).extends(version)
+        path.write_text("")
+        assert not self._item(source).extends(version)
+        path.unlink()
+        (tmp_path / "keeps the inode").touch()
+        path.write_text("1\n2\n3\n")
+        assert not self._item(source).extends(version) or path.stat().st_ino == int(version.partition(":")[0])
+
+    def test_is_only_told_of_where_the_options_say_so(self, tmp_path: Path) -> None:
+        (tmp_path / "log").write_text("1\n")
+        item = self._item(Files(folder=str(tmp_path)))
+        assert not item.context.grows
+        assert not item.extends(item.context.version)
+
+    def _item(self, source: Files) -> Any:
+        return next(item for item in source.items(None) if item.context.key == "log")

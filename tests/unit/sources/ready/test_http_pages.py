@@ -1,0 +1,167 @@
+"""The source ``http``, against a server on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from headerware.core.errors import ConfigError, SourceError
+from headerware.sources import Input, Source, SourceContext, open_source
+from headerware.sources.conformance import SourceConformance
+from headerware.sources.extractor import extracted
+from headerware.sources.extractors import JsonLinesExtractor
+from headerware.sources.ready import HttpPages
+
+
+class Server(ThreadingHTTPServer):
+    """Gives pages of records, or what a test wants instead."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.records = [{"id": number} for number in range(1, 8)]
+        self.per_page = 3
+        self.status = 200
+        self.beyond = 200
+        self.wraps: list[str] = []
+        self.body: bytes | None = None
+        self.seen: list[tuple[str, dict[str, str]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/orders"
+
+    def source(self, **options: Any) -> HttpPages:
+        return HttpPages(**{"url": self.url, **options})
+
+    def items(self, start: int | None = None, **options: Any) -> list[Any]:
+        opened = open_source(self.source(**options), SourceContext())
+        try:
+            return list(opened.items(start))
+        finally:
+            opened.close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server = self.server
+        server.seen.append((self.path, dict(self.headers)))
+        page = int(parse_qs(urlsplit(self.path).query)["page"][0])
+        found = server.records[(page - 1) * server.per_page : page * server.per_page]
+        answer: Any = found
+        for name in reversed(server.wraps):
+            answer = {"more": 1, name: answer}
+        body = server.body if server.body is not None else json.dumps(answer, indent=2).encode()
+        self.send_response(server.status if found or server.status != 200 else server.beyond)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+class TestConformance(SourceConformance):
+    extractor = "jsonl"
+
+    @pytest.fixture(autouse=True)
+    def filled(self, server: Server) -> None:
+        self.server = server
+
+    def make_source(self) -> Source[Any]:
+        return self.server.source()
+
+    def change(self, key: Any) -> None:
+        self.server.records[3 * (key - 1)] = {"id": 100}
+
+
+class TestPages:
+    def test_are_read_as_lines(self, server: Server) -> None:
+        records = extracted(JsonLinesExtractor(), Input(server.items()[1]))
+        assert [record.value for _, record in records] == [{"id": 4}, {"id": 5}, {"id": 6}]  # type: ignore[union-attr]
+
+    def test_begin_anywhere(self, server: Server) -> None:
+        assert [item.context.key for item in server.items(3)] == [3]
+
+    @pytest.mark.parametrize("beyond", [200, 404])
+    def test_end_at_the_first_without_records(self, server: Server, beyond: int) -> None:
+        server.beyond = beyond
+        assert [item.context.key for item in server.items()] == [1, 2, 3]
+
+    def test_may_hold_their_records_deeper(self, server: Server) -> None:
+        server.wraps = ["data", "items"]
+        assert len(server.items(records="data.items")) == 3
+
+    def test_are_asked_for_with_parameters_and_headers(self, server: Server) -> None:
+        server.items(3, parameters={"per_page": "3"}, headers={"Authorization": "Bearer token"})
+        path, headers = server.seen[0]
+        assert parse_qs(urlsplit(path).query) == {"per_page": ["3"], "page": ["3"]}
+        assert headers["Authorization"] == "Bearer token"
+
+    def test_that_become_longer_go_on(self, server: Server) -> None:
+        before = server.items(3)[0]
+        server.records += [{"id": 8}, {"id": 9}, {"id": 10}]
+        after, following = server.items(3)
+        assert following.context.key == 4
+        assert after.context.version != before.context.version
+        assert after.extends(before.context.version)
+
+    def test_that_become_others_start_again(self, server: Server) -> None:
+        before = server.items(3)[0]
+        server.records[6:] = [{"id": 70}, {"id": 8}]
+        assert not server.items(3)[0].extends(before.context.version)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_that_pass_are_tried_again(self, server: Server, status: int) -> None:
+        server.status = status
+        with pytest.raises(OSError, match=str(status)):
+            server.items()
+
+    @pytest.mark.parametrize("status", [301, 401, 404])
+    def test_that_stay_are_not(self, server: Server, status: int) -> None:
+        server.status = status
+        with pytest.raises(SourceError, match=str(status)):
+            server.items()
+
+    def test_of_the_network_are_tried_again(self, server: Server) -> None:
+        with pytest.raises(OSError, match="page 1"):
+            server.items(url="http://127.0.0.1:1/")
+
+    @pytest.mark.parametrize("body", [b"SECRET", b'{"SECRET": 1}', b"[1, SECRET]", b"\xff", b'{"items": 1}'])
+    def test_of_contents_quote_nothing(self, server: Server, body: bytes) -> None:
+        server.body = body
+        with pytest.raises(SourceError, match="list of records") as raised:
+            server.items(records="items" if body.startswith(b'{"items') else "")
+        assert "SECRET" not in str(raised.value)
+
+    def test_of_long_pages(self, server: Server) -> None:
+        with pytest.raises(SourceError, match="max_page_bytes"):
+            server.items(max_page_bytes=10)
+
+    @pytest.mark.parametrize(
+        ("options", "path"),
+        [({"url": "ftp://host"}, "url"), ({"step": 0}, "step"), ({"timeout_s": 0}, "timeout_s")],
+    )
+    def test_of_options(self, options: dict[str, Any], path: str) -> None:
+        with pytest.raises(ConfigError, match=path):
+            HttpPages(**{"url": "https://host", **options})

@@ -1,0 +1,164 @@
+"""The source ``sql``, with SQLite; tests/integration has PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headerware.core.errors import ConfigError, ObjectError
+from headerware.sources import Extracted, Input, NativeItem, Source, SourceConfig, SourceContext, open_source
+from headerware.sources.conformance import SourceConformance
+from headerware.sources.extractor import extracted
+from headerware.sources.ready import SqlTables
+from headerware.sources.ready.sql import RowExtractor
+
+
+class Shop:
+    """A database with some tables."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        for name, rows in {"orders_a": 3, "orders_c": 5, "orders_d": 0, "other": 1}.items():
+            self.run(
+                f"create table {name} (id integer primary key, city text, price numeric(9, 2), at datetime)"
+            )
+            for _ in range(rows):
+                self.add(name)
+
+    def run(self, *statement: Any) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute(*statement)
+
+    def add(self, table: str, at: str = "2026-11-23 04:05:06.789") -> None:
+        self.run(f"insert into {table} (city, price, at) values ('Bern', 1.5, ?)", (at,))  # noqa: S608
+
+    def source(self, **options: Any) -> SqlTables:
+        given = {"tables": ["orders_*"], "order_by": ["id"], **options}
+        return SqlTables(url=f"sqlite:///{self.path}", **given)
+
+    def item(self, table: str = "orders_a", **options: Any) -> NativeItem:
+        opened = open_source(self.source(**options), SourceContext())
+        return next(item for item in opened.items(table) if item.context.key == table)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path / "shop.db")
+
+
+def rows(item: NativeItem, **given: Any) -> list[Extracted]:
+    found = [record for _, record in extracted(RowExtractor(), Input(item, **given))]
+    assert all(isinstance(record, Extracted) for record in found)
+    return found  # type: ignore[return-value]
+
+
+class TestConformance(SourceConformance):
+    @pytest.fixture(autouse=True)
+    def filled(self, shop: Shop) -> None:
+        self.shop = shop
+
+    def make_source(self) -> Source[Any]:
+        return self.shop.source()
+
+    def add_late(self) -> None:
+        self.shop.run("create table orders_b (id integer primary key)")
+
+    def change(self, key: Any) -> None:
+        self.shop.add(key)
+
+    def remove(self, key: Any) -> None:
+        self.shop.run(f"drop table {key}")
+
+
+class TestRows:
+    def test_are_plain_values(self, shop: Shop) -> None:
+        row = rows(shop.item())[0].value
+        assert (row["id"], row["city"], str(row["price"])) == (1, "Bern", "1.50")
+        assert row["at"] == dt.datetime(2026, 11, 23, 4, 5, 6, 789_000)  # noqa: DTZ001 - as the table has it
+
+    @pytest.mark.parametrize("page", [1, 2, 4, 5, 6])
+    def test_are_the_same_whatever_the_page(self, shop: Shop, page: int) -> None:
+        assert [row.value["id"] for row in rows(shop.item("orders_c", page_rows=page))] == [1, 2, 3, 4, 5]
+
+    def test_that_are_added_are_read_from_the_place_of_the_last(self, shop: Shop) -> None:
+        before = shop.item()
+        last = rows(before)[-1]
+        shop.add("orders_a")
+        after = shop.item()
+        assert after.context.version != before.context.version
+        assert after.extends(before.context.version or "")
+        assert [row.value["id"] for row in rows(after, skip=3, properties=last.properties)] == [4]
+
+    @pytest.mark.parametrize("ids", [[], [1]])
+    def test_that_were_replaced_by_fewer_start_again(self, shop: Shop, ids: list[int]) -> None:
+        before = shop.item()
+        shop.run("delete from orders_a")
+        for _ in ids:
+            shop.add("orders_a")
+        assert not shop.item().extends(before.context.version or "")
+
+    def test_may_increase_by_several_columns(self, shop: Shop) -> None:
+        shop.run("delete from orders_c")
+        for at in ("2026-01-02", "2026-01-01", "2026-01-02", "2026-01-01"):
+            shop.add("orders_c", at=f"{at} 00:00:00.000000")
+        item = shop.item("orders_c", order_by=["at", "id"], page_rows=1)
+        found = rows(item)
+        assert [row.value["id"] for row in found] == [2, 4, 1, 3]
+        rest = rows(item, skip=2, properties=found[1].properties)
+        assert [row.value["id"] for row in rest] == [1, 3]
+
+    def test_may_have_a_key_and_a_condition(self, shop: Shop) -> None:
+        found = rows(shop.item(key=["id"], where="id <> 2"))
+        assert [row.key for row in found] == [1, 3]
+        assert rows(shop.item(key=["id", "city"]))[0].key == {"id": 1, "city": "Bern"}
+
+    def test_without_a_place_are_left_out(self, shop: Shop) -> None:
+        shop.run("insert into orders_a (city) values ('Basel')")
+        assert len(rows(shop.item(order_by=["at", "id"]))) == 3
+
+    def test_with_the_same_place_are_refused(self, shop: Shop) -> None:
+        with pytest.raises(ObjectError, match="order_by"):
+            rows(shop.item(order_by=["city"]))
+
+
+class TestErrors:
+    def test_of_columns_that_are_not_there(self, shop: Shop) -> None:
+        with pytest.raises(ObjectError, match="no column 'nr'"):
+            shop.item(order_by=["nr"])
+
+    def test_of_a_condition_quote_nothing(self, shop: Shop) -> None:
+        with pytest.raises(Exception, match=r"does not answer|refuses") as raised:
+            shop.item(where="SECRET = 1")
+        assert "SECRET" not in str(raised.value)
+
+    def test_of_a_database_that_is_not_there_are_tried_again(self, tmp_path: Path) -> None:
+        source = SqlTables(url=f"sqlite:///{tmp_path}/none/shop.db", tables=["*"], order_by=["id"])
+        with pytest.raises(OSError, match="does not answer"):
+            list(open_source(source, SourceContext()).items(None))
+
+    @pytest.mark.parametrize(
+        ("options", "path"),
+        [({"order_by": []}, "order_by"), ({"page_rows": 0}, "page_rows")],
+    )
+    def test_of_options(self, shop: Shop, options: dict[str, Any], path: str) -> None:
+        with pytest.raises(ConfigError, match=path):
+            shop.source(**options)
+
+    @pytest.mark.parametrize("url", ["nonsense", "klingon://host/db"])
+    def test_of_addresses(self, url: str) -> None:
+        with pytest.raises(ConfigError, match="url"):
+            open_source(SqlTables(url=url, tables=["*"], order_by=["id"]), SourceContext())
+
+
+class TestConfiguration:
+    def test_needs_no_extractor(self, shop: Shop) -> None:
+        table = {"type": "sql", "url": f"sqlite:///{shop.path}", "tables": ["*"], "order_by": ["id"]}
+        config = SourceConfig.from_table({"name": "shop", "source": table, "topic": "orders"})
+        assert config.extractor.type == "rows"
+        with pytest.raises(ConfigError, match="extractor"):
+            SourceConfig.from_table({"name": "shop", "source": table, "extractor": "jsonl"})

@@ -1,0 +1,515 @@
+"""The runner on librdkafka's mock cluster: what is sent, what is stored, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from headerware import ConfigError, Interceptor, Record
+from headerware.core.errors import HeldBackError, InterceptorError, SourceError
+from headerware.core.plugins import interceptor_type
+from headerware.sources import NativeItem, OffsetEntry
+from headerware.sources.engine.decision import offset_key
+from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
+from headerware.sources.runtime import runner as runner_module
+from headerware.testing import EmbeddedCluster
+from tests.spool import Lines, Spool
+from tests.waiting import until
+
+NAMES: Final = [f"source-{number:02}" for number in range(50)]
+
+
+class Holding(Interceptor, frozen=True, kw_only=True):
+    """Holds records back a few times, as if a key service were down."""
+
+    type: ClassVar[str] = "holding"
+    left: ClassVar[list[int]] = []
+
+    def on_send(self, record: Record) -> Record:
+        if self.left:
+            self.left.pop()
+            raise HeldBackError("the key service is down, as this test wants it")
+        return record
+
+
+class Choosy(Interceptor, frozen=True, kw_only=True):
+    """Keeps the first record waiting, holds another one back once, and refuses a third."""
+
+    type: ClassVar[str] = "choosy"
+    waits: ClassVar[threading.Event]
+    held: ClassVar[bool]
+
+    def on_send(self, record: Record) -> Record:
+        if record.value == b"first":
+            gates.set()
+            assert Choosy.waits.wait(20)
+        if record.value == b"held" and Choosy.held:
+            Choosy.held = False
+            raise HeldBackError("the key service is down, as this test wants it")
+        if record.value == b"bad":
+            raise InterceptorError("as this test wants it")
+        return record
+
+
+gates: Final = threading.Event()
+
+
+class Gated(Spool, frozen=True, kw_only=True):
+    """Opens nothing but ``a`` before it may."""
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        for item in super().items(start):
+            yield GatedFile(item)
+
+
+class GatedFile(NativeItem):
+    def __init__(self, item: NativeItem) -> None:
+        super().__init__(item.context, item.length)
+        self._item = item
+
+    def open_stream(self) -> BinaryIO:
+        assert self.context.key == "a" or gates.wait(20)
+        return self._item.open_stream()
+
+
+DELIVERIES: Final = ("exactly_once", "at_least_once")
+
+
+class Place(NamedTuple):
+    """Where a test's records come from, and where they go."""
+
+    cluster: EmbeddedCluster
+    folder: Path
+    topic: str
+    name: str
+
+    def write(self, name: str, *lines: str) -> None:
+        (self.folder / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def config(self, **options: Any) -> RunConfig:
+        given: dict[str, Any] = {
+            "name": self.name,
+            "source": Spool(folder=str(self.folder)),
+            "extractor": Lines(),
+            "topic": self.topic,
+            "kafka": {"bootstrap.servers": self.cluster.bootstrap_servers, **options.pop("kafka", {})},
+            "dead_letter_topic": "letters",
+            "poll_wait_s": 0.02,
+            "listing_pause_s": 0.02,
+            "commit_interval_s": 0.05,
+            **options,
+        }
+        return RunConfig(**given)
+
+    def run(self, **options: Any) -> None:
+        SourceRunner(self.config(**options), once=True).run()
+
+    def read(self, topic: str | None = None) -> list[Message]:
+        """Return all records of a topic."""
+        topic = topic or self.topic
+        consumer = Consumer({"bootstrap.servers": self.cluster.bootstrap_servers, "group.id": "test"})
+        try:
+            end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+            assert end is not None
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            found: list[Message] = []
+            until(
+                lambda: consumer.position([TopicPartition(topic, 0)])[0].offset >= end[1] or not end[1],
+                meanwhile=lambda: found.extend(consumer.consume(500, 0.1)),
+            )
+        finally:
+            consumer.close()
+        return [message for message in found if message.error() is None]
+
+    def letter(self) -> Message:
+        """Return the only dead letter of the source."""
+        (found,) = [
+            message
+            for message in self.read("letters")
+            if ("hw.source", self.name.encode()) in (message.headers() or [])
+        ]
+        return found
+
+    def values(self) -> list[Any]:
+        return [message.value() for message in self.read()]
+
+    def offset(self, key: str) -> OffsetEntry | None:
+        made = self.config()
+        store = made.offsets.open(made.kafka, source=self.name, writer=None)
+        try:
+            return store.get(offset_key(made, key))  # type: ignore[no-any-return]
+        finally:
+            store.close()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tuple[EmbeddedCluster, Iterator[str]]]:
+    """Return a cluster with all topics, and their names: making one later takes a third of a second."""
+    with EmbeddedCluster(topics=dict.fromkeys([*NAMES, "letters", "headerware-offsets"], 1)) as made:
+        yield made, iter(NAMES)
+
+
+@pytest.fixture
+def place(cluster: tuple[EmbeddedCluster, Iterator[str]], tmp_path: Path) -> Place:
+    (tmp_path / "in").mkdir()
+    name = next(cluster[1])
+    return Place(cluster[0], tmp_path / "in", name, name)
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+class TestDelivery:
+    def test_sends_what_is_there_once(self, place: Place, delivery: str) -> None:
+        place.write("a", "1", "2")
+        place.write("b")
+        place.write("c", "3")
+        for _ in range(2):
+            place.run(delivery=delivery)
+        assert place.values() == [b"1", b"2", b"3"]
+        found = place.offset("b")
+        assert found is not None
+        assert found.complete
+
+    def test_sends_what_comes_later(self, place: Place, delivery: str) -> None:
+        place.write("a", "1")
+        place.run(delivery=delivery)
+        place.write("b", "2")
+        place.run(delivery=delivery)
+        assert place.values() == [b"1", b"2"]
+
+    def test_tells_where_a_record_is_from(self, place: Place, delivery: str) -> None:
+        place.write("a", "1")
+        place.run(delivery=delivery)
+        (message,) = place.read()
+        assert message.headers() == [
+            ("hw.source", place.name.encode()),
+            ("hw.source.key", b"a"),
+            ("hw.source.record", b"1"),
+            ("content-type", b"text/plain"),
+        ]
+
+    def test_goes_through_the_chain(self, place: Place, delivery: str) -> None:
+        place.write("a", "1")
+        place.run(delivery=delivery, kafka={"interceptors": "trail", "interceptors.trail.service": "spool"})
+        (message,) = place.read()
+        headers = dict(message.headers() or [])
+        assert b"by=spool" in (headers["hw.trail"] or b"")
+
+    def test_advances_over_what_a_transform_drops(self, place: Place, delivery: str) -> None:
+        place.write("a", "1", "2")
+        lines = {
+            "transforms": "none",
+            "transforms.none.type": "org.apache.kafka.connect.transforms.Filter",
+            "transforms.none.predicate": "all",
+            "predicates": "all",
+            "predicates.all.type": "org.apache.kafka.connect.transforms.predicates.TopicNameMatches",
+            "predicates.all.pattern": ".*",
+            "key.converter": "ByteArrayConverter",
+            "value.converter": "ByteArrayConverter",
+        }
+        place.run(delivery=delivery, kafka=lines)
+        assert place.values() == []
+        found = place.offset("a")
+        assert found is not None
+        assert (found.record_number, found.complete) == (2, True)
+
+    def test_sends_what_was_read_before_it_stops(self, place: Place, delivery: str) -> None:
+        place.write("a", "1", "2", "!", "4")
+        with pytest.raises(SourceError, match="record 3 of object 'a'"):
+            place.run(delivery=delivery)
+        assert place.values() == [b"1", b"2"]
+        found = place.offset("a")
+        assert found is not None
+        assert (found.record_number, found.complete) == (2, False)
+        place.run(delivery=delivery, on_record_error="drop")
+        assert place.values() == [b"1", b"2", b"4"]
+
+    def test_sends_dead_letters_past_the_chain(self, place: Place, delivery: str) -> None:
+        place.write("a", "1", "!bad", "3")
+        chain = {"interceptors": "serialize", "interceptors.serialize.value": "bytes"}
+        place.run(delivery=delivery, on_record_error="dead_letter", kafka=chain)
+        assert place.values() == [b"1", b"3"]
+        letter = place.letter()
+        assert (letter.key(), letter.value()) == (b"a#2", b"!bad")
+
+    def test_a_record_that_cannot_be_sent_is_one_bad_record(self, place: Place, delivery: str) -> None:
+        place.write("a", "1", "x" * 2_000_000, "3")
+        with pytest.raises(SourceError, match=r"record 2 of object 'a' .* cannot be sent: .*too large"):
+            place.run(delivery=delivery)
+        place.run(delivery=delivery, on_record_error="dead_letter")
+        letter = place.letter()
+        assert letter.key() == b"a#2"
+        assert sorted(set(place.values())) == [b"1", b"3"]
+
+    def test_a_missing_topic_is_an_error_before_anything_is_sent(self, place: Place, delivery: str) -> None:
+        place.write("a", "1")
+        for _ in range(2):  # asking has not made it
+            with pytest.raises(SourceError, match=r"'nowhere-\d+': there is no such topic"):
+                place.run(delivery=delivery, topic=f"nowhere-{place.name[-2:]}")
+        assert place.offset("a") is None
+
+    def test_a_missing_topic_of_one_object_is_found_before_its_first_record(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a-1", "1")
+        with pytest.raises(SourceError, match="there is no such topic"):
+            place.run(delivery=delivery, topic="{kind}-" + place.name, key_pattern="(?P<kind>.*)-1")
+        assert place.offset("a-1") is None
+
+    def test_shares_the_work_among_tasks(self, place: Place, delivery: str) -> None:
+        for number in range(20):
+            place.write(f"{number:02}", str(number))
+        place.run(delivery=delivery, tasks=3)
+        place.run(delivery=delivery, tasks=2)
+        assert sorted(place.values(), key=int) == [b"%d" % number for number in range(20)]
+
+    def test_waits_for_what_is_held_back_and_drops_none_of_it(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(interceptor_type._built_in, "holding", f"{__name__}:Holding")
+        Holding.left[:] = [1, 2, 3]
+        place.write("a", "1", "2")
+        place.run(
+            delivery=delivery,
+            kafka={"interceptors": "holding"},
+            on_record_error="drop",
+            retry_pause_s=0.01,
+        )
+        assert sorted(set(place.values())) == [b"1", b"2"]
+        assert not Holding.left
+
+    def test_gives_up_what_is_held_back_for_too_long(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(interceptor_type._built_in, "holding", f"{__name__}:Holding")
+        Holding.left[:] = range(100_000)
+        place.write("a", "1")
+        with pytest.raises(SourceError, match="the key service is down"):
+            place.run(
+                delivery=delivery,
+                kafka={"interceptors": "holding"},
+                retry_pause_s=0.01,
+                retry_deadline_s=0.1,
+            )
+        Holding.left.clear()
+        assert place.offset("a") is None
+
+    def test_loses_nothing_behind_what_is_held_back(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A record is refused while what was held back before it is sent again."""
+        monkeypatch.setitem(interceptor_type._built_in, "choosy", f"{__name__}:Choosy")
+        Choosy.held, Choosy.waits = True, threading.Event()
+        gates.clear()
+        place.write("a", "first")
+        place.write("b", "held")
+        place.write("c", "bad", "after")
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                delivery=delivery,
+                kafka={"interceptors": "choosy"},
+                retry_pause_s=0.01,
+            ),
+            once=True,
+        )
+        errors: list[SourceError] = []
+
+        def run() -> None:
+            try:
+                runner.run()
+            except SourceError as error:
+                errors.append(error)
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner._runs[0].task is not None)
+        task = runner._runs[0].task
+        assert task is not None
+        until(lambda: task.queued == 3)
+        Choosy.waits.set()
+        thread.join(20)
+        assert "cannot be sent" in str(errors[0])
+        place.run(delivery=delivery)
+        assert set(place.values()) == {b"first", b"held", b"bad", b"after"}
+
+    def test_a_missing_topic_of_dead_letters_is_an_error_at_the_start(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a", "1")
+        with pytest.raises(SourceError, match=r"-nowhere': there is no such topic"):
+            place.run(delivery=delivery, on_record_error="dead_letter", dead_letter_topic="{topic}-nowhere")
+        assert place.values() == []
+
+    def test_waits_for_room_in_the_queue(self, place: Place, delivery: str) -> None:
+        place.write("a", *("x" * 1_000 for _ in range(3_000)))
+        place.run(
+            delivery=delivery,
+            kafka={"queue.buffering.max.messages": 100, "queue.buffering.max.kbytes": 1024},
+            poll_records=50,
+        )
+        assert len(place.values()) == 3_000
+
+    def test_stops_within_five_seconds_and_stores_what_was_sent(self, place: Place, delivery: str) -> None:
+        place.write("a", *map(str, range(5_000)))
+        runner = SourceRunner(place.config(delivery=delivery, commit_interval_s=600.0))
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].complete)
+        began = time.monotonic()
+        runner.stop()
+        thread.join(20)
+        assert time.monotonic() - began < 5
+        found = place.offset("a")
+        sent = len(place.values())
+        assert found is None if not sent else found is not None and found.record_number == sent
+        place.run(delivery=delivery)
+        assert place.values() == [b"%d" % number for number in range(5_000)]
+
+
+def test_some_task_must_run(place: Place) -> None:
+    with pytest.raises(SourceError, match="no task"):
+        SourceRunner(place.config(), tasks=[])
+
+
+def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
+    with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+        place.write("b", *("x" * 100 for _ in range(3_000)))
+        gates.clear()
+        source = Gated(folder=str(place.folder))
+        runner = SourceRunner(
+            place.config(
+                source=source,
+                topic="t",
+                delivery="at_least_once",
+                poll_records=50,
+                kafka={
+                    "bootstrap.servers": gone.bootstrap_servers,
+                    "queue.buffering.max.messages": 100,
+                    "log_level": 0,
+                },
+            )
+        )
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    until(lambda: runner.statistics[0].records >= 500)
+    began = time.monotonic()
+    runner.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 20
+
+
+class TestOneWriter:
+    def test_a_file_has_one_writer(self, place: Place, tmp_path: Path) -> None:
+        place.write("a", "1")
+        options = {"offsets": SqliteOffsets(path=str(tmp_path / "offsets")), "delivery": "at_least_once"}
+        store = SqliteOffsets(path=str(tmp_path / "offsets"))
+        held = store.open({}, source=place.name, writer=f"{place.name}-0")
+        with pytest.raises(SourceError, match="another process"):
+            place.run(**options)
+        held.close()
+        place.run(**options)
+        place.run(**options)
+        assert place.values() == [b"1"]
+
+    def test_a_killed_process_holds_no_file(self, place: Place, tmp_path: Path) -> None:
+        program = (
+            "import os, sys\n"
+            "from headerware.sources.runtime import SqliteOffsets\n"
+            "held = SqliteOffsets(path=sys.argv[1]).open({}, source='s', writer='s-0')\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "offsets")], check=False)
+        assert done.returncode == -9
+        SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s", writer="s-0").close()
+
+
+class TestSqlite:
+    def test_refuses_other_files(self, tmp_path: Path) -> None:
+        (tmp_path / "text").write_text("no database " * 100)
+        with pytest.raises(SourceError, match="cannot be used"):
+            SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s", writer=None)
+
+    def test_keeps_the_sources_apart(self, place: Place, tmp_path: Path) -> None:
+        store = SqliteOffsets(path=str(tmp_path / "offsets"))
+        key = offset_key(place.config(), "a")
+        one = store.open({}, source="one", writer=None)
+        one.put({key: OffsetEntry(record_number=1)})
+        other = store.open({}, source="other", writer=None)
+        assert other.get(key) is None
+        assert other.items() == []
+        assert one.items() == [(key, OffsetEntry(record_number=1))]
+        one.put({key: None})
+        assert one.items() == []
+        one.close()
+        other.close()
+        other.close()
+
+    def test_a_full_disk_is_an_error_that_passes(self, tmp_path: Path, place: Place) -> None:
+        if os.name != "posix":
+            pytest.skip("limits of files are POSIX's")
+        store = SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s", writer=None)
+        key = offset_key(place.config(), "a")
+        store._connection.execute("PRAGMA max_page_count = 3")
+        with pytest.raises(SourceError, match="full"):
+            store.put({key: OffsetEntry(properties={"large": "x" * 100_000})})
+        assert store.get(key) is None
+        store._connection.execute("PRAGMA max_page_count = 1000")
+        store.put({key: OffsetEntry(properties={"large": "x" * 100_000})})
+        assert store.get(key) is not None
+        store.close()
+
+
+class TestRunConfig:
+    def test_reads_a_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from headerware.sources.extractor import extractor_type  # noqa: PLC0415 - only here
+        from headerware.sources.source import source_type  # noqa: PLC0415 - only here
+
+        monkeypatch.setitem(source_type._built_in, "spool", "tests.spool:Spool")
+        monkeypatch.setitem(extractor_type._built_in, "lines", "tests.spool:Lines")
+        monkeypatch.setenv("SERVERS", "localhost:1")
+        (tmp_path / "source.toml").write_text(
+            'name = "x"\ntopic = "t"\nextractor = "lines"\ndelivery = "at_least_once"\n'
+            '[source]\ntype = "spool"\nfolder = "in"\n'
+            '[offsets]\ntype = "sqlite"\npath = "offsets.db"\n'
+            '[kafka]\nbootstrap.servers = "${env:SERVERS}"\n"headerware.config" = "chain.toml"\n'
+        )
+        made = RunConfig.load(tmp_path / "source.toml")
+        assert made.offsets == SqliteOffsets(path=str(tmp_path / "offsets.db"))
+        assert made.kafka == {
+            "bootstrap.servers": "localhost:1",
+            "headerware.config": str(tmp_path / "chain.toml"),
+        }
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"offsets": SqliteOffsets(path="x")}, "delivery: .*at_least_once"),
+            ({"kafka": {"transactional.id": "x"}}, "kafka: the runtime names its transactions"),
+            ({"commit_interval_s": 0}, "commit_interval_s: expected more than 0"),
+            ({"offsets": "nothing"}, "offsets: expected a store of offsets"),
+        ],
+    )
+    def test_refuses_what_cannot_work(self, place: Place, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            place.config(**options)
+
+    def test_wants_servers(self) -> None:
+        with pytest.raises(ConfigError, match=r"kafka: give bootstrap\.servers"):
+            RunConfig(name="x", source=Spool(folder="."), extractor=Lines(), topic="t")
+
+    def test_shows_no_password(self, place: Place) -> None:
+        assert "SECRET" not in repr(place.config(kafka={"sasl.password": "SECRET"}))

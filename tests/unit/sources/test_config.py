@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import pytest
+
+from headerware.core.errors import ConfigError, SourceError
+from headerware.core.options import PATH
+from headerware.sources import IntegerKeys, ItemContext, SourceConfig
+from headerware.sources.extractor import extractor_type
+from headerware.sources.source import source_type
+from tests.spool import Lines, Spool
+
+
+class Decided(Spool, frozen=True, kw_only=True):
+    fixed: ClassVar[Mapping[str, Any]] = {"extractor": Lines(), "ring_buffer": 7}
+
+
+class Numbered(Spool, frozen=True, kw_only=True):
+    keys: ClassVar[Any] = IntegerKeys()
+
+
+class Keyless(Spool, frozen=True, kw_only=True):
+    keys: ClassVar[Any] = None
+
+
+class Beside(Spool, frozen=True, kw_only=True):
+    folder: Annotated[str, PATH]
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"spool": "Spool", "lines": "Lines"}
+    for catalogue, word in ((source_type, "spool"), (extractor_type, "lines")):
+        monkeypatch.setitem(catalogue._built_in, word, f"tests.spool:{kinds[word]}")
+    monkeypatch.setitem(source_type._built_in, "decided", f"{__name__}:Decided")
+
+
+def config(**options: Any) -> SourceConfig:
+    given = {"name": "orders", "source": Spool(folder="."), "extractor": Lines(), **options}
+    return SourceConfig(**given)
+
+
+class TestFromTable:
+    def test_finds_source_and_extractor_by_words(self) -> None:
+        made = SourceConfig.from_table(
+            {"name": "orders", "source": {"type": "spool", "folder": "in"}, "extractor": "LINES"}
+        )
+        assert made.source == Spool(folder="in")
+        assert made.extractor == Lines()
+
+    def test_fills_in_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SPOOL", "incoming")
+        table = {"name": "x", "source": {"type": "spool", "folder": "${env:SPOOL}"}, "extractor": "lines"}
+        assert SourceConfig.from_table(table).source.folder == "incoming"
+
+    def test_finds_files_beside_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(source_type._built_in, "beside", f"{__name__}:Beside")
+        table = {"name": "x", "source": {"type": "beside", "folder": "in"}, "extractor": "lines"}
+        made = SourceConfig.from_table(table, folder="/etc/sources")
+        assert made.source.folder == str(Path("/etc/sources/in"))
+
+    @pytest.mark.parametrize(
+        ("option", "value", "place"),
+        [
+            ("ring_bufer", 1, r"ring_bufer: .*did you mean 'ring_buffer'"),
+            ("ring_buffer", "many", r"ring_buffer: Expected `?'?int"),
+            ("source", {"type": "spool", "foldr": "in"}, r"source\.foldr: .*did you mean 'folder'"),
+            ("source", {"type": "spol"}, r"source: there is no source type 'spol'; did you mean 'spool'"),
+        ],
+    )
+    def test_names_the_path_of_a_wrong_option(self, option: str, value: Any, place: str) -> None:
+        table = {"name": "x", "source": {"type": "spool", "folder": "in"}, "extractor": "lines"}
+        with pytest.raises(ConfigError, match=place):
+            SourceConfig.from_table(table | {option: value})
+
+    @pytest.mark.parametrize("value", [7, 8, 1_000])
+    def test_refuses_a_users_value_for_what_the_source_decides(self, value: int) -> None:
+        table = {"name": "x", "source": {"type": "decided", "folder": "in"}, "ring_buffer": value}
+        with pytest.raises(ConfigError, match="ring_buffer: the source 'spool' decides this"):
+            SourceConfig.from_table(table)
+
+
+class TestFixedOptions:
+    def test_are_applied(self) -> None:
+        made = SourceConfig(name="x", source=Decided(folder="in"))
+        assert made.extractor == Lines()
+        assert made.ring_buffer == 7
+
+    def test_are_refused_in_code(self) -> None:
+        with pytest.raises(ConfigError, match="ring_buffer"):
+            SourceConfig(name="x", source=Decided(folder="in"), ring_buffer=8)
+
+    def test_survive_a_changed_copy(self) -> None:
+        made = SourceConfig(name="x", source=Decided(folder="in"))
+        assert msgspec.structs.replace(made, name="y").ring_buffer == 7
+
+
+class TestChecks:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"name": "a b"}, "name: expected a name of letters"),
+            ({"extractor": None}, "extractor: this source gives no records by itself"),
+            ({"source": "spool"}, "source: expected a Source, found str"),
+            ({"tasks": 0}, "tasks: expected at least 1"),
+            ({"poll_wait_s": float("nan")}, "poll_wait_s: expected at least 0, found nan"),
+            ({"partition": -1}, "partition: expected a number from 0, found -1"),
+            ({"ring_buffer": -1}, "ring_buffer: expected at least 0"),
+            ({"tasks": 2, "distribution": "all"}, "distribution: .*none may be read twice"),
+            ({"poll_records": 9, "queue_records": 8}, "poll_records: a poll of 9 records"),
+            ({"topic": "{top}"}, r"topic: there is no variable \{top\}; known: name, source, topic"),
+            ({"key_pattern": "("}, "key_pattern: is no regular expression"),
+            ({"source": Keyless(folder="."), "start_key": "a"}, "start_key: .*no text of its keys"),
+            ({"source": Numbered(folder="."), "start_key": "a"}, "start_key: .*decimal digits"),
+            ({"transformers": ["nothing"]}, r"transformers\[0\]: there is no transformer type"),
+        ],
+    )
+    def test_refuse_what_cannot_work(self, options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            config(**options)
+
+    def test_give_the_start_key_of_its_text(self) -> None:
+        assert config(source=Numbered(folder="."), start_key="12").first_key() == 12
+
+
+class TestRoute:
+    def test_takes_hints(self) -> None:
+        found = config().route(ItemContext(key="k", topic="hint", partition=3))
+        assert found == ("hint", 3)
+
+    def test_fills_in_templates(self) -> None:
+        made = config(
+            topic="{source}.{name}.{day}",
+            partition="{part}",
+            key_pattern=r"(?P<day>[0-9-]+)/(?P<part>\d+)\.jsonl",
+        )
+        assert made.route(ItemContext(key="2026-11-23/4.jsonl")) == ("spool.orders.2026-11-23", 4)
+
+    @pytest.mark.parametrize(
+        ("options", "context", "message"),
+        [
+            ({}, {}, r"asks for \{topic\}"),
+            ({}, {"topic": "a b"}, "cannot be the name of a topic"),
+            ({"topic": ".."}, {}, "cannot be the name of a topic"),
+            ({"topic": "t", "partition": "{topic}"}, {"topic": "x"}, "expected decimal digits"),
+            ({"topic": "t", "key_pattern": "x+"}, {}, "does not match key_pattern"),
+        ],
+    )
+    def test_refuses_what_names_no_topic_or_partition(
+        self, options: dict[str, Any], context: dict[str, Any], message: str
+    ) -> None:
+        with pytest.raises(SourceError, match=message):
+            config(**options).route(ItemContext(key="k", **context))

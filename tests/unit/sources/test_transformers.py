@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headerware.core.errors import ConfigError, PluginError
+from headerware.sources import Transformer, Transformers
+
+
+class Parse(Transformer[bytes, int], frozen=True, kw_only=True):
+    def transform(self, given: bytes) -> int:
+        return int(given)
+
+
+class Double(Transformer[int, int], frozen=True, kw_only=True):
+    def transform(self, given: int) -> int:
+        return 2 * given
+
+
+class Show(Transformer[int, str], frozen=True, kw_only=True):
+    def transform(self, given: int | None) -> str:
+        return str(given)
+
+
+class Anything(Transformer[Any, Any], frozen=True, kw_only=True):
+    def transform(self, given: Any) -> Any:
+        return given
+
+
+class Counting(Transformer[int, int], frozen=True, kw_only=True):
+    """Has state, which is made once and closed once."""
+
+    log: list[str]
+
+    def initialize(self) -> Callable[[int], int]:
+        self.log.append("made")
+        return _Sum(self.log).add
+
+
+class _Sum:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.sum = 0
+
+    def add(self, given: int) -> int:
+        self.sum += given
+        return self.sum
+
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+class Broken(Transformer[int, int], frozen=True, kw_only=True):
+    def initialize(self) -> Callable[[int], int]:
+        raise RuntimeError("as this test wants it")
+
+
+def test_are_called_in_the_listed_order() -> None:
+    with Transformers([Parse(), Double(), Show()], given=bytes) as transformers:
+        assert transformers(b"21") == "42"
+        assert transformers.gives is str
+
+
+def test_are_initialized_and_closed_once() -> None:
+    log: list[str] = []
+    with Transformers([Counting(log=log)]) as transformers:
+        assert [transformers(number) for number in (1, 2, 3)] == [1, 3, 6]
+    transformers.__exit__()
+    assert log == ["made", "closed"]
+
+
+def test_close_what_was_made_if_one_cannot_be() -> None:
+    log: list[str] = []
+    with pytest.raises(RuntimeError), Transformers([Counting(log=log), Broken()]):
+        pass
+    assert log == ["made", "closed"]
+
+
+@pytest.mark.parametrize("listed", [[Double(), Parse()], [Parse(), Show(), Double()]])
+def test_are_refused_if_types_do_not_meet(listed: list[Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"transformers\[{len(listed) - 1}\]: \w+ takes"):
+        Transformers(listed)
+
+
+def test_are_refused_if_the_extractor_gives_something_else() -> None:
+    with pytest.raises(ConfigError, match="Parse takes bytes, and what is read is dict"):
+        Transformers([Parse()], given=dict)
+
+
+@pytest.mark.parametrize("listed", [[Anything(), Parse()], [Parse(), Anything(), Show()], [Parse(), Show()]])
+def test_fit_where_types_say_nothing_or_meet(listed: list[Any]) -> None:
+    assert len(Transformers(listed)) == len(listed)
+
+
+def test_must_be_initialized() -> None:
+    with pytest.raises(PluginError, match="with statement"):
+        Transformers([Double()])(1)
+
+
+def test_refuse_other_objects() -> None:
+    with pytest.raises(ConfigError, match=r"transformers\[0\]: expected a Transformer"):
+        Transformers([int])
