@@ -262,10 +262,10 @@ class TestReading:
     def test_tells_where_a_record_is_from(self, shelf: Shelf) -> None:
         record = read_all(config()).records[1]
         assert list(record.headers) == [
+            ("content-type", b"text/plain"),
             ("hw.source", b"it"),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"2"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_does_not_if_it_is_told_so(self, shelf: Shelf) -> None:
