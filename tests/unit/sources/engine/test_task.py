@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
@@ -688,6 +689,38 @@ def test_a_listing_is_never_held(shelf: Shelf) -> None:
 
     assert len(read_all(config(Counted(shelf="it"), poll_records=5_000)).batches) == 20_000
     assert most[0] < 10
+
+
+class Many(Source[int], frozen=True, kw_only=True):
+    """Lists objects without end, as far as anybody asks."""
+
+    keys: ClassVar[Any] = IntegerKeys()
+
+    count: int
+
+    def items(self, start: int | None) -> Iterator[NativeItem]:
+        for number in range(start or 0, self.count):
+            yield NativeItem(ItemContext(key=number, version="1"))
+
+
+class Complete(MemoryOffsets):
+    """Has every object as complete, and holds none."""
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        return OffsetEntry(record_number=1, complete=True, version="1")
+
+
+def test_objects_that_are_known_take_no_memory() -> None:
+    task = SourceTask(config(Many(count=100_000)), Complete(), once=True)
+    tracemalloc.start()
+    try:
+        task.start()
+        until(lambda: task.is_done)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # ten bytes an object, with the ring buffer
+    finally:
+        tracemalloc.stop()
+        task.stop()
+    assert task.statistics.known == task.statistics.listed == 100_001  # the last key comes again, as the end
 
 
 class TestTasks:
