@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import tracemalloc
 from collections.abc import Iterator
@@ -116,9 +117,10 @@ class TestListing:
         bucket.put("in/b/", b"")
         assert len(bucket.items()) == 5
 
-    def test_of_a_name_that_obstore_does_not_take_is_an_error(self, bucket: Bucket) -> None:
-        bucket.put("in/a//b", b"1\n")
-        with pytest.raises(SourceError, match="empty path segment"):
+    @pytest.mark.parametrize("name", ["a//b", "a/../b", "./b", "a\tb"])
+    def test_of_a_name_that_obstore_does_not_take_is_an_error(self, bucket: Bucket, name: str) -> None:
+        bucket.put(f"in/{name}", b"1\n")
+        with pytest.raises(SourceError, match=f'"in/{re.escape(name)}"'):
             bucket.items()
 
     def test_of_a_bucket_that_is_not_there_is_an_error(self, bucket: Bucket) -> None:
@@ -169,6 +171,21 @@ class TestOptions:
     def test_that_obstore_does_not_know_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="options"):
             open_source(ObjectStorage(url="s3://b", options={"nonsense": "1"}), SourceContext())
+
+    @pytest.mark.parametrize("option", ["allow_http", "aws_conditional_put"])
+    def test_that_make_obstore_fail_are_refused_without_their_values(self, option: str) -> None:
+        with pytest.raises(ConfigError, match="options: the store") as raised:
+            open_source(ObjectStorage(url="s3://b", options={option: "SECRET"}), SourceContext())
+        assert "SECRET" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("endpoint", "error"), [("minio:9000", SourceError), ("http://user:SECRET@127.0.0.1:1", OSError)]
+    )
+    def test_of_an_endpoint_that_cannot_be_are_an_error(self, endpoint: str, error: type[Exception]) -> None:
+        source = ObjectStorage(url="s3://b", options={"endpoint": endpoint}, allow_http=True)
+        with pytest.raises(error) as raised:
+            list(open_source(source, SourceContext()).items(None))
+        assert "SECRET" not in str(raised.value)
 
 
 class _Endless(BaseHTTPRequestHandler):
