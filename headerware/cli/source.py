@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.core.errors import SourceError
+from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -259,5 +259,4 @@ def _source_errors(loaded: RunConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, *loaded.source.retried) as error:
-        name = type(error).__name__
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {name}") from error
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

@@ -16,6 +16,7 @@
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
     ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
+    │   ├── SourceUnavailableError  the same for now, and an OSError; it is tried again
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
     │   └── BadRecordError       one record of an object that cannot be read; those behind it can
@@ -121,6 +122,13 @@ class InvalidWrappedKeyError(KeyServiceError):
 
 class SourceError(HeaderwareError):
     """A source that cannot be listed or read, or whose offsets cannot be kept."""
+
+
+class SourceUnavailableError(SourceError, OSError):
+    """A source that cannot be listed or read now; it is tried again, as after any ``OSError``.
+
+    The text of another ``OSError`` is not shown, for it may quote anything.
+    """
 
 
 class NotAStreamError(SourceError):

@@ -8,6 +8,8 @@ import time
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import described
+
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
@@ -51,7 +53,7 @@ class Retries:
         if left <= 0:
             raise error
         if self._pause_s == self._config.retry_pause_s:
-            _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+            _log.warning("%s failed, and is tried again for %.0f s: %s", self._what, left, described(error))
         # Some of the time by chance, so that tasks that failed together do not come back together.
         wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)

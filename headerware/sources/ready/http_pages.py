@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 import msgspec
 
-from headerware.core.errors import ConfigError, MissingPartError, SourceError
+from headerware.core.errors import ConfigError, MissingPartError, SourceError, SourceUnavailableError
 from headerware.core.extras import install_command
 from headerware.sources.keys import IntegerKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
@@ -116,7 +116,7 @@ class _Pages:
                 if status == 404 and number != options.first:
                     return None
                 if status in _PASSING:
-                    raise OSError(f"page {number} cannot be had now: status {status}")
+                    raise SourceUnavailableError(f"page {number} cannot be had now: status {status}")
                 if status != 200:
                     raise SourceError(f"expected page {number}, found status {status}")
                 for piece in response.iter_bytes():
@@ -126,7 +126,7 @@ class _Pages:
                             f"page {number} has more than {options.max_page_bytes} bytes (max_page_bytes)"
                         )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise OSError(f"page {number} cannot be had now: {type(error).__name__}") from None
+            raise SourceUnavailableError(f"page {number} cannot be had now: {type(error).__name__}") from None
         return bytes(body)
 
 

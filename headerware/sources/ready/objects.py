@@ -16,7 +16,13 @@ from typing import Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    ConfigError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
@@ -174,7 +180,7 @@ class _ObjectStream(io.RawIOBase):
         with _errors("the object", ObjectError):
             found = memoryview(obstore.get(self._store, self._path, options=options).bytes())
         if len(found) != end - begin:
-            raise OSError(f"expected {end - begin} bytes of the object, found {len(found)}")
+            raise SourceUnavailableError(f"expected {end - begin} bytes of the object, found {len(found)}")
         return found
 
 
@@ -186,7 +192,8 @@ def _errors(what: str, refusal: type[SourceError]) -> Iterator[None]:
     except exceptions.PreconditionError:
         raise refusal(f"{what} has changed since it was listed") from None
     except exceptions.GenericError as error:
-        raise OSError(f"{what} cannot be read now: {str(error).partition(chr(10))[0]}") from None
+        text = str(error).partition("\n")[0]
+        raise SourceUnavailableError(f"{what} cannot be read now: {text}") from None
     except exceptions.BaseError as error:
         raise refusal(f"{what} cannot be read: {str(error).partition(chr(10))[0]}") from None
 

@@ -15,7 +15,14 @@ from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    BadRecordError,
+    ConfigError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
 from headerware.sources.extractor import Extracted, Extractor, Input
 from headerware.sources.extractors.connect_values import size_of
@@ -179,7 +186,7 @@ def _connected(url: str, refusal: type[SourceError]) -> Iterator[Connection]:
         with sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool).connect() as connection:
             yield connection
     except (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError) as error:
-        raise OSError(f"the database does not answer ({type(error).__name__})") from None
+        raise SourceUnavailableError(f"the database does not answer ({type(error).__name__})") from None
     except exc.NoSuchTableError:
         raise refusal("the table is gone") from None
     except exc.SQLAlchemyError as error:

@@ -13,9 +13,9 @@ from weakref import WeakSet
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
-from headerware.core.errors import BadRecordError, ObjectError, SourceError
 from headerware.core.record import Record
 from headerware.sources import (
+    BadRecordError,
     EvolvingRecord,
     Extracted,
     Input,
@@ -23,12 +23,15 @@ from headerware.sources import (
     ItemContext,
     MemoryOffsets,
     NativeItem,
+    ObjectError,
     OffsetEntry,
     OffsetKey,
     OpenSource,
     Source,
     SourceConfig,
     SourceContext,
+    SourceError,
+    SourceUnavailableError,
     TextKeys,
 )
 from headerware.sources.engine import batches
@@ -487,6 +490,16 @@ class TestRetries:
         shelf.listing_errors = [OSError("down")] * 100_000  # behind the first key of each listing
         _, error = failure(config(source(shelf="it"), retry_deadline_s=0.1))
         assert "has ended: OSError" in str(error)
+
+    def test_show_the_text_of_an_error_of_ours(self, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+        shelf.listing_errors = [SourceUnavailableError("status 503")] * 100_000
+        _, error = failure(config(retry_deadline_s=0.05))
+        assert "has ended: status 503" in str(error)
+        assert "listing source 'it' failed, and is tried again for 0 s: status 503" in caplog.text
+        shelf.listing_errors = [OSError("SECRET")]
+        read_all(config())
+        assert "tried again for 10 s: OSError at" in caplog.text
+        assert "SECRET" not in caplog.text
 
     def test_of_opening_the_source(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")]

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from headerware.core.errors import ConfigError, SourceError
+from headerware.core.errors import ConfigError, SourceError, SourceUnavailableError
 from headerware.sources import Input, Source, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -134,7 +134,7 @@ class TestErrors:
     @pytest.mark.parametrize("status", [429, 500, 503])
     def test_that_pass_are_tried_again(self, server: Server, status: int) -> None:
         server.status = status
-        with pytest.raises(OSError, match=str(status)):
+        with pytest.raises(SourceUnavailableError, match=str(status)):
             server.items()
 
     @pytest.mark.parametrize("status", [301, 401, 404])
@@ -144,7 +144,7 @@ class TestErrors:
             server.items()
 
     def test_of_the_network_are_tried_again(self, server: Server) -> None:
-        with pytest.raises(OSError, match="page 1"):
+        with pytest.raises(SourceUnavailableError, match="page 1"):
             server.items(url="http://127.0.0.1:1/")
 
     @pytest.mark.parametrize("body", [b"SECRET", b'{"SECRET": 1}', b"[1, SECRET]", b"\xff", b'{"items": 1}'])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headerware.core.errors import ConfigError, ObjectError
+from headerware.core.errors import ConfigError, ObjectError, SourceUnavailableError
 from headerware.sources import Extracted, Input, NativeItem, Source, SourceConfig, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -138,7 +138,7 @@ class TestErrors:
 
     def test_of_a_database_that_is_not_there_are_tried_again(self, tmp_path: Path) -> None:
         source = SqlTables(url=f"sqlite:///{tmp_path}/none/shop.db", tables=["*"], order_by=["id"])
-        with pytest.raises(OSError, match="does not answer"):
+        with pytest.raises(SourceUnavailableError, match="does not answer"):
             list(open_source(source, SourceContext()).items(None))
 
     @pytest.mark.parametrize(
