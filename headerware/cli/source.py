@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headerware.sources.runtime import RunConfig, SourceRunner
 
 _REFRESH_S: Final = 0.5
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _SHOWN: Final = ("objects", "complete", "records", "acknowledged", "bad_records", "failed", "retries")
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -86,7 +87,10 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
 
     loaded, offsets = _opened(config)
     with closing(offsets), _source_errors(loaded):
-        found = list(islice((each for each in planned(loaded, offsets) if everything or each.reads), limit))
+        found = list(
+            islice((each for each in planned(loaded, offsets) if everything or each.reads), limit + 1)
+        )
+    more, found = found[limit:], found[:limit]
     if as_json:
         show_json([each._asdict() for each in found])
         return
@@ -104,7 +108,9 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
+    if more:
+        click.echo(f"and more; --limit {10 * limit} shows more of them")
 
 
 @source.group()
@@ -135,7 +141,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -163,6 +169,13 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         show_json({"reset": [_key_text(key) for key in found]})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
+
+
+def _show(table: Table) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table)
 
 
 def _opened(config: str) -> tuple[RunConfig, Offsets]:

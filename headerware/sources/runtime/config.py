@@ -28,13 +28,14 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 from msgspec.structs import force_setattr
 
+from headerware.clients.settings import number
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
 from headerware.core.options import kinds
 from headerware.sources.config import SourceConfig
 from headerware.sources.runtime.stores import OffsetStore, offsets_type
-from headerware.sources.runtime.topic_offsets import TopicOffsets
+from headerware.sources.runtime.topic_offsets import TRANSACTION_MS, TopicOffsets
 from headerware.topic_table.topic import dotted
 
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -101,7 +102,18 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
                 path="delivery",
             )
         if "transactional.id" in self.kafka:
-            raise ConfigError("the runtime names its transactions by the source and its tasks", path="kafka")
+            raise ConfigError(
+                "a source names its transactions by its name and its tasks; take it out",
+                path="kafka.transactional.id",
+            )
         for option in ("commit_interval_s", "commit_records"):
             if not getattr(self, option) > 0:  # nan is not
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)
+        open_s = self.commit_interval_s + self.poll_wait_s
+        limit_s = number(self.kafka, "transaction.timeout.ms", TRANSACTION_MS) / 1_000
+        if self.delivery == "exactly_once" and open_s >= limit_s:
+            raise ConfigError(
+                f"with poll_wait_s a transaction may be open for {open_s:g} s, and the brokers abort it "
+                f"after {limit_s:g} s; take less, or set transaction.timeout.ms in [kafka]",
+                path="commit_interval_s",
+            )

@@ -22,9 +22,11 @@ from headerware.clients.deliveries import was_dropped
 from headerware.clients.messages import wire_headers
 from headerware.clients.producer import Producer
 from headerware.clients.settings import connection_settings, number
+from headerware.core.edge import to_wire
 from headerware.core.errors import (
     HeaderwareError,
     HeldBackError,
+    RecordError,
     SourceError,
     described,
 )
@@ -266,6 +268,8 @@ class _Sender:
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
         if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
             raise error
+        if isinstance(error, TypeError):
+            error = _type_error(record) or error
         letters = refused(self._config, batch.native_key, record, error, _shown(error))
         self._task.statistics.bad_records += 1
         self._task.statistics.dead_letters += len(letters)
@@ -465,7 +469,7 @@ class _ExactlyOnce(_Sender):
                 # Only a commit goes on where it was; what failed before is aborted.
                 if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
                     self._is_broken = True
-                retries.pause(error)
+                retries.pause(error, _shown(error))
             else:
                 break
         self._offsets.committed(entries)
@@ -538,6 +542,15 @@ def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] 
         record.timestamp_ms or 0,
         wire_headers(record.headers),
     )
+
+
+def _type_error(record: Record) -> RecordError | None:
+    """Return what the client meant if a value or key is of a type that it does not take."""
+    try:
+        to_wire(record)
+    except RecordError as error:
+        return error
+    return None
 
 
 def _shown(error: BaseException) -> str:

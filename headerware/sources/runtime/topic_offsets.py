@@ -27,7 +27,7 @@ _FETCH_WAIT_MS: Final = 50
 """How long the brokers hold back the answer that there is nothing more; half a second by default."""
 _ROOM_POLL_S: Final = 0.05
 _PAUSE_S: Final = 0.05
-_TRANSACTION_MS: Final = 60_000
+TRANSACTION_MS: Final = 60_000
 """How long a transaction may be open, if no setting says otherwise."""
 _ABORT_S: Final = 30.0
 """How long it may take the brokers to abort a transaction that was open for too long."""
@@ -80,7 +80,8 @@ class _Topic:
             self._entries = _read(options, kafka, source, settled=settled)
         except RegistryError as error:
             self.close()
-            raise SourceError(f"the offsets cannot be read: {error}") from error
+            servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+            raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
         """Return the entry of an object, or None."""
@@ -179,7 +180,7 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
     if _end(admin, topic, IsolationLevel.READ_COMMITTED) >= end:
         return False
-    wait_s = number(kafka, "transaction.timeout.ms", _TRANSACTION_MS) / 1_000 + _ABORT_S
+    wait_s = number(kafka, "transaction.timeout.ms", TRANSACTION_MS) / 1_000 + _ABORT_S
     deadline = time.monotonic() + wait_s
     _log.warning(
         "a transaction on topic %r is open; waiting for its end, for %.0f s at most, to read behind it",

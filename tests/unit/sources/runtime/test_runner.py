@@ -20,6 +20,7 @@ from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
 from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
+from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.sources.runtime import runner as runner_module
 from headerware.testing import EmbeddedCluster
@@ -241,6 +242,11 @@ class TestDelivery:
         letter = place.letter()
         assert (letter.key(), letter.value()) == (b"a#2", b"!bad")
 
+    def test_a_record_that_nobody_has_serialized_says_so(self, place: Place, delivery: str) -> None:
+        place.write("a", '{"id": 1}')
+        with pytest.raises(SourceError, match=r"the value of a record .*, not dict; serialize it first"):
+            place.run(delivery=delivery, extractor=JsonLinesExtractor())
+
     def test_a_record_that_cannot_be_sent_is_one_bad_record(self, place: Place, delivery: str) -> None:
         place.write("a", "1", "x" * 2_000_000, "3")
         with pytest.raises(SourceError, match=r"record 2 of object 'a' .* cannot be sent: .*too large"):
@@ -361,7 +367,7 @@ class TestDelivery:
 
     def test_stops_within_five_seconds_and_stores_what_was_sent(self, place: Place, delivery: str) -> None:
         place.write("a", *map(str, range(5_000)))
-        runner = SourceRunner(place.config(delivery=delivery, commit_interval_s=600.0))
+        runner = SourceRunner(place.config(delivery=delivery, commit_interval_s=50))
         thread = Thread(target=runner.run, daemon=True)
         thread.start()
         until(lambda: 0 in runner.statistics and runner.statistics[0].complete)
@@ -498,14 +504,31 @@ class TestRunConfig:
         ("options", "message"),
         [
             ({"offsets": SqliteOffsets(path="x")}, "delivery: .*at_least_once"),
-            ({"kafka": {"transactional.id": "x"}}, "kafka: the runtime names its transactions"),
+            ({"kafka": {"transactional.id": "x"}}, r"kafka\.transactional\.id: .* take it out"),
             ({"commit_interval_s": 0}, "commit_interval_s: expected more than 0"),
+            ({"commit_interval_s": 60}, r"commit_interval_s: .* open for 60\.02 s, .* after 60 s"),
             ({"offsets": "nothing"}, "offsets: expected a store of offsets"),
         ],
     )
     def test_refuses_what_cannot_work(self, place: Place, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             place.config(**options)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("", "^name: this option has no default"),
+            ('name = "x"\noffsets = {path = "x"}', "offsets: expected the word .*; known: sqlite, topic"),
+            ('name = "x"\ntransformers = ["y"]', "there is no transformer type 'y'; known: none"),
+        ],
+    )
+    def test_refuses_a_file(self, tmp_path: Path, line: str, message: str) -> None:
+        (tmp_path / "source.toml").write_text(
+            f'{line}\nextractor = "csv"\nsource = {{type = "files", folder = "in"}}\n[kafka]\n'
+            '"bootstrap.servers" = "localhost:1"\n'
+        )
+        with pytest.raises(ConfigError, match=message):
+            RunConfig.load(tmp_path / "source.toml")
 
     def test_wants_servers(self) -> None:
         with pytest.raises(ConfigError, match=r"kafka: give bootstrap\.servers"):
