@@ -314,8 +314,9 @@ class _AtLeastOnce(_Sender):
                 return
 
     def finish(self) -> None:
-        """Wait for the reports of what was sent, for a while, and store the offsets."""
-        self._producer.flush(_STOP_S)
+        """Wait for the reports of what was sent, if told to stop for a while only, and store the offsets."""
+        while self._producer.flush(_STOP_S) and not self._stopping.is_set():
+            pass  # delivery.timeout.ms ends it
         self._task.store_offsets()
         self._require_sound()
 

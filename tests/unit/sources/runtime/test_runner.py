@@ -387,6 +387,43 @@ def test_some_task_must_run(place: Place) -> None:
         SourceRunner(place.config(), tasks=[])
 
 
+def test_reading_once_ends_when_the_brokers_have_answered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    errors: list[SourceError] = []
+
+    def run() -> None:
+        try:
+            runner.run()
+        except SourceError as error:
+            errors.append(error)
+
+    with EmbeddedCluster(topics={"t": 1}) as gone:
+        place.write("b", "1")
+        gates.clear()
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                topic="t",
+                delivery="at_least_once",
+                offsets=SqliteOffsets(path=str(place.folder.parent / "offsets.db")),
+                kafka={
+                    "bootstrap.servers": gone.bootstrap_servers,
+                    "message.timeout.ms": 1_500,
+                    "log_level": 0,
+                },
+            ),
+            once=True,
+        )
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    thread.join(30)
+    assert "a record was not delivered" in str(errors[0])
+
+
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
     with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
