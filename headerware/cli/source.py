@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import closing, contextmanager
-from itertools import islice
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,16 +85,20 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
 
     loaded, offsets = _opened(config)
+    listed, found = 0, []
     with closing(offsets), _source_errors(loaded):
-        found = list(
-            islice((each for each in planned(loaded, offsets) if everything or each.reads), limit + 1)
-        )
+        for each in planned(loaded, offsets):
+            listed += 1
+            if everything or each.reads:
+                found.append(each)
+                if len(found) > limit:
+                    break
     more, found = found[limit:], found[:limit]
     if as_json:
         show_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo(f"{loaded.name}: there is nothing to read")
+        click.echo(f"{loaded.name}: there is nothing to read ({counted(listed, 'object')} listed)")
         return
     table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
     for each in found:

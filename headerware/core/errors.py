@@ -46,6 +46,7 @@ A message never holds a payload, a header's value or key material.
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -378,8 +379,14 @@ def raised_at(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of an error of ours; of another one, which may quote a payload, its class and place."""
-    return str(error) if isinstance(error, HeaderwareError) else type(error).__name__ + raised_at(error)
+    """Return the text of an error of ours; of another one, which may quote a payload, its class and place.
+
+    An ``OSError`` also has the operating system's own text for its number.
+    """
+    if isinstance(error, HeaderwareError):
+        return str(error)
+    reason = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
+    return f"{type(error).__name__}{reason}{raised_at(error)}"
 
 
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:

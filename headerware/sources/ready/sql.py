@@ -97,8 +97,10 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
         """Return what lists the tables, once the database's driver is there."""
         try:
             sqlalchemy.create_engine(self.url).dispose()
-        except (exc.ArgumentError, exc.NoSuchModuleError, ImportError) as error:
-            raise ConfigError(f"names no database ({type(error).__name__})", path="url") from None
+        except ImportError as error:
+            raise ConfigError(f"its driver {error.name!r} is not installed", path="source.url") from None
+        except (exc.ArgumentError, exc.NoSuchModuleError) as error:
+            raise ConfigError(f"names no database ({type(error).__name__})", path="source.url") from None
         return self
 
     def items(self, start: str | None) -> Iterator[NativeItem]:

@@ -119,7 +119,7 @@ class TestPlan:
 
     def test_tells_that_there_is_nothing(self, config: Path) -> None:
         invoke("run", config, "--once")
-        assert "nothing to read" in invoke("plan", config).output
+        assert "nothing to read (2 objects listed)" in invoke("plan", config).output
 
 
 class TestOffsets:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 import time
@@ -13,11 +14,13 @@ from weakref import WeakSet
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
+from headerware.core.errors import MissingPartError
 from headerware.core.record import Record
 from headerware.sources import (
     BadRecordError,
     EvolvingRecord,
     Extracted,
+    Extractor,
     Input,
     IntegerKeys,
     ItemContext,
@@ -113,6 +116,13 @@ class Evolving(Shelved, frozen=True, kw_only=True):
             headers=record.headers.add("mine", b"1"),
             properties={"last": record.record_number},
         )
+
+
+class Needy(Extractor, frozen=True, kw_only=True):
+    type: ClassVar[str] = "needy"
+
+    def extract(self, given: Input) -> Iterator[Extracted]:
+        raise MissingPartError("needy needs all: pip install all")
 
 
 class _Open:
@@ -472,6 +482,15 @@ class TestErrorsOfObjects:
         assert [each.reads for each in plan(made, MemoryOffsets())] == [False, True]
         _, error = failure(config())
         assert r"object 'b\udcff' of source 'it' cannot be named among the offsets" in str(error)
+
+    def test_a_missing_package_is_none_and_ends_the_task(self, shelf: Shelf) -> None:
+        _, error = failure(config(extractor=Needy(), on_object_error="drop"))
+        assert str(error) == "task 0 of source 'it' has ended: needy needs all: pip install all"
+
+    def test_the_system_tells_its_reason(self, shelf: Shelf) -> None:
+        shelf.opening_errors["a"] = [PermissionError(errno.EACCES, "SECRET")] * 1_000
+        _, error = failure(config(retry_deadline_s=0.01))
+        assert "it cannot be read: PermissionError (Permission denied) at test_task.py:" in str(error)
 
     def test_an_object_without_a_topic_is_one(self, shelf: Shelf) -> None:
         _, error = failure(config(topic="{topic}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,11 @@ class TestErrors:
     def test_of_options(self, shop: Shop, options: dict[str, Any], path: str) -> None:
         with pytest.raises(ConfigError, match=path):
             shop.source(**options)
+
+    def test_of_a_missing_driver_name_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pymysql", None)
+        with pytest.raises(ConfigError, match=r"^source\.url: its driver 'pymysql' is not installed$"):
+            open_source(SqlTables(url="mysql+pymysql://h/x", tables=["*"], order_by=["id"]), SourceContext())
 
     @pytest.mark.parametrize("url", ["nonsense", "klingon://host/db"])
     def test_of_addresses(self, url: str) -> None:
