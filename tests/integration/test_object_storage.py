@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
@@ -20,11 +20,24 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from headerware.core.errors import ConfigError, ObjectError, SourceError
-from headerware.sources import Extracted, Input, NativeItem, Source, SourceContext, open_source
+from headerware.sources import (
+    Extracted,
+    Input,
+    NativeItem,
+    Source,
+    SourceConfig,
+    SourceContext,
+    open_source,
+)
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
 from headerware.sources.extractors import JsonLinesExtractor, ParquetExtractor
-from headerware.sources.ready import ObjectStorage, objects
+from headerware.sources.ready import Files, ObjectStorage, objects
+from headerware.spark_bridge.native.manifests import ManifestFolder
+from headerware.spark_bridge.native.planner import INITIAL, Limits, Planner
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REGION = "eu-central-1"
 _numbers = count(1)
@@ -224,3 +237,37 @@ class TestManyObjects:
                 tracemalloc.stop()
                 server.shutdown()
                 thread.join()
+
+
+class TestManifests:
+    """Those of Spark's streams, by pyarrow's own S3."""
+
+    @pytest.fixture
+    def location(self, bucket: Bucket) -> str:
+        endpoint = bucket.url.removeprefix("http://")
+        return f"s3a://{bucket.name}/checkpoint?region={REGION}&scheme=http&endpoint_override={endpoint}"
+
+    def planner(self, folder: Path, location: str) -> Planner:
+        source = Files(folder=str(folder))
+        config = SourceConfig(name="spool", source=source, extractor=JsonLinesExtractor(), topic="t")
+        return Planner(config, ManifestFolder(location), Limits(objects=1))
+
+    def test_repeat_a_batch(self, location: str, tmp_path: Path) -> None:
+        for name in "ab":
+            (tmp_path / name).touch()
+        planner = self.planner(tmp_path, location)
+        end = planner.latest(None)
+        restarted = self.planner(tmp_path, location)
+        (task,) = restarted.partitions(INITIAL, end)
+        assert [part.item.context.key for part in task.parts] == ["a"]
+        following = restarted.latest(end)
+        assert planner.latest(end) == end  # whose tasks nobody has asked for
+        planner.partitions(INITIAL, end)
+        assert planner.latest(end) == following
+        (task,) = planner.partitions(end, following)
+        assert [part.item.context.key for part in task.parts] == ["b"]
+
+    def test_need_a_bucket_at_the_start(self, location: str, bucket: Bucket, tmp_path: Path) -> None:
+        nowhere = location.replace(bucket.name, "no-such-bucket")
+        with pytest.raises(SourceError, match=r"cannot write .*no-such-bucket/checkpoint: "):
+            self.planner(tmp_path, nowhere).latest(None)
