@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from heapq import nsmallest
-from logging import getLogger
 from typing import Annotated, BinaryIO, ClassVar, Final
 
 import msgspec
@@ -17,14 +16,13 @@ from headerware.sources.source import ItemContext, NativeItem, Source
 
 _PAGE: Final = 100_000
 """How many names of a folder are held at once; one with more is read several times."""
-_log: Final = getLogger(__name__)
 
 
 class Files(Source[str], frozen=True, kw_only=True):
     """List files by their paths below a folder, with ``/`` between names; links are not followed.
 
     A file that is written in place is read while it is written. Write it elsewhere and rename it, or use
-    ``grows``. A file with a name that is not UTF-8 is left out, and logged.
+    ``grows``. A name that is not UTF-8 is an error of its file.
 
     Args:
         folder: the folder.
@@ -81,7 +79,7 @@ class Files(Source[str], frozen=True, kw_only=True):
                     wanted = (path >= start or start.startswith(path)) and not _any(self.exclude, path[:-1])
                 else:
                     wanted = path >= start and self._includes(path) and entry.is_file(follow_symlinks=False)
-                if wanted and _is_utf_8(path):
+                if wanted:
                     yield name
 
     def _includes(self, path: str) -> bool:
@@ -123,12 +121,3 @@ class File(NativeItem):
 
 def _any(patterns: list[str], path: str) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _is_utf_8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        _log.warning("left out %r, whose name is not UTF-8", path)
-        return False
-    return True
