@@ -57,13 +57,13 @@ class Files(Source[str], frozen=True, kw_only=True):
     def _names(self, prefix: str, start: str) -> Iterator[str]:
         """Yield names in order; that of a folder ends in ``/``, which is how paths below it compare."""
         last = ""
-        while page := nsmallest(_PAGE, (name for name in self._scanned(prefix, start) if name > last)):
+        while page := nsmallest(_PAGE, self._scanned(prefix, start, last)):
             yield from page
             if len(page) < _PAGE:
                 return
             last = page[-1]
 
-    def _scanned(self, prefix: str, start: str) -> Iterator[str]:
+    def _scanned(self, prefix: str, start: str, last: str) -> Iterator[str]:
         try:
             entries = os.scandir(os.path.join(self.folder, prefix))  # noqa: PTH118 - quicker with many files
         except FileNotFoundError:
@@ -72,10 +72,12 @@ class Files(Source[str], frozen=True, kw_only=True):
             return  # it has gone since it was listed
         with entries:
             for entry in entries:
-                name = entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                name = entry.name + "/" if is_folder else entry.name
+                if name <= last:
+                    continue
                 path = prefix + name
-                if entry.is_dir(follow_symlinks=False):
-                    name, path = name + "/", path + "/"
+                if is_folder:
                     wanted = (path >= start or start.startswith(path)) and not _any(self.exclude, path[:-1])
                 else:
                     wanted = path >= start and self._includes(path) and entry.is_file(follow_symlinks=False)
