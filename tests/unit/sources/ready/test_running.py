@@ -65,7 +65,7 @@ class Place:
 
     def _entry(self, key: str) -> OffsetEntry:
         config = self.config(Files(folder=str(self.folder)), extractor="jsonl")
-        with closing(self._offsets.open({}, source=self.topic, writer=None)) as opened:
+        with closing(self._offsets.open({}, source=self.topic)) as opened:
             return opened.get(offset_key(config, key)) or OffsetEntry()
 
     def records(self, key: str) -> int:
