@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, SourceError, TryLaterError
+from headerware.core.errors import BadRecordError, ConfigError, SourceError, SourceUnavailableError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
@@ -149,7 +149,9 @@ class Input:
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
-            raise TryLaterError(f"there is no room for a copy of it in {gettempdir()}", after_s=0) from error
+            raise SourceUnavailableError(
+                f"there is no room for a copy of it in {gettempdir()}", after_s=0
+            ) from error
         copy.seek(0)
         return cast("BinaryIO", copy)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
     BadRecordError,
+    MissingPartError,
     ObjectError,
     SourceError,
     described,
@@ -270,8 +271,8 @@ class ObjectReader:
             try:
                 maker.route()
                 self._extract(item, maker, reading, retries, until)
-            except StoppedError:
-                raise
+            except (StoppedError, MissingPartError):
+                raise  # what is not installed is missing for every object
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)

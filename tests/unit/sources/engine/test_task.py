@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 import time
@@ -14,22 +15,27 @@ from weakref import WeakSet
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
-from headerware.core.errors import BadRecordError, ObjectError, SourceError, TryLaterError
+from headerware.core.errors import MissingPartError
 from headerware.core.record import Record
 from headerware.sources import (
+    BadRecordError,
     EvolvingRecord,
     Extracted,
+    Extractor,
     Input,
     IntegerKeys,
     ItemContext,
     MemoryOffsets,
     NativeItem,
+    ObjectError,
     OffsetEntry,
     OffsetKey,
     OpenSource,
     Source,
     SourceConfig,
     SourceContext,
+    SourceError,
+    SourceUnavailableError,
     TextKeys,
 )
 from headerware.sources.engine import batches
@@ -111,6 +117,13 @@ class Evolving(Shelved, frozen=True, kw_only=True):
             headers=record.headers.add("mine", b"1"),
             properties={"last": record.record_number},
         )
+
+
+class Needy(Extractor, frozen=True, kw_only=True):
+    type: ClassVar[str] = "needy"
+
+    def extract(self, given: Input) -> Iterator[Extracted]:
+        raise MissingPartError("needy needs all: pip install all")
 
 
 class _Open:
@@ -471,6 +484,15 @@ class TestErrorsOfObjects:
         _, error = failure(config())
         assert r"object 'b\udcff' of source 'it' cannot be named among the offsets" in str(error)
 
+    def test_a_missing_package_is_none_and_ends_the_task(self, shelf: Shelf) -> None:
+        _, error = failure(config(extractor=Needy(), on_object_error="drop"))
+        assert str(error) == "task 0 of source 'it' has ended: needy needs all: pip install all"
+
+    def test_the_system_tells_its_reason(self, shelf: Shelf) -> None:
+        shelf.opening_errors["a"] = [PermissionError(errno.EACCES, "SECRET")] * 1_000
+        _, error = failure(config(retry_deadline_s=0.01))
+        assert "it cannot be read: PermissionError (Permission denied) at test_task.py:" in str(error)
+
     def test_an_object_without_a_topic_is_one(self, shelf: Shelf) -> None:
         _, error = failure(config(topic="{topic}"))
         assert "asks for {topic}" in str(error)
@@ -488,6 +510,16 @@ class TestRetries:
         shelf.listing_errors = [OSError("down")] * 100_000  # behind the first key of each listing
         _, error = failure(config(source(shelf="it"), retry_deadline_s=0.1))
         assert "has ended: OSError" in str(error)
+
+    def test_show_the_text_of_an_error_of_ours(self, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+        shelf.listing_errors = [SourceUnavailableError("status 503")] * 100_000
+        _, error = failure(config(retry_deadline_s=0.05))
+        assert "has ended: status 503" in str(error)
+        assert "listing source 'it' failed, and is tried again for 0 s: status 503" in caplog.text
+        shelf.listing_errors = [OSError("SECRET")]
+        read_all(config())
+        assert "tried again for 10 s: OSError at" in caplog.text
+        assert "SECRET" not in caplog.text
 
     def test_of_opening_the_source(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")]
@@ -523,11 +555,11 @@ class TestRetries:
         assert isinstance(error.__cause__, OSError)
 
     def test_wait_as_long_as_the_system_asks(self, shelf: Shelf) -> None:
-        shelf.listing_errors = [TryLaterError("busy", after_s=0.3)]
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=0.3)]
         began = time.monotonic()
         assert len(read_all(config()).values) == 4
         assert time.monotonic() - began >= 0.3
-        shelf.listing_errors = [TryLaterError("busy", after_s=3_600.0)] * 2
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=3_600.0)] * 2
         _, error = failure(config(retry_deadline_s=0.1))  # it is tried once more at the deadline
         assert "has ended: busy" in str(error)
 
