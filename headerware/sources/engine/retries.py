@@ -44,16 +44,20 @@ class Retries:
         Raises:
             StoppedError: the task stops.
         """
-        now = time.monotonic()
-        if self._deadline is None:
-            self._deadline = now + self._config.retry_deadline_s
-        left = self._deadline - now
-        if left <= 0:
-            raise error
-        if self._pause_s == self._config.retry_pause_s:
-            _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+        left = self.left(error)
         # Some of the time by chance, so that tasks that failed together do not come back together.
         wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
         if self._stopping.wait(wait_s):
             raise StoppedError
+
+    def left(self, error: Exception) -> float:
+        """Return how many seconds there are for other attempts, or raise the error if there are none."""
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._config.retry_deadline_s
+            if self._deadline > now:
+                _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+        if self._deadline <= now:
+            raise error
+        return self._deadline - now

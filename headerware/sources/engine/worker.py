@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -84,6 +85,10 @@ class Worker:
         self._retried: Final = (OSError, *config.source.retried)
         self._next_rescan = 0.0
         self._found = False
+        self._failing: dict[Any, Retries] = {}
+        """The objects that the last listing left for the next one, because they failed."""
+        self._left: dict[Any, Retries] = {}
+        """Those of the listing that is going on."""
 
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
@@ -117,7 +122,7 @@ class Worker:
         pause_s = config.retry_pause_s
         while True:
             is_whole = self._list(opened, reader)
-            if self._once and is_whole:
+            if self._once and is_whole and not self._failing:
                 return
             if self._found:
                 pause_s = config.retry_pause_s
@@ -131,6 +136,8 @@ class Worker:
         config, source = self._config, self._config.source
         now = time.monotonic()
         oldest = self._known.oldest if source.repeats_order else None
+        if oldest is not None:
+            oldest = min((oldest, *self._failing))
         is_whole = oldest is None or self._once
         if oldest is not None and config.rescan_interval_s and now >= self._next_rescan:
             is_whole = True
@@ -164,6 +171,7 @@ class Worker:
             # A page may end before the last key: only one that brings no other key is the end. Else a task
             # would come back for ever to a page of known keys.
             if last is None or last == start:
+                self._failing, self._left = self._left, {}  # those that are gone are forgotten
                 return is_whole
             start = last
 
@@ -185,8 +193,13 @@ class Worker:
     def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
         """Read an object if it is to be read by this task; return whether anything was read."""
         context = item.context
+        if context.key in self._left:
+            return False
+        later = self._failing.pop(context.key, None)
         if self._known.holds(context.key, context.version):
             self._statistics.known += 1
+            if later is not None:  # what was read of it is on its way
+                self._left[context.key] = later
             return False
         try:
             key = offset_key(self._config, context.key)
@@ -202,7 +215,15 @@ class Worker:
             self._statistics.known += 1
             return False
         self._known.begin(context.key)
-        return reader.read(item, key, decision)
+        if self._config.on_object_error != "raise" and later is None:
+            what = f"reading object {self._config.key_text(context.key)!r} of source {self._config.name!r}"
+            later = Retries(self._config, self._stopping, what)
+        outcome = reader.read(item, key, decision, later=later)
+        if later is not None and outcome in {Outcome.LATER, Outcome.UNTOUCHED}:
+            self._left[context.key] = later
+        if outcome is Outcome.UNTOUCHED:
+            self._known.end(context.key)
+        return outcome is Outcome.READ
 
     def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
         """Do with an object whose offset no store can keep what the configuration says; it is never read."""
@@ -224,6 +245,15 @@ class Worker:
                 self._config.name,
                 self._config.key_text(key),
             )
+
+
+class Outcome(Enum):
+    """What became of an object."""
+
+    READ = "read to its end, or given up for good"
+    SKIPPED = "given up for this time"
+    LATER = "read in part, until it failed"
+    UNTOUCHED = "failed, and nothing new was read"
 
 
 class ObjectReader:
@@ -252,8 +282,9 @@ class ObjectReader:
         decision: Decision,
         split: Split | None = None,
         until: int | None = None,
-    ) -> bool:
-        """Put an object's records into the queue; return false if it is left for a later listing.
+        later: Retries | None = None,
+    ) -> Outcome:
+        """Put an object's records into the queue; all of them, unless it says otherwise.
 
         Args:
             item: the object.
@@ -261,10 +292,11 @@ class ObjectReader:
             decision: how many of its records are known.
             split: the part to read; None is the whole object, as only it may have known records.
             until: the number of the last record to read; None is the end.
+            later: the attempts at this object so far, if it is to be left for a later one when it fails.
         """
         reading = _Reading(self._config, item, key, decision, self._queue, split)
         maker = RecordMaker(self._config, item, self._transformers, split)
-        retries = Retries(self._config, self._stopping, f"reading {maker.where}")
+        retries = later or Retries(self._config, self._stopping, f"reading {maker.where}")
         self._statistics.objects += 1
         while True:
             try:
@@ -278,6 +310,9 @@ class ObjectReader:
             except self._retried as error:
                 self._statistics.retries += 1
                 try:
+                    if later is not None:
+                        later.left(error)
+                        return reading.leave()
                     retries.pause(error)
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
@@ -291,7 +326,7 @@ class ObjectReader:
             else:
                 self._statistics.complete += 1
                 reading.end(complete=True)
-                return True
+                return Outcome.READ
 
     def _extract(
         self,
@@ -351,7 +386,7 @@ class ObjectReader:
             self._statistics.dead_letters += 1
         reading.pass_over(number, properties, letter)
 
-    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> bool:
+    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> Outcome:
         """Do with an object that cannot be read what the configuration says."""
         if isinstance(error, _FatalError):
             raise error
@@ -369,7 +404,7 @@ class ObjectReader:
             )
             self._statistics.dead_letters += 1
         reading.end(complete=policy != "skip")
-        return policy != "skip"
+        return Outcome.SKIPPED if policy == "skip" else Outcome.READ
 
 
 class _FatalError(SourceError):
@@ -397,6 +432,7 @@ class _Reading:
         """How many records there are before the part."""
         self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
+        self._began_at: Final = self.number
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""
         self.furthest: int = decision.skip
@@ -472,6 +508,13 @@ class _Reading:
         """Send what is left; the object was read to its end, or is given up."""
         with self._adding:
             self._send(complete=complete, is_last=True)
+
+    def leave(self) -> Outcome:
+        """Send what is left, if anything was read; the object is read on later."""
+        if self.number == self._began_at:
+            return Outcome.UNTOUCHED
+        self.end(complete=False)
+        return Outcome.LATER
 
     def _entry(self, *, complete: bool) -> OffsetEntry:
         return OffsetEntry(
