@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from enum import Enum
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import (
     BadRecordError,
@@ -89,6 +89,7 @@ class Worker:
         """The objects that the last listing left for the next one, because they failed."""
         self._left: dict[Any, Retries] = {}
         """Those of the listing that is going on."""
+        self.reader: ObjectReader | None = None
 
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
@@ -97,7 +98,7 @@ class Worker:
                 transformers = resources.enter_context(self._config.opened_transformers())
                 opened = self._opened()
                 resources.callback(opened.close)
-                reader = ObjectReader(
+                reader = self.reader = ObjectReader(
                     self._config, transformers, self._queue, self._statistics, self._stopping, self._retried
                 )
                 self._read_on(opened, reader)
@@ -247,6 +248,16 @@ class Worker:
             )
 
 
+class Progress(NamedTuple):
+    """How far an object has been read, in bytes."""
+
+    key: str
+    position: int
+    """0 if the object does not tell."""
+    length: int
+    """-1 if it is not known."""
+
+
 class Outcome(Enum):
     """What became of an object."""
 
@@ -274,6 +285,16 @@ class ObjectReader:
         self._statistics: Final = statistics
         self._stopping: Final = stopping
         self._retried: Final = retried
+        self._reading: _Reading | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the object that is being read has been read, or None."""
+        reading = self._reading
+        if reading is None or reading.is_over:
+            return None
+        item = reading.item
+        return Progress(self._config.key_text(item.context.key), reading.position, item.length)
 
     def read(
         self,
@@ -294,7 +315,7 @@ class ObjectReader:
             until: the number of the last record to read; None is the end.
             later: the attempts at this object so far, if it is to be left for a later one when it fails.
         """
-        reading = _Reading(self._config, item, key, decision, self._queue, split)
+        reading = self._reading = _Reading(self._config, item, key, decision, self._queue, split)
         maker = RecordMaker(self._config, item, self._transformers, split)
         retries = later or Retries(self._config, self._stopping, f"reading {maker.where}")
         self._statistics.objects += 1
@@ -338,6 +359,7 @@ class ObjectReader:
     ) -> None:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        reading.given = given
         statistics, stopping = self._statistics, self._stopping
         records = extracted(self._config.extractor, given)
         try:
@@ -423,7 +445,12 @@ class _Reading:
         queue: BatchQueue,
         split: Split | None,
     ) -> None:
-        self._item: Final = item
+        self.item: Final = item
+        self.given: Input | None = None
+        """What the extractor reads."""
+        self.position = 0
+        """Where it was in the object's bytes when it had read what was sent last."""
+        self.is_over = False
         self._key: Final = key
         self._queue: Final = queue
         self.split: Final = split
@@ -461,7 +488,7 @@ class _Reading:
         with self._adding:
             if not self.number:
                 return
-            resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
+            resumed = config.source.resumed(self.item.context.key, self._entry(complete=False))
             if resumed is None:
                 self.number, self.properties = 0, None
                 self._clear()
@@ -511,6 +538,7 @@ class _Reading:
 
     def leave(self) -> Outcome:
         """Send what is left, if anything was read; the object is read on later."""
+        self.is_over = True
         if self.number == self._began_at:
             return Outcome.UNTOUCHED
         self.end(complete=False)
@@ -520,13 +548,13 @@ class _Reading:
         return OffsetEntry(
             record_number=self.number,
             complete=complete,
-            version=self._item.context.version,
+            version=self.item.context.version,
             properties={} if self.properties is None else self.properties,
         )
 
     def _send(self, *, complete: bool, is_last: bool) -> None:
         batch = Batch(
-            native_key=self._item.context.key,
+            native_key=self.item.context.key,
             key=self._key,
             entry=self._entry(complete=complete),
             records=self._records,
@@ -537,6 +565,8 @@ class _Reading:
             is_last=is_last,
         )
         self._clear()
+        self.position = 0 if self.given is None else self.given.position
+        self.is_over = is_last
         self._queue.put(batch)
 
     def _clear(self) -> None:

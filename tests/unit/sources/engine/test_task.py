@@ -568,6 +568,30 @@ class TestRetries:
         assert task.stop()
 
 
+class TestPlan:
+    @pytest.mark.parametrize("source", [Shelved, Behind])
+    def test_tries_a_listing_again(self, shelf: Shelf, source: type[Shelved]) -> None:
+        shelf.connecting_errors = [OSError("down")]
+        shelf.listing_errors = [OSError("down"), OSError("down")]
+        assert [each.key for each in plan(config(source(shelf="it")), MemoryOffsets())] == ["a", "b", "c"]
+        shelf.listing_errors = [OSError("down")]
+        started = plan(config(source(shelf="it"), start_key="a"), MemoryOffsets())
+        assert [each.key for each in started] == (["a", "b", "c"] if source is Shelved else ["b", "c"])
+
+    def test_gives_a_listing_up_at_the_deadline(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [OSError("down")] * 100_000
+        with pytest.raises(OSError, match="down"):
+            list(plan(config(retry_deadline_s=0.05), MemoryOffsets()))
+
+    def test_tells_no_object_twice(self, shelf: Shelf) -> None:
+        """Without an order, a listing that failed cannot go on where it was."""
+        shelf.listing_errors = [OSError("down")]
+        planned = plan(config(Unordered(shelf="it")), MemoryOffsets())
+        assert next(planned).key == "a"
+        with pytest.raises(OSError, match="down"):
+            next(planned)
+
+
 class TestQueue:
     def test_a_full_one_blocks_the_worker(self, shelf: Shelf) -> None:
         shelf.objects = {f"{number:03}": b"x\n" for number in range(100)}
@@ -660,6 +684,15 @@ class TestQueue:
             b"%s%d" % (name, number) for name in (b"a", b"b", b"c") for number in range(3_000)
         ]
         assert [entry(offsets, name).record_number for name in "abc"] == [3_000] * 3
+
+
+class TestProgress:
+    def test_is_that_of_the_object_that_is_read(self, shelf: Shelf) -> None:
+        with SourceTask(config(queue_records=1, poll_records=1), MemoryOffsets(), once=True) as task:
+            until(lambda: task.progress == ("a", 4, 6))  # the second record waits for room
+            sink = Sink(task)
+            until(lambda: task.is_done, meanwhile=sink.poll)
+            assert task.progress is None
 
 
 class TestStopping:
