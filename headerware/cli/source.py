@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import closing, contextmanager, nullcontext
-from itertools import islice
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.core.errors import SourceError
+from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ _SHOWN: Final = {
 }
 """What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
@@ -94,13 +94,20 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
 
     loaded, offsets = _opened(config)
+    listed, found = 0, []
     with closing(offsets), _source_errors(loaded):
-        found = list(islice((each for each in planned(loaded, offsets) if everything or each.reads), limit))
+        for each in planned(loaded, offsets):
+            listed += 1
+            if everything or each.reads:
+                found.append(each)
+                if len(found) > limit:
+                    break
+    more, found = found[limit:], found[:limit]
     if as_json:
         show_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo(f"{loaded.name}: there is nothing to read")
+        click.echo(f"{loaded.name}: there is nothing to read ({counted(listed, 'object')} listed)")
         return
     table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
     for each in found:
@@ -113,7 +120,9 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
+    if more:
+        click.echo(f"and more; --limit {10 * limit} shows more of them")
 
 
 @source.group()
@@ -144,7 +153,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -175,6 +184,13 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         show_json({"reset": [_key_text(key) for key in found]})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
+
+
+def _show(table: Table) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table)
 
 
 def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
@@ -336,5 +352,4 @@ def _source_errors(loaded: RunConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, *loaded.source.retried) as error:
-        name = type(error).__name__
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {name}") from error
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

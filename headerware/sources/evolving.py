@@ -10,7 +10,7 @@ import msgspec
 from headerware.connect.data.schema import Schema
 from headerware.connect.wire_records import joined
 from headerware.core.context import wall_clock_ms
-from headerware.core.dead_letter import dead_letter
+from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
 from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
@@ -90,7 +90,7 @@ def source_dead_letter(
         InterceptorError(reason, step=config.extractor.type),
         topic=config.dead_letter_topic,
         names="connect",
-        stage="SOURCE",
+        stage=SOURCE_STAGE,
         group_id=None,
         cluster=None,
         now_ms=wall_clock_ms(),

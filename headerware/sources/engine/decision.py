@@ -60,6 +60,5 @@ def decide(config: SourceConfig, item: NativeItem, entry: OffsetEntry | None) ->
     if resumed is None:
         return Decision("read", "it was read in part, and its source starts such objects again")
     why = "it was read in part" if same else "it has grown"
-    return Decision(
-        "read", f"{why}, to record {resumed.record_number}", resumed.record_number, resumed.properties
-    )
+    number = resumed.record_number
+    return Decision("read", f"{why}, and goes on behind record {number}", number, resumed.properties)

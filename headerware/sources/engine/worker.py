@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import (
     BadRecordError,
+    MissingPartError,
     ObjectError,
     SourceError,
     described,
@@ -197,6 +198,9 @@ class Worker:
         if context.key in self._left:
             return False
         later = self._failing.pop(context.key, None)
+        if later is not None and not later.is_due:
+            self._left[context.key] = later
+            return False
         if self._known.holds(context.key, context.version):
             self._statistics.known += 1
             if later is not None:  # what was read of it is on its way
@@ -323,8 +327,8 @@ class ObjectReader:
             try:
                 maker.route()
                 self._extract(item, maker, reading, retries, until)
-            except StoppedError:
-                raise
+            except (StoppedError, MissingPartError):
+                raise  # what is not installed is missing for every object
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)
@@ -332,7 +336,7 @@ class ObjectReader:
                 self._statistics.retries += 1
                 try:
                     if later is not None:
-                        later.left(error)
+                        later.postpone(error)
                         return reading.leave()
                     retries.pause(error)
                 except self._retried as final:

@@ -11,6 +11,7 @@ from typing import Annotated, BinaryIO, ClassVar, Final
 
 import msgspec
 
+from headerware.core.errors import SourceUnavailableError
 from headerware.core.options import PATH
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, Source
@@ -66,12 +67,13 @@ class Files(Source[str], frozen=True, kw_only=True):
             last = page[-1]
 
     def _scanned(self, prefix: str, start: str) -> Iterator[str]:
+        folder = os.path.join(self.folder, prefix)  # noqa: PTH118 - quicker with many files
         try:
-            entries = os.scandir(os.path.join(self.folder, prefix))  # noqa: PTH118 - quicker with many files
-        except FileNotFoundError:
-            if not prefix:
-                raise
-            return  # it has gone since it was listed
+            entries = os.scandir(folder)
+        except OSError as error:
+            if prefix and isinstance(error, FileNotFoundError):
+                return  # it has gone since it was listed
+            raise SourceUnavailableError(f"folder {folder!r}: {error.strerror}") from error
         with entries:
             for entry in entries:
                 name = entry.name

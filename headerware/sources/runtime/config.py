@@ -104,7 +104,10 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
                 path="delivery",
             )
         if "transactional.id" in self.kafka:
-            raise ConfigError("the runtime names its transactions by the source and its tasks", path="kafka")
+            raise ConfigError(
+                "a source names its transactions by its name and its tasks; take it out",
+                path="kafka.transactional.id",
+            )
         for option in ("commit_interval_s", "commit_records"):
             if not getattr(self, option) > 0:  # nan is not
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)

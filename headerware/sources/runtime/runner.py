@@ -24,9 +24,11 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.deliveries import was_dropped
 from headerware.clients.producer import Producer
+from headerware.core.edge import to_wire
 from headerware.core.errors import (
     HeaderwareError,
     HeldBackError,
+    RecordError,
     SourceError,
     described,
 )
@@ -359,6 +361,8 @@ class _Sender:
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
         if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
             raise error
+        if isinstance(error, TypeError):
+            error = _type_error(batch.records[at]) or error
         letters = refused(self._config, batch, at, error, _shown(error))
         self._task.statistics.bad_records += 1
         self._task.statistics.dead_letters += len(letters)
@@ -402,8 +406,9 @@ class _AtLeastOnce(_Sender):
                 return
 
     def finish(self) -> None:
-        """Wait for the reports of what was sent, for a while, and store the offsets."""
-        self._producer.flush(_STOP_S)
+        """Wait for the reports of what was sent, if told to stop for a while only, and store the offsets."""
+        while self._producer.flush(_STOP_S) and not self._stopping.is_set():
+            pass  # delivery.timeout.ms ends it
         self._store()
         self._require_sound()
 
@@ -576,7 +581,7 @@ class _ExactlyOnce(_Sender):
                 # Only a commit goes on where it was; what failed before is aborted.
                 if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
                     self._is_broken = True
-                retries.pause(error)
+                retries.pause(error, _shown(error))
             else:
                 break
         self._offsets.committed(entries)
@@ -598,6 +603,15 @@ def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce
 """Past the chain, which has no part in offsets."""
 _TOPIC_OF: Final = attrgetter("topic")
+
+
+def _type_error(record: Record) -> RecordError | None:
+    """Return what the client meant if a value or key is of a type that it does not take."""
+    try:
+        to_wire(record)
+    except RecordError as error:
+        return error
+    return None
 
 
 def _shown(error: BaseException) -> str:

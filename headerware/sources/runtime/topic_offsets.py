@@ -84,7 +84,8 @@ class _Topic:
             try:
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             except RegistryError as error:
-                raise SourceError(f"the offsets cannot be read: {error}") from error
+                servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+                raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
             self._opened: Final = opened.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:

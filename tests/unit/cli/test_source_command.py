@@ -121,6 +121,11 @@ class TestPlan:
         ]
         assert "it is new" in invoke("plan", config).output
 
+    def test_tells_that_there_is_more(self, config: Path) -> None:
+        assert "and more; --limit 10 " in invoke("plan", config, "--limit", 1).output
+        assert "and more" not in invoke("plan", config, "--limit", 2).output
+        assert len(answer("plan", config, "--limit", 1)) == 1
+
     def test_stores_nothing(self, config: Path) -> None:
         answer("plan", config)
         assert answer("offsets", "show", config) == []
@@ -135,7 +140,7 @@ class TestPlan:
 
     def test_tells_that_there_is_nothing(self, config: Path) -> None:
         invoke("run", config, "--once")
-        assert "nothing to read" in invoke("plan", config).output
+        assert "nothing to read (2 objects listed)" in invoke("plan", config).output
 
 
 class TestOffsets:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headerware.sources import Source, SourceContext, open_source
+from headerware.sources import Source, SourceContext, SourceUnavailableError, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.ready import Files, files
 
@@ -84,7 +84,7 @@ class TestListing:
         assert keys(Files(folder=str(tmp_path))) == ["real"]
 
     def test_of_a_folder_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(SourceUnavailableError, match=r"none/?': No such file"):
             keys(Files(folder=str(tmp_path / "none")))
 
     def test_goes_on_if_files_and_folders_vanish(self, folder: Path) -> None:

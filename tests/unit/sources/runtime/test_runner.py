@@ -20,6 +20,7 @@ from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
 from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
+from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.sources.runtime import runner as runner_module
 from headerware.testing import EmbeddedCluster
@@ -207,10 +208,10 @@ class TestDelivery:
         place.run(delivery=delivery)
         (message,) = place.read()
         assert message.headers() == [
+            ("content-type", b"text/plain"),
             ("hw.source", place.name.encode()),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"1"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_goes_through_the_chain(self, place: Place, delivery: str) -> None:
@@ -256,6 +257,11 @@ class TestDelivery:
         assert place.values() == [b"1", b"3"]
         letter = place.letter()
         assert (letter.key(), letter.value()) == (b"a#2", b"!bad")
+
+    def test_a_record_that_nobody_has_serialized_says_so(self, place: Place, delivery: str) -> None:
+        place.write("a", '{"id": 1}')
+        with pytest.raises(SourceError, match=r"the value of a record .*, not dict; serialize it first"):
+            place.run(delivery=delivery, extractor=JsonLinesExtractor())
 
     def test_a_record_that_cannot_be_sent_is_one_bad_record(self, place: Place, delivery: str) -> None:
         place.write("a", "1", "x" * 2_000_000, "3")
@@ -421,6 +427,43 @@ class TestDelivery:
 def test_some_task_must_run(place: Place) -> None:
     with pytest.raises(SourceError, match="no task"):
         SourceRunner(place.config(), tasks=[])
+
+
+def test_reading_once_ends_when_the_brokers_have_answered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    errors: list[SourceError] = []
+
+    def run() -> None:
+        try:
+            runner.run()
+        except SourceError as error:
+            errors.append(error)
+
+    with EmbeddedCluster(topics={"t": 1}) as gone:
+        place.write("b", "1")
+        gates.clear()
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                topic="t",
+                delivery="at_least_once",
+                offsets=SqliteOffsets(path=str(place.folder.parent / "offsets.db")),
+                kafka={
+                    "bootstrap.servers": gone.bootstrap_servers,
+                    "message.timeout.ms": 1_500,
+                    "log_level": 0,
+                },
+            ),
+            once=True,
+        )
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    thread.join(30)
+    assert "a record was not delivered" in str(errors[0])
 
 
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -607,7 +650,7 @@ class TestRunConfig:
         ("options", "message"),
         [
             ({"offsets": SqliteOffsets(path="x")}, "delivery: .*at_least_once"),
-            ({"kafka": {"transactional.id": "x"}}, "kafka: the runtime names its transactions"),
+            ({"kafka": {"transactional.id": "x"}}, r"kafka\.transactional\.id: .* take it out"),
             ({"commit_interval_s": 0}, "commit_interval_s: expected more than 0"),
             (
                 {"poll_wait_s": 40.0},
@@ -642,6 +685,22 @@ class TestRunConfig:
     )
     def test_takes_what_works(self, place: Place, options: dict[str, Any]) -> None:
         place.config(**options)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("", "^name: this option has no default"),
+            ('name = "x"\noffsets = {path = "x"}', "offsets: expected the word .*; known: sqlite, topic"),
+            ('name = "x"\ntransformers = ["y"]', "there is no transformer type 'y'; known: none"),
+        ],
+    )
+    def test_refuses_a_file(self, tmp_path: Path, line: str, message: str) -> None:
+        (tmp_path / "source.toml").write_text(
+            f'{line}\nextractor = "csv"\nsource = {{type = "files", folder = "in"}}\n[kafka]\n'
+            '"bootstrap.servers" = "localhost:1"\n'
+        )
+        with pytest.raises(ConfigError, match=message):
+            RunConfig.load(tmp_path / "source.toml")
 
     def test_wants_servers(self) -> None:
         with pytest.raises(ConfigError, match=r"kafka: give bootstrap\.servers"):
