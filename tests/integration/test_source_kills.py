@@ -164,7 +164,7 @@ def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -
     until(lambda: 0 in later.statistics and later.statistics[0].listed)
     source.write(1)
     until(lambda: errors)
-    assert "fenced" in str(errors[0])
+    assert "another process of this name" in str(errors[0])
     until(lambda: source.read().total() == 2 * RECORDS)
     later.stop()
     second.join(20)

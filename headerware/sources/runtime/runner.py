@@ -440,7 +440,9 @@ class _ExactlyOnce(_Sender):
         self._is_fenced = failure.fatal()
         self._gave_up = self._gave_up or self._is_fenced
         if self._is_fenced or not (failure.txn_requires_abort() or failure.retriable()):
-            raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
+            is_taken = failure.code() == KafkaError._FENCED  # noqa: SLF001 - librdkafka's own name
+            why = "another process of this name reads it now" if is_taken else failure.str()
+            raise SourceError(f"source {self._config.name!r} stopped: {why}") from error
 
     def _commit(self) -> None:
         """Commit the open batches with their offsets; abort and send them again if need be."""
