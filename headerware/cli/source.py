@@ -21,9 +21,10 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headerware.sources import OffsetEntry, OffsetKey, Offsets
+    from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.engine.task import Statistics
     from headerware.sources.runtime import RunConfig, SourceRunner
+    from headerware.sources.runtime.stores import StoredOffsets
 
 _REFRESH_S: Final = 0.5
 _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
@@ -158,16 +159,19 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
 
     Stop the source before; with offsets in a topic, a running one is made to stop.
     """
+    from headerware.sources.runtime.stores import sharings_in  # noqa: PLC0415 - as above
+
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
     loaded, store = _opened(config)
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
-    for task in reversed(range(loaded.tasks)):  # all of them have ended before anything is forgotten
-        writer = f"{loaded.name}-{task}"
-        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writer=writer)) as writing:
-            if task == 0 and found:
-                writing.put(dict.fromkeys(found))
+        sharings = dict.fromkeys([loaded.sharing, *sharings_in(store, loaded.name)])
+    writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
+    # All of them have ended before anything is forgotten.
+    with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
+        if found:
+            writing.put(dict.fromkeys(found))
     if as_json:
         show_json({"reset": [_key_text(key) for key in found]})
     else:
@@ -181,14 +185,16 @@ def _show(table: Table) -> None:
     console.print(table)
 
 
-def _opened(config: str) -> tuple[RunConfig, Offsets]:
+def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
 
     loaded = RunConfig.load(config)
-    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name, writer=None)
+    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name)
 
 
-def _chosen(loaded: RunConfig, store: Offsets, keys: tuple[str, ...]) -> list[tuple[OffsetKey, OffsetEntry]]:
+def _chosen(
+    loaded: RunConfig, store: StoredOffsets, keys: tuple[str, ...]
+) -> list[tuple[OffsetKey, OffsetEntry]]:
     """Return the entries of keys, which are given as text, or all."""
     from headerware.sources.engine.decision import offset_key  # noqa: PLC0415 - as above
 

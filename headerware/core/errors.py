@@ -126,10 +126,18 @@ class SourceError(HeaderwareError):
 
 
 class SourceUnavailableError(SourceError, OSError):
-    """A source that cannot be listed or read now; it is tried again, as after any ``OSError``.
+    """A source that cannot be listed or read now; the same is tried again, as after any ``OSError``.
 
     The text of another ``OSError`` is not shown, for it may quote anything.
+
+    Args:
+        message: what cannot be had now.
+        after_s: how long to wait at least, in seconds, if the source says so.
     """
+
+    def __init__(self, message: str, *, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class NotAStreamError(SourceError):

@@ -26,7 +26,7 @@ from headerware.core.errors import (
 from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, offset_key, task_of
-from headerware.sources.engine.records import RecordMaker
+from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.extractor import Input, extracted
 from headerware.sources.offsets import OffsetEntry
@@ -415,6 +415,7 @@ class _Reading:
             if self._records and self._bytes + size_bytes > self._max_bytes:
                 self._send(complete=False, is_last=False)
             self._records.append(record)
+            self._numbers.append(number)
             self._bytes += size_bytes
             self.number, self.properties = number, properties
             if len(self._letters) + len(self._records) >= self._max_records:
@@ -487,8 +488,10 @@ class _Reading:
             key=self._key,
             entry=self._entry(complete=complete),
             records=self._records,
+            numbers=self._numbers,
             dead_letters=self._letters,
             size_bytes=self._bytes,
+            part=part_of(self.split),
             is_last=is_last,
         )
         self._clear()
@@ -496,6 +499,7 @@ class _Reading:
 
     def _clear(self) -> None:
         self._records: list[Record] = []
+        self._numbers: list[int] = []
         self._letters: list[Record] = []
         self._bytes = 0
 

@@ -66,7 +66,7 @@ class TestRun:
         def kill() -> None:
             until((config.parent / "offsets.db").exists)
             store = SqliteOffsets(path=str(config.parent / "offsets.db"))
-            reading = store.open({}, source=RunConfig.load(config).name, writer=None)
+            reading = store.open({}, source=RunConfig.load(config).name)
             until(reading.items)
             reading.close()
             os.kill(os.getpid(), signal.SIGTERM)

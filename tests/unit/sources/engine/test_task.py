@@ -6,6 +6,7 @@ import errno
 import io
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
@@ -275,10 +276,10 @@ class TestReading:
     def test_tells_where_a_record_is_from(self, shelf: Shelf) -> None:
         record = read_all(config()).records[1]
         assert list(record.headers) == [
+            ("content-type", b"text/plain"),
             ("hw.source", b"it"),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"2"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_does_not_if_it_is_told_so(self, shelf: Shelf) -> None:
@@ -553,6 +554,15 @@ class TestRetries:
         assert "has ended: OSError" in str(error)
         assert isinstance(error.__cause__, OSError)
 
+    def test_wait_as_long_as_the_system_asks(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=0.3)]
+        began = time.monotonic()
+        assert len(read_all(config()).values) == 4
+        assert time.monotonic() - began >= 0.3
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=3_600.0)] * 2
+        _, error = failure(config(retry_deadline_s=0.1))  # it is tried once more at the deadline
+        assert "has ended: busy" in str(error)
+
     def test_do_not_hold_up_a_stop(self, shelf: Shelf) -> None:
         shelf.opening_errors["a"] = [OSError("down")] * 1_000
         task = SourceTask(config(retry_pause_s=60.0, retry_max_pause_s=60.0), MemoryOffsets())
@@ -711,6 +721,38 @@ def test_a_listing_is_never_held(shelf: Shelf) -> None:
 
     assert len(read_all(config(Counted(shelf="it"), poll_records=5_000)).batches) == 20_000
     assert most[0] < 10
+
+
+class Many(Source[int], frozen=True, kw_only=True):
+    """Lists objects without end, as far as anybody asks."""
+
+    keys: ClassVar[Any] = IntegerKeys()
+
+    count: int
+
+    def items(self, start: int | None) -> Iterator[NativeItem]:
+        for number in range(start or 0, self.count):
+            yield NativeItem(ItemContext(key=number, version="1"))
+
+
+class Complete(MemoryOffsets):
+    """Has every object as complete, and holds none."""
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        return OffsetEntry(record_number=1, complete=True, version="1")
+
+
+def test_objects_that_are_known_take_no_memory() -> None:
+    task = SourceTask(config(Many(count=100_000)), Complete(), once=True)
+    tracemalloc.start()
+    try:
+        task.start()
+        until(lambda: task.is_done)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # ten bytes an object, with the ring buffer
+    finally:
+        tracemalloc.stop()
+        task.stop()
+    assert task.statistics.known == task.statistics.listed == 100_001  # the last key comes again, as the end
 
 
 class TestTasks:
