@@ -25,7 +25,7 @@ from headerware.core.errors import (
 )
 from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
-from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
 from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.extractor import Input, extracted
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.task import Known, Statistics
     from headerware.sources.extractor import Split
     from headerware.sources.offsets import OffsetKey, Offsets
-    from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
+    from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -193,7 +193,10 @@ class Worker:
             key = offset_key(self._config, context.key)
             task = task_of(self._config, context)
         except SourceError as error:
-            return self._leave_out(context, error)
+            self._known.add(context.key, context.version)  # said once, as long as it is remembered
+            self._statistics.failed += 1
+            leave_out(self._config, context.key, error)
+            return False
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
@@ -204,18 +207,6 @@ class Worker:
             return False
         self._known.begin(context.key)
         return reader.read(item, key, decision)
-
-    def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
-        """Do with an object whose offset no store can keep what the configuration says; it is never read."""
-        self._known.add(context.key, context.version)  # said once, as long as it is remembered
-        self._statistics.failed += 1
-        text = self._config.key_text(context.key)
-        shown = f"object {text!r} of source {self._config.name!r} cannot be named among the offsets: {error}"
-        if self._config.on_object_error == "raise":
-            raise ObjectError(shown) from error
-        if self._config.on_object_error != "drop":
-            _log.warning("left out %s", shown)
-        return False
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1

@@ -185,6 +185,19 @@ class Vanishing(Files, frozen=True, kw_only=True):
             yield item
 
 
+class TestNames:
+    def test_that_are_not_utf_8_are_an_error_of_their_files(
+        self, place: Place, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (place.folder / "a").write_text("1\n")
+        (place.folder / os.fsdecode(b"b\xff")).write_text("2\n")
+        source = Files(folder=str(place.folder))
+        with pytest.raises(SourceError, match=r"object 'b\\udcff' .* no UTF-8"):
+            place.run(source, extractor="jsonl")
+        assert place.run(source, extractor="jsonl", on_object_error="skip") == [1]
+        assert caplog.text.count("left out object") == 1
+
+
 class TestChanges:
     def test_vanished_file_is_an_error_of_itself(self, place: Place) -> None:
         for name in ("a", "b", "c"):
