@@ -43,6 +43,7 @@ from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, tran
 if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.task import Statistics
+    from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -115,6 +116,17 @@ class SourceRunner:
     def statistics(self) -> dict[int, Statistics]:
         """What each task that has begun has counted, by its number."""
         return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+
+    @property
+    def progress(self) -> dict[int, Progress]:
+        """How far each task is in the object that it reads now, by its number."""
+        found = {run.number: run.task.progress for run in self._runs if run.task is not None}
+        return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was stopped, or a task has failed."""
+        return self._stopping.is_set()
 
     def _read_offsets(self) -> None:
         """Read the offsets, once all tasks here are the only ones of their names, and no others are left."""
