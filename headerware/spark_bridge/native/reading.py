@@ -126,7 +126,13 @@ class _Task:
             with config.opened_transformers() as transformers:
                 retried = (OSError, *config.source.retried)
                 reader = ObjectReader(
-                    config, transformers, self._queue, Statistics(), self._stopping, retried
+                    config,
+                    transformers,
+                    self._queue,
+                    Statistics(),
+                    self._stopping,
+                    retried,
+                    lists_again=False,
                 )
                 for part in self._parts:
                     key = offset_key(config, part.item.context.key)

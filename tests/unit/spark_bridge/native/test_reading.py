@@ -126,6 +126,20 @@ class TestErrors:
         assert ("cannot be sent" in caplog.text) is (policy == "skip")
         assert "secret" not in caplog.text
 
+    @pytest.mark.parametrize("policy", ["raise", "skip", "drop"])
+    def test_of_an_object_out_of_reach_are_given_up_only_by_drop(self, tmp_path: Path, policy: Any) -> None:
+        """Spark tries the task again; a later listing, as skip has it, would not bring the object again."""
+        (tmp_path / "a").write_text("1\n")
+        definition = defined(tmp_path, AS_JSON, on_object_error=policy, retry_deadline_s=0)
+        (task,) = all_tasks(definition.config(), Limits())
+        (tmp_path / "a").unlink()
+        (tmp_path / "a").mkdir()
+        if policy == "drop":
+            assert list(rows(definition, task.parts, None)) == []
+            return
+        with pytest.raises(SourceError, match=r"object 'a' of source 'spool'"):
+            list(rows(definition, task.parts, None))
+
     def test_of_an_object_that_has_vanished(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("1\n")
         definition = defined(tmp_path, AS_JSON)
