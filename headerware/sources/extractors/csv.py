@@ -18,6 +18,7 @@ from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, Schem
 from headerware.connect.data.struct import Struct
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import BadRecordError, ConfigError, ObjectError
+from headerware.core.printable import counted
 from headerware.sources.extractor import Extracted, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
@@ -142,7 +143,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 continue
             else:
                 yield BadRecordError(
-                    f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                    f"the row that ends at byte {position} has {counted(len(row), 'field')}, expected {width}"
                 )
                 before = position
                 continue
