@@ -815,16 +815,16 @@ class Complete(MemoryOffsets):
 
 
 def test_objects_that_are_known_take_no_memory() -> None:
-    task = SourceTask(config(Many(count=100_000)), Complete(), once=True)
+    task = SourceTask(config(Many(count=50_000)), Complete(), once=True)
     tracemalloc.start()
     try:
         task.start()
         until(lambda: task.is_done)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # ten bytes an object, with the ring buffer
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # 20 bytes an object, with the ring buffer
     finally:
         tracemalloc.stop()
         task.stop()
-    assert task.statistics.known == task.statistics.listed == 100_001  # the last key comes again, as the end
+    assert task.statistics.known == task.statistics.listed == 50_001  # the last key comes again, as the end
 
 
 class TestTasks:
