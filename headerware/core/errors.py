@@ -18,6 +18,7 @@
     ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
+    │   ├── TryLaterError        a system that says when to ask again, which is an OSError, too
     │   └── BadRecordError       one record of an object that cannot be read; those behind it can
     ├── ObjectStoreError         an object store out of reach, or one that refuses
     │   └── NoSuchObjectError    a store that works, and does not have the object
@@ -129,6 +130,19 @@ class NotAStreamError(SourceError):
 
 class ObjectError(SourceError):
     """An object that cannot be opened, or that is cut off or damaged: nothing behind that can be read."""
+
+
+class TryLaterError(SourceError, OSError):
+    """A system that answers later: the same is tried again, like after every OSError, but no earlier.
+
+    Args:
+        message: what cannot be had now.
+        after_s: how long to wait, in seconds.
+    """
+
+    def __init__(self, message: str, *, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class BadRecordError(SourceError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import BadRecordError, NotAStreamError, ObjectError, SourceError
+from headerware.core.errors import BadRecordError, NotAStreamError, ObjectError, SourceError, TryLaterError
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ _HOMES: Final = {
     "UNKNOWN_LENGTH": "source",
     "open_source": "source",
 }
-_ERRORS: Final = (BadRecordError, NotAStreamError, ObjectError, SourceError)
+_ERRORS: Final = (BadRecordError, NotAStreamError, ObjectError, SourceError, TryLaterError)
 __all__ = sorted([*_HOMES, *(error.__name__ for error in _ERRORS)])  # noqa: PLE0605 - made of the table
 
 _load: Final = lazy(__name__, _HOMES)

@@ -47,8 +47,7 @@ def refused(
         SourceError: the configuration says to stop.
     """
     key = config.key_text(native_key)
-    # An object's own headers come behind it.
-    stated = next(iter(record.headers.all(NUMBER_HEADER)), None) if config.headers else None
+    stated = record.headers.last(NUMBER_HEADER) if config.headers else None
     number = None if stated is None else stated.decode()
     at = "a record" if number is None else f"record {number}"
     reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
@@ -88,7 +87,8 @@ class RecordMaker:
         self._headers: list[tuple[str, bytes | None]] = []
         if config.headers:
             self._headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
-        self._content_type: Final = item.context.content_type or config.extractor.content_type
+        content_type = item.context.content_type or config.extractor.content_type
+        self._typed: Final = () if content_type is None else ((_CONTENT_TYPE, content_type.encode()),)
 
     def route(self) -> None:
         """Find the topic and the partition, before the first record; raise SourceError if there are none."""
@@ -109,11 +109,10 @@ class RecordMaker:
         if timestamp_ms is None:
             timestamp_ms = self._context.timestamp_ms
         headers = found.headers
-        if self._headers:
-            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
-            if self._content_type is not None and value.__class__ is bytes:
-                own.append((_CONTENT_TYPE, self._content_type.encode()))
-            headers = Headers.trusted([*own, *headers])
+        if self._headers:  # the last of a name counts: ours of hw.source, and the object's own content-type
+            typed = self._typed if value.__class__ is bytes else ()
+            numbered = (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))
+            headers = Headers.trusted([*typed, *headers, *self._headers, numbered])
         if not self._evolves:
             value, key = joined(found.schema, value), joined(found.key_schema, found.key)
             made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)

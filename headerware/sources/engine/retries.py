@@ -8,6 +8,8 @@ import time
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import TryLaterError
+
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
@@ -55,5 +57,7 @@ class Retries:
         # Some of the time by chance, so that tasks that failed together do not come back together.
         wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
+        if isinstance(error, TryLaterError):
+            wait_s = min(left, max(wait_s, error.after_s))
         if self._stopping.wait(wait_s):
             raise StoppedError

@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _BATCH_BYTES: Final = 4 << 20
-_MAX_BATCH_ROWS: Final = 8_192
+_MAX_BATCH_ROWS: Final = 1_024
+"""Few, for a long value that repeats is one in the file and many in memory; more would save nothing."""
 _READ_BYTES: Final = 1 << 20
+_NOT_IN_PYTHON: Final = (ValueError, OverflowError, KeyError)
+"""What comes of a time that is too far away, text that is no UTF-8, an unknown time zone."""
 
 
 class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
@@ -59,7 +62,8 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     An object that cannot be sought in, or is itself compressed, is copied to a temporary file first.
 
     Args:
-        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record.
+        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record,
+            and so is one with a value that Python does not have, such as a time behind the year 9999.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
         max_expansion: in the same way, and for the column chunks of a file by its metadata.
         columns: the columns to read, by the names of those at the top; None is all.
@@ -224,19 +228,37 @@ class _Rows:
     def of(self, batch: RecordBatch) -> Iterator[Extracted | BadRecordError]:
         """Yield the rows of a batch."""
         lists = []
+        bad: dict[int, str] = {}
         for name, stored, convert in zip(self._names, self._stored, self._converters, strict=True):
             column = batch.column(name)
-            values = (column if stored is None else _cast(column, stored, name)).to_pylist()
-            lists.append(values if convert is None else [convert(value) for value in values])
+            if stored is not None:
+                column = _cast(column, stored, name)
+            try:
+                values = column.to_pylist()
+                lists.append(values if convert is None else [convert(value) for value in values])
+            except _NOT_IN_PYTHON:
+                lists.append([_value(scalar, convert, at, name, bad) for at, scalar in enumerate(column)])
         schema, names, size = self._schema, self._names, batch.nbytes // max(1, batch.num_rows)
         measured = batch.nbytes > self._limit
-        for row in zip(*lists, strict=True):
-            if measured and (size := size_of(row)) > self._limit:
+        for at, row in enumerate(zip(*lists, strict=True)):
+            if at in bad:
+                yield BadRecordError(bad[at])
+            elif measured and (size := size_of(row)) > self._limit:
                 yield BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
             elif schema is not None:
                 yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
             else:
                 yield Extracted(dict(zip(names, row, strict=True)), size_bytes=size)
+
+
+def _value(scalar: Any, convert: Any, at: int, name: str, bad: dict[int, str]) -> Any:
+    """Return one value of a column; note what is wrong with its row if Python does not have it."""
+    try:
+        value = scalar.as_py()
+        return value if convert is None else convert(value)
+    except _NOT_IN_PYTHON as error:
+        bad[at] = f"the column {name!r} has a value that Python does not have ({type(error).__name__})"
+        return None
 
 
 def _cast(column: Any, stored: DataType, name: str) -> Any:

@@ -3,7 +3,7 @@
     gzip      1f 8b 08            members one behind another, as bgzip and log rotation write them
     bzip2     "BZh"               streams one behind another, as pbzip2 writes them
     xz        fd "7zXZ" 00        streams one behind another
-    zstd      28 b5 2f fd         frames one behind another
+    zstd      28 b5 2f fd         frames one behind another; 50..5f 2a 4d 18 begins one that is skipped
     snappy    ff 06 00 00 "sNaPpY"  the framing format, such as `.sz` files have it
 
 The standard library's file objects are not used, since they raise OSError for damage, which would be taken
@@ -41,6 +41,7 @@ _MAGIC: Final[Mapping[bytes, Compression]] = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xff\x06\x00\x00sNaPpY": "snappy",
+    **{bytes((low,)) + b"\x2a\x4d\x18": "zstd" for low in range(0x50, 0x60)},
 }
 _MAGIC_BYTES: Final = max(map(len, _MAGIC))
 _SNAPPY_HEAD: Final = b"\xff\x06\x00\x00sNaPpY"

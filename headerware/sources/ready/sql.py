@@ -100,7 +100,8 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
             names = sorted(sqlalchemy.inspect(connection).get_table_names(schema=self.schema))
         for name in names:
             if (start is None or name >= start) and any(fnmatchcase(name, each) for each in self.tables):
-                yield SqlTable(self, name)
+                with suppress(FileNotFoundError):  # it has gone since it was listed
+                    yield SqlTable(self, name)
 
 
 class SqlTable(NativeItem):
@@ -117,13 +118,13 @@ class SqlTable(NativeItem):
         self.context: ItemContext = msgspec.structs.replace(self.context, version=version)
 
     def extends(self, version: str) -> bool:
-        """Return whether the last row is not before the one that was the last."""
+        """Return whether there are rows behind the one that was the last."""
         if version == _EMPTY:
             return True
-        with _connected(self._source.url, ObjectError) as connection:
-            _, columns = self._table(connection)
-        before, now = (msgspec.json.decode(text) for text in (version, self.context.version or _EMPTY))
-        return bool(now) and _restored(before, columns) <= _restored(now, columns)
+        with _connected(self._source.url, ObjectError) as connection:  # whose order may not be Python's
+            table, columns = self._table(connection)
+            asked = self._select(table, columns, columns, msgspec.json.decode(version))
+            return connection.execute(asked.limit(1)).first() is not None
 
     def rows(self, after: list[Any] | None) -> Iterator[Extracted]:
         """Yield the rows behind a place, page by page."""
@@ -135,13 +136,12 @@ class SqlTable(NativeItem):
             asked = self._select(table, columns, list(table.columns), after).order_by(*columns)
             with _connected(source.url, ObjectError) as connection:
                 found = connection.execute(asked.limit(source.page_rows + 1)).mappings().all()
-            places = [[row[column.name] for column in columns] for row in found]
-            if any(one == other for one, other in pairwise(places)):
-                raise ObjectError("two rows have the same values in order_by; add a column that differs")
+            places = [_kept([row[column.name] for column in columns]) for row in found]
+            if any(one == other for one, other in pairwise([after, *places])):
+                raise ObjectError("two rows have the same place by order_by, perhaps rounded; add a column")
             more = len(found) > source.page_rows
             for row, place in zip(found[: source.page_rows], places, strict=False):
-                after = _kept(place)
-                value = dict(row)
+                value, after = dict(row), place
                 size = size_of(value)
                 yield Extracted(value, key=self._key(value), properties={"after": after}, size_bytes=size)
 
@@ -181,9 +181,9 @@ def _connected(url: str, refusal: type[SourceError]) -> Iterator[Connection]:
     except (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError) as error:
         raise OSError(f"the database does not answer ({type(error).__name__})") from None
     except exc.NoSuchTableError:
-        raise refusal("the table is gone") from None
-    except exc.SQLAlchemyError as error:
-        raise refusal(f"the database refuses it ({type(error).__name__})") from None
+        raise FileNotFoundError("the table is gone") from None
+    except (exc.SQLAlchemyError, ValueError, ArithmeticError) as error:
+        raise refusal(f"the database refuses it, or a value misfits ({type(error).__name__})") from None
 
 
 def _kept(values: Any) -> list[Any]:

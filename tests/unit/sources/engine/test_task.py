@@ -13,7 +13,7 @@ from weakref import WeakSet
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
-from headerware.core.errors import BadRecordError, ObjectError, SourceError
+from headerware.core.errors import BadRecordError, ObjectError, SourceError, TryLaterError
 from headerware.core.record import Record
 from headerware.sources import (
     EvolvingRecord,
@@ -262,10 +262,10 @@ class TestReading:
     def test_tells_where_a_record_is_from(self, shelf: Shelf) -> None:
         record = read_all(config()).records[1]
         assert list(record.headers) == [
+            ("content-type", b"text/plain"),
             ("hw.source", b"it"),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"2"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_does_not_if_it_is_told_so(self, shelf: Shelf) -> None:
@@ -520,6 +520,15 @@ class TestRetries:
         _, error = failure(config(retry_deadline_s=0.05))
         assert "has ended: OSError" in str(error)
         assert isinstance(error.__cause__, OSError)
+
+    def test_wait_as_long_as_the_system_asks(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [TryLaterError("busy", after_s=0.3)]
+        began = time.monotonic()
+        assert len(read_all(config()).values) == 4
+        assert time.monotonic() - began >= 0.3
+        shelf.listing_errors = [TryLaterError("busy", after_s=3_600.0)] * 2
+        _, error = failure(config(retry_deadline_s=0.1))  # it is tried once more at the deadline
+        assert "has ended: busy" in str(error)
 
     def test_do_not_hold_up_a_stop(self, shelf: Shelf) -> None:
         shelf.opening_errors["a"] = [OSError("down")] * 1_000

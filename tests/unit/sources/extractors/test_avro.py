@@ -204,6 +204,15 @@ class TestDamage:
         data = SAMPLE.replace(b"city 2", b"city\xff2")
         assert values(AvroExtractor(), data) == [ROWS[0], None, None, *ROWS[3:]]
 
+    @pytest.mark.parametrize("schemas", [False, True])
+    def test_does_not_spoil_what_is_behind_a_time_that_python_does_not_have(self, *, schemas: bool) -> None:
+        kind = {"type": "long", "logicalType": "timestamp-millis"}
+        head = avro([], kind)
+        block = avro([1, 2**63 - 1, 2, -(2**63), 3], "long", per_block=5).removeprefix(avro([], "long"))
+        found = records(AvroExtractor(schemas=schemas), head + block)
+        assert [isinstance(record, BadRecordError) for record in found] == [False, True, False, True, False]
+        assert found[4].properties == {"byte": len(head), "in_block": 5}  # type: ignore[union-attr]
+
     @pytest.mark.parametrize(
         "block",
         [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -136,6 +137,25 @@ class TestTypes:
         with pytest.raises(ObjectError, match="name"):
             values(ParquetExtractor(schemas=True), parquet({"": [1]}))
 
+    @pytest.mark.parametrize("schemas", [False, True])
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([0, 2**55, 5], pa.timestamp("ms")),
+            pa.array([0, 2**30, 5], pa.int32()).cast(pa.date32()),
+            pa.array([[0], [1, 2**55], []], pa.list_(pa.timestamp("ms"))),
+            pa.StringArray.from_buffers(
+                3, pa.array(["a", "bc", "d"]).buffers()[1], pa.py_buffer(b"a\xff\xfed")
+            ),
+        ],
+        ids=["time", "date", "list", "text"],
+    )
+    def test_that_python_does_not_have_are_one_error(self, column: Any, *, schemas: bool) -> None:
+        found = records(ParquetExtractor(schemas=schemas), parquet(pa.table({"n": [1, 2, 3], "bad": column})))
+        assert [isinstance(record, BadRecordError) for record in found] == [False, True, False]
+        assert "'bad'" in str(found[1])
+        assert found[2].value["n"] == 3  # type: ignore[union-attr]
+
     def test_follow_each_file(self) -> None:
         one, two = parquet({"a": [1]}), parquet({"a": [1], "b": ["x"]})
         found = [values(ParquetExtractor(schemas=True), data)[0] for data in (one, two)]
@@ -169,6 +189,16 @@ class TestDamage:
 
 
 class TestMemory:
+    def test_does_not_grow_with_long_values_that_repeat(self) -> None:
+        data = parquet(pa.table({"n": list(range(3_000)), "text": ["x" * 20_000] * 3_000}))
+        assert len(data) < 1 << 20
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in extracted(ParquetExtractor(), Input(MemoryObject(data)))) == 3_000
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
+
     def test_does_not_grow_with_a_row_group(self) -> None:
         def peak(rows: int) -> int:
             table = pa.table({"n": range(rows), "text": [f"{number:0100}" for number in range(rows)]})

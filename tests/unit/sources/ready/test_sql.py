@@ -102,6 +102,16 @@ class TestRows:
             shop.add("orders_a")
         assert not shop.item().extends(before.context.version or "")
 
+    def test_increase_as_the_database_has_it(self, shop: Shop) -> None:
+        shop.run("create table codes (code text collate nocase primary key)")
+        options: dict[str, Any] = {"tables": ["codes"], "order_by": ["code"], "key": ["code"]}
+        shop.run("insert into codes values ('a')")
+        before = shop.item("codes", **options)
+        shop.run("insert into codes values ('C')")  # whose byte is before
+        after = shop.item("codes", **options)
+        assert after.extends(before.context.version or "")
+        assert [row.key for row in rows(after)] == ["a", "C"]
+
     def test_may_increase_by_several_columns(self, shop: Shop) -> None:
         shop.run("delete from orders_c")
         for at in ("2026-01-02", "2026-01-01", "2026-01-02", "2026-01-01"):
@@ -125,8 +135,26 @@ class TestRows:
         with pytest.raises(ObjectError, match="order_by"):
             rows(shop.item(order_by=["city"]))
 
+    def test_whose_place_is_rounded_are_refused_rather_than_given_for_ever(self, shop: Shop) -> None:
+        shop.run("create table rounded (price numeric(9, 1))")
+        shop.run("insert into rounded values (1.23), (1.34), (1.45)")
+        with pytest.raises(ObjectError, match="rounded"):
+            rows(shop.item("rounded", tables=["rounded"], order_by=["price"], page_rows=1))
+
 
 class TestErrors:
+    def test_of_a_table_that_goes_while_it_is_listed_leave_it_out(self, shop: Shop) -> None:
+        listing = open_source(shop.source(), SourceContext()).items(None)
+        assert next(listing).context.key == "orders_a"
+        shop.run("drop table orders_c")
+        assert [item.context.key for item in listing] == ["orders_d"]
+
+    def test_of_a_value_quote_nothing(self, shop: Shop) -> None:
+        shop.add("orders_a", at="SECRET")
+        with pytest.raises(ObjectError, match="a value misfits") as raised:
+            rows(shop.item())
+        assert "SECRET" not in str(raised.value)
+
     def test_of_columns_that_are_not_there(self, shop: Shop) -> None:
         with pytest.raises(ObjectError, match="no column 'nr'"):
             shop.item(order_by=["nr"])

@@ -191,10 +191,10 @@ class TestDelivery:
         place.run(delivery=delivery)
         (message,) = place.read()
         assert message.headers() == [
+            ("content-type", b"text/plain"),
             ("hw.source", place.name.encode()),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"1"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_goes_through_the_chain(self, place: Place, delivery: str) -> None:
