@@ -75,6 +75,7 @@ class TestModels:
         assert many.peak_bytes <= simulate.PENDING_BYTES
 
     def test_all_calls_for_keys_are_counted(self, simulate: Any) -> None:
-        calls = simulate.renewals(1_000, 60.0, 1.0, seed=1)
+        calls = simulate.renewals(1_000, 60.0, 1.0, 0.0, seed=1)
         assert round(calls.mean * 86_401) == 30_000  # one at the start, and one each 48 minutes and a second
         assert 10 < calls.last < calls.first < 100
+        assert simulate.renewals(1_000, 60.0, 1.0, simulate.SPREAD, seed=1).last < 10
