@@ -22,6 +22,7 @@ from headerware.sources.source import Source
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
+    from headerware.sources.engine.batches import Batch
     from headerware.sources.extractor import Extracted, Split
     from headerware.sources.source import NativeItem
     from headerware.sources.transformers import Transformers
@@ -31,33 +32,33 @@ _CONTENT_TYPE: Final = "content-type"
 _log: Final = logging.getLogger("headerware.sources")
 
 
-def refused(
-    config: SourceConfig, native_key: Any, record: Record, error: Exception, shown: str
-) -> list[Record]:
+def part_of(split: Split | None) -> str:
+    """Return what stands before the numbers of a part's records, if the part's first one is not known."""
+    return "" if split is None or split.first_record is not None else f"{split.begin}+"
+
+
+def refused(config: SourceConfig, batch: Batch, at: int, error: Exception, shown: str) -> list[Record]:
     """Do with a record that cannot be sent what the configuration says; return its dead letter, if any.
 
     Args:
         config: the configuration.
-        native_key: the key of the record's object.
-        record: the record, with the headers that it was made with.
+        batch: the batch of the record.
+        at: which of the batch's records it is, from 0.
         error: why it cannot be sent.
         shown: the error's text, which quotes no payload.
 
     Raises:
         SourceError: the configuration says to stop.
     """
-    key = config.key_text(native_key)
-    stated = record.headers.last(NUMBER_HEADER) if config.headers else None
-    number = None if stated is None else stated.decode()
-    at = "a record" if number is None else f"record {number}"
-    reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
+    key, number = config.key_text(batch.native_key), f"{batch.part}{batch.numbers[at]}"
+    reason = f"record {number} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
     if config.on_record_error == "raise":
         raise SourceError(reason) from error
     if config.on_record_error == "skip":
         _log.warning("passed over %s", reason)
     if config.on_record_error != "dead_letter":
         return []
-    return [source_dead_letter(config, key, number, topic=record.topic, reason=reason, raw=None)]
+    return [source_dead_letter(config, key, number, topic=batch.records[at].topic, reason=reason, raw=None)]
 
 
 class RecordMaker:
@@ -80,7 +81,7 @@ class RecordMaker:
         self._text: Final = config.key_text(item.context.key)
         self.where: Final = f"object {self._text!r} of source {config.name!r}"
         """The object, for messages."""
-        self._part: Final = "" if split is None or split.first_record is not None else f"{split.begin}+"
+        self._part: Final = part_of(split)
         self._part_bytes: Final = self._part.encode()
         self._topic = ""
         self._partition: int | None = None

@@ -113,7 +113,8 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
             if block is None:
                 return
             count, data = block
-            if given.skipped == number and number + count <= given.skip:  # nothing was yielded yet
+            # Nothing was yielded yet. The last known block is read again: it may be damaged behind them.
+            if given.skipped == number and number + count < given.skip:
                 given.skipped = number = number + count
                 continue
             number += count

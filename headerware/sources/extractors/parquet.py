@@ -42,7 +42,7 @@ from headerware.sources.extractors.connect_values import (
     optional,
     size_of,
 )
-from headerware.sources.extractors.streams import ReadingStream, StreamExtractor
+from headerware.sources.extractors.streams import FREE_BYTES, ReadingStream, StreamExtractor
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
@@ -65,7 +65,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record,
             and so is one with a value that Python does not have, such as a time behind the year 9999.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
-        max_expansion: in the same way, and for the column chunks of a file by its metadata.
+        max_expansion: in the same way, and for the row groups of a file by its metadata.
         columns: the columns to read, by the names of those at the top; None is all.
         schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
 
@@ -98,12 +98,18 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
                 groups = range(given.split.begin, min(given.split.end, file.num_row_groups))
             columns = self._names(file)
             rows: _Rows | None = None
+            length, plain = stream.seek(0, io.SEEK_END), 0
             for group in groups:
                 facts = file.metadata.row_group(group)
                 if given.skipped + facts.num_rows <= given.skip and rows is None:
                     given.skipped += facts.num_rows
                     continue
-                self._check_expansion(facts)
+                plain += facts.total_byte_size
+                if plain > FREE_BYTES and plain > self.max_expansion * length:
+                    raise ObjectError(
+                        f"it expands to more than {self.max_expansion} times its size, the limit "
+                        "(max_expansion)"
+                    )
                 rows = rows or _Rows(self, file.schema_arrow, columns)
                 average = max(1, facts.total_byte_size // max(1, facts.num_rows))
                 size = max(1, min(_BATCH_BYTES // average, _MAX_BATCH_ROWS))
@@ -115,16 +121,20 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         """Return runs of row groups."""
         stream, file = self._opened(given)
         with _Damage(stream):
-            begin, first, held, rows = 0, 1, 0, 0
-            for group in range(file.num_row_groups):
-                facts = file.metadata.row_group(group)
-                held += sum(facts.column(at).total_compressed_size for at in range(facts.num_columns))
+            # The facts of its columns say how large a row group is in the file; but if they are damaged,
+            # pyarrow 26.0 ends the process. So each group is taken to be compressed like the whole.
+            all_facts = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+            plain = max(1, sum(facts.total_byte_size for facts in all_facts))
+            share = stream.seek(0, io.SEEK_END) / plain
+            begin, first, held, rows = 0, 1, 0.0, 0
+            for group, facts in enumerate(all_facts):
+                held += share * facts.total_byte_size
                 rows += facts.num_rows
                 if held >= size_bytes:
                     yield Split(begin, group + 1, first)
-                    begin, first, held = group + 1, rows + 1, 0
-            if held:
-                yield Split(begin, file.num_row_groups, first)
+                    begin, first, held = group + 1, rows + 1, 0.0
+            if begin < len(all_facts):
+                yield Split(begin, len(all_facts), first)
 
     def _opened(self, given: Input) -> tuple[_Watched, ParquetFile]:
         try:
@@ -149,17 +159,6 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         if missing:
             raise ObjectError(f"there is no column {missing[0]!r}; it has: {', '.join(names)}")
         return self.columns or names
-
-    def _check_expansion(self, facts: Any) -> None:
-        """Refuse a row group whose metadata says that it becomes far larger."""
-        for at in range(facts.num_columns):
-            chunk = facts.column(at)
-            plain, stored = chunk.total_uncompressed_size, max(1, chunk.total_compressed_size)
-            if plain > _READ_BYTES and plain > self.max_expansion * stored:
-                raise ObjectError(
-                    f"a column expands to more than {self.max_expansion} times its size, the limit "
-                    "(max_expansion)"
-                )
 
 
 class _Watched(ReadingStream):

@@ -34,7 +34,8 @@ _ZSTD_PIECE_BYTES: Final = 1 << 10
 """Four bytes of zstd may stand for 128 KiB, and its decompressor has no bound; so this is 32 MiB at most."""
 _MEMORY_BYTES: Final = 256 << 20
 """The most that an xz or zstd stream may ask for to be decompressed."""
-_FREE_BYTES: Final = 64 << 20
+FREE_BYTES: Final = 64 << 20
+"""How large an object may become, whatever its size."""
 _MAGIC: Final[Mapping[bytes, Compression]] = {
     b"\x1f\x8b\x08": "gzip",
     b"BZh": "bzip2",
@@ -367,7 +368,7 @@ class _Decompressed(ReadingStream):
 
     def _count(self, given: int) -> None:
         self._given += given
-        if self._given > _FREE_BYTES and self._given > self._max_expansion * self._read:
+        if self._given > FREE_BYTES and self._given > self._max_expansion * self._read:
             raise ObjectError(
                 f"its {self._codec} data expands to more than {self._max_expansion} times its size, the "
                 "limit (max_expansion)"

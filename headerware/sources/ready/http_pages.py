@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 import msgspec
 
-from headerware.core.errors import ConfigError, MissingPartError, SourceError, TryLaterError
+from headerware.core.errors import ConfigError, MissingPartError, SourceError, SourceUnavailableError
 from headerware.core.extras import install_command
 from headerware.sources.keys import IntegerKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
@@ -144,7 +144,9 @@ class _Pages:
                     return None
                 if status in _PASSING:
                     after_s = _seconds(response.headers.get("retry-after", ""))
-                    raise TryLaterError(f"page {number} cannot be had now: status {status}", after_s=after_s)
+                    raise SourceUnavailableError(
+                        f"page {number} cannot be had now: status {status}", after_s=after_s
+                    )
                 if status != 200:
                     raise SourceError(f"expected page {number}, found status {status}")
                 if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
@@ -155,8 +157,8 @@ class _Pages:
                         raise SourceError(
                             f"page {number} has more than {options.max_page_bytes} bytes (max_page_bytes)"
                         )
-        except httpx.TransportError as error:
-            raise OSError(f"page {number} cannot be had now: {type(error).__name__}") from None
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise SourceUnavailableError(f"page {number} cannot be had now: {type(error).__name__}") from None
         except httpx.DecodingError:
             raise SourceError(f"page {number} is not the gzip that it says it is") from None
         finally:

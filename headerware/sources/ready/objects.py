@@ -17,7 +17,14 @@ from typing import Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    ConfigError,
+    HeaderwareError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
@@ -173,12 +180,14 @@ class _ObjectStream(io.RawIOBase):
         with _errors("the object", ObjectError):
             found = memoryview(obstore.get(self._store, self._path, options=options).bytes())
         if len(found) != end - begin:
-            raise OSError(f"expected {end - begin} bytes of the object, found {len(found)}")
+            raise SourceUnavailableError(f"expected {end - begin} bytes of the object, found {len(found)}")
         return found
 
 
 @contextmanager
-def _errors(what: str, refusal: type[HeaderwareError], passing: type[Exception] = OSError) -> Iterator[None]:
+def _errors(
+    what: str, refusal: type[HeaderwareError], passing: type[Exception] = SourceUnavailableError
+) -> Iterator[None]:
     """Turn obstore's errors into what is tried again, and what is not; the first line names no contents."""
     try:
         yield

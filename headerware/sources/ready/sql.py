@@ -15,7 +15,14 @@ from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    BadRecordError,
+    ConfigError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
 from headerware.sources.extractor import Extracted, Extractor, Input
 from headerware.sources.extractors.connect_values import size_of
@@ -90,8 +97,10 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
         """Return what lists the tables, once the database's driver is there."""
         try:
             sqlalchemy.create_engine(self.url).dispose()
-        except (exc.ArgumentError, exc.NoSuchModuleError, ImportError) as error:
-            raise ConfigError(f"names no database ({type(error).__name__})", path="url") from None
+        except ImportError as error:
+            raise ConfigError(f"its driver {error.name!r} is not installed", path="source.url") from None
+        except (exc.ArgumentError, exc.NoSuchModuleError) as error:
+            raise ConfigError(f"names no database ({type(error).__name__})", path="source.url") from None
         return self
 
     def items(self, start: str | None) -> Iterator[NativeItem]:
@@ -179,7 +188,7 @@ def _connected(url: str, refusal: type[SourceError]) -> Iterator[Connection]:
         with sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool).connect() as connection:
             yield connection
     except (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError) as error:
-        raise OSError(f"the database does not answer ({type(error).__name__})") from None
+        raise SourceUnavailableError(f"the database does not answer ({type(error).__name__})") from None
     except exc.NoSuchTableError:
         raise FileNotFoundError("the table is gone") from None
     except (exc.SQLAlchemyError, ValueError, ArithmeticError) as error:

@@ -125,7 +125,7 @@ class ManifestFolder:
         return content
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in order, without those that are being written."""
+        """Return the names in a folder, in order, without hidden ones and those that are being written."""
         try:
             if self._files is None:
                 found = [each.name for each in self._path(folder).iterdir()]
@@ -136,7 +136,7 @@ class ManifestFolder:
             return []
         except OSError as error:
             raise self._failure("list", folder, error) from error
-        return sorted(name for name in found if not name.endswith(".tmp"))
+        return sorted(name for name in found if not (name.startswith(".") or name.endswith(".tmp")))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with what is in it, if it is there."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from headerware.core.errors import ObjectError, SourceError
-from headerware.sources.engine.decision import Decision, decide, offset_key
+from headerware.sources.engine.decision import Decision, decide, leave_out, offset_key
 from headerware.sources.engine.plan import listed
 from headerware.sources.engine.retries import Retries
 from headerware.sources.engine.ring_buffer import RingBuffer
@@ -113,15 +113,9 @@ class Lister:
         try:
             return offset_key(self.config, context.key)
         except SourceError as error:
-            text = self.config.key_text(context.key)
-            shown = (
-                f"object {text!r} of source {self.config.name!r} cannot be named among the offsets: {error}"
-            )
-            if self.config.on_object_error == "raise":
-                raise ObjectError(shown) from error
-            if self.config.on_object_error != "drop" and not self._left_out.holds(context.key, None):
-                self._left_out.add(context.key)
-                _log.warning("left out %s", shown)
+            if not self._left_out.holds(context.key, context.version):
+                self._left_out.add(context.key, context.version)  # said once, as long as it is remembered
+                leave_out(self.config, context.key, error)
             return None
 
     def splits(self, item: NativeItem, size_bytes: int) -> list[Split]:

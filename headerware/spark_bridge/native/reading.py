@@ -161,11 +161,11 @@ class _Task:
             return batch.records
         made: list[Record] = []
         outcomes = self._serializer.send_outcomes(batch.records)
-        for record, outcome in zip(batch.records, outcomes, strict=True):
+        for at, outcome in enumerate(outcomes):
             if outcome.__class__ is Record:
                 made.append(outcome)
             elif isinstance(outcome, HeaderwareError):
-                made += refused(self._config, batch.native_key, record, outcome, described(outcome))
+                made += refused(self._config, batch, at, outcome, described(outcome))
             elif isinstance(outcome, list | FanOut):
                 made += outcome
             elif outcome is not DROP:

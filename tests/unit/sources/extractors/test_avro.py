@@ -186,6 +186,13 @@ class TestResuming:
         assert [number for number, _ in extracted(AvroExtractor(), given)] == [5, 6, 7]
         assert given.skipped == 3
 
+    def test_meets_the_same_damage_again(self) -> None:
+        head, block = avro([], "long"), b"\x06\x08" + b"\x02\x04\x06\x08" + SYNC  # three of four values
+        for known in range(4):
+            properties = {"byte": len(head), "in_block": known} if known else None
+            with pytest.raises(ObjectError, match="goes on behind its last value"):
+                records(AvroExtractor(), head + block + block, skip=known, properties=properties)
+
     def test_leaves_an_unfinished_block_of_a_growing_object(self) -> None:
         for cut in range(1, 28):
             item = MemoryObject(SAMPLE[:-cut], grows=True)

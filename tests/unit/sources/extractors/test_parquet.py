@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import subprocess
+import sys
 import tracemalloc
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +33,25 @@ def parquet(table: Any, **options: Any) -> bytes:
     return stream.getvalue()
 
 
+DAMAGE = """
+import sys
+from pathlib import Path
+from headerware.core.errors import ObjectError
+from headerware.sources import Input
+from headerware.sources.extractors import ParquetExtractor
+from tests.source_objects import MemoryObject
+whole = Path(sys.argv[1]).read_bytes()
+for at in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+    for bit in (1, 2, 8):
+        item = MemoryObject(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:])
+        for read in (ParquetExtractor().extract, lambda given: ParquetExtractor().splits(given, 1)):
+            try:
+                with Input(item) as given:
+                    list(read(given))
+            except ObjectError:
+                pass
+print("done")
+"""
 SAMPLE = parquet(pa.Table.from_pylist(ROWS), row_group_size=3)
 
 
@@ -182,8 +204,15 @@ class TestDamage:
             with pytest.raises(ObjectError):
                 values(ParquetExtractor(), data)
 
-    def test_of_an_expanding_column_is_refused(self) -> None:
-        data = parquet({"a": ["x" * (4 << 20)]}, compression="zstd", use_dictionary=False)
+    def test_of_any_byte_of_the_foot_never_ends_the_process(self, tmp_path: Path) -> None:
+        (tmp_path / "sample").write_bytes(SAMPLE)
+        found = subprocess.run(
+            [sys.executable, "-c", DAMAGE, tmp_path / "sample"], capture_output=True, text=True, check=False
+        )
+        assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
+
+    def test_of_an_expanding_object_is_refused(self) -> None:
+        data = parquet({"a": ["x" * (70 << 20)]}, compression="zstd", use_dictionary=False)
         with pytest.raises(ObjectError, match="max_expansion"):
             values(ParquetExtractor(), data)
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from headerware.core.errors import ConfigError, SourceError, TryLaterError
+from headerware.core.errors import ConfigError, SourceError, SourceUnavailableError
 from headerware.sources import Input, Source, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -150,21 +150,21 @@ class TestErrors:
     @pytest.mark.parametrize("status", [429, 500, 503])
     def test_that_pass_are_tried_again(self, server: Server, status: int) -> None:
         server.status = status
-        with pytest.raises(OSError, match=str(status)):
+        with pytest.raises(SourceUnavailableError, match=str(status)):
             server.items()
 
     @pytest.mark.parametrize("later", ["7", "{date}"])
     def test_that_pass_say_when(self, server: Server, later: str) -> None:
         server.status = 429
         server.headers = {"Retry-After": later.format(date=formatdate(time.time() + 8, usegmt=True))}
-        with pytest.raises(TryLaterError) as raised:
+        with pytest.raises(SourceUnavailableError) as raised:
             server.items()
         assert 0 < raised.value.after_s <= 8
 
     @pytest.mark.parametrize("later", ["soon", "-1", "Mon, 99 Nov 99999 00:00:00 GMT", ""])
     def test_that_say_no_time_are_tried_as_always(self, server: Server, later: str) -> None:
         server.status, server.headers = 503, {"Retry-After": later}
-        with pytest.raises(TryLaterError) as raised:
+        with pytest.raises(SourceUnavailableError) as raised:
             server.items()
         assert raised.value.after_s == 0
 
@@ -209,7 +209,7 @@ class TestErrors:
             server.items()
 
     def test_of_the_network_are_tried_again(self, server: Server) -> None:
-        with pytest.raises(OSError, match="page 1"):
+        with pytest.raises(SourceUnavailableError, match="page 1"):
             server.items(url="http://127.0.0.1:1/")
 
     @pytest.mark.parametrize("body", [b"SECRET", b'{"SECRET": 1}', b"[1, SECRET]", b"\xff", b'{"items": 1}'])

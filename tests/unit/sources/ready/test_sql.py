@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headerware.core.errors import ConfigError, ObjectError
+from headerware.core.errors import ConfigError, ObjectError, SourceUnavailableError
 from headerware.sources import Extracted, Input, NativeItem, Source, SourceConfig, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -166,7 +167,7 @@ class TestErrors:
 
     def test_of_a_database_that_is_not_there_are_tried_again(self, tmp_path: Path) -> None:
         source = SqlTables(url=f"sqlite:///{tmp_path}/none/shop.db", tables=["*"], order_by=["id"])
-        with pytest.raises(OSError, match="does not answer"):
+        with pytest.raises(SourceUnavailableError, match="does not answer"):
             list(open_source(source, SourceContext()).items(None))
 
     @pytest.mark.parametrize(
@@ -176,6 +177,11 @@ class TestErrors:
     def test_of_options(self, shop: Shop, options: dict[str, Any], path: str) -> None:
         with pytest.raises(ConfigError, match=path):
             shop.source(**options)
+
+    def test_of_a_missing_driver_name_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pymysql", None)
+        with pytest.raises(ConfigError, match=r"^source\.url: its driver 'pymysql' is not installed$"):
+            open_source(SqlTables(url="mysql+pymysql://h/x", tables=["*"], order_by=["id"]), SourceContext())
 
     @pytest.mark.parametrize("url", ["nonsense", "klingon://host/db"])
     def test_of_addresses(self, url: str) -> None:

@@ -474,6 +474,7 @@ class TestFolders:
         folder = ManifestFolder(os.fspath(tmp_path))
         assert folder.write_once("a/b", b"1") == b"1"
         assert folder.write_once("a/b", b"2") == b"1"
+        (tmp_path / "a" / ".nfs0001").touch()
         assert folder.names("a") == ["b"]
 
     def test_stay_where_they_are_in_tasks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
