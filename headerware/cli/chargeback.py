@@ -94,7 +94,9 @@ def chargeback(
     timeout: float,
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Count the records and bytes of TOPICS by owner, producer, hour and consumer group, and make the bill.
+    """Count who moves how much through TOPICS, and make the bill.
+
+    Records and bytes are counted by owner, producer, hour and consumer group.
 
     TOPICS are names or globs. A run reads what is new since the one before; without TOPICS nothing is read,
     and the bill is of what is kept. What groups read is known from the second run on: it is what lies between
