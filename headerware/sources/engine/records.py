@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _CONTENT_TYPE: Final = "content-type"
+_trusted: Final = tuple.__new__  # as Headers.trusted, without its call
 
 _log: Final = logging.getLogger("headerware.sources")
 
@@ -76,6 +77,8 @@ class RecordMaker:
     ) -> None:
         self._config: Final = config
         self._context: Final = item.context
+        self._native_key: Final = item.context.key
+        self._timestamp_ms: Final = item.context.timestamp_ms
         self._transform: Final = transformers if len(transformers) else None
         self._evolves: Final = type(config.source).last_evolution is not Source.last_evolution
         self._text: Final = config.key_text(item.context.key)
@@ -85,10 +88,13 @@ class RecordMaker:
         self._part_bytes: Final = self._part.encode()
         self._topic = ""
         self._partition: int | None = None
-        self._headers: list[tuple[str, bytes | None]] = []
+        self._own: list[tuple[str, bytes | None]] = []
         if config.headers:
-            self._headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
-        self._content_type: Final = item.context.content_type or config.extractor.content_type
+            self._own += [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
+        content_type = item.context.content_type or config.extractor.content_type
+        self._content_type: Final = None if content_type is None else (_CONTENT_TYPE, content_type.encode())
+        self.calls_others: Final = self._evolves or self._transform is not None
+        """Whether code of others takes part in making a record; it may take its time."""
 
     def route(self) -> None:
         """Find the topic and the partition, before the first record; raise SourceError if there are none."""
@@ -107,20 +113,23 @@ class RecordMaker:
         value = found.value if self._transform is None else self._transform(found.value)
         timestamp_ms = found.timestamp_ms
         if timestamp_ms is None:
-            timestamp_ms = self._context.timestamp_ms
+            timestamp_ms = self._timestamp_ms
         headers = found.headers
-        if self._headers:
-            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
+        if self._own:
+            own = [*self._own, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
             if self._content_type is not None and value.__class__ is bytes:
-                own.append((_CONTENT_TYPE, self._content_type.encode()))
-            headers = Headers.trusted([*own, *headers])
+                own.append(self._content_type)
+            headers = _trusted(Headers, [*own, *headers] if headers else own)
         if not self._evolves:
-            value, key = joined(found.schema, value), joined(found.key_schema, found.key)
-            made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)
-            return made, found.properties
+            key = found.key
+            if found.schema is not None:
+                value = joined(found.schema, value)
+            if found.key_schema is not None:
+                key = joined(found.key_schema, key)
+            return Record(self._topic, value, key, headers, self._partition, timestamp_ms), found.properties
         evolved = self._evolved(
             EvolvingRecord(
-                self._context.key,
+                self._native_key,
                 number,
                 self._topic,
                 self._partition,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from threading import Lock
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
@@ -27,7 +27,7 @@ from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, offset_key, task_of
 from headerware.sources.engine.records import RecordMaker
 from headerware.sources.engine.retries import Retries, StoppedError
-from headerware.sources.extractor import Input, extracted
+from headerware.sources.extractor import Extracted, Input, extracted_runs
 from headerware.sources.offsets import OffsetEntry
 from headerware.sources.source import open_source
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
     from headerware.sources.engine.task import Known, Statistics
-    from headerware.sources.extractor import Split
+    from headerware.sources.extractor import Found, Split
     from headerware.sources.offsets import OffsetKey, Offsets
     from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
@@ -303,29 +303,32 @@ class ObjectReader:
     ) -> None:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
-        statistics, stopping = self._statistics, self._stopping
-        records = extracted(self._config.extractor, given)
-        try:
-            for number, found in records:
-                if until is not None and number > until:
-                    return
-                if number > reading.furthest:
-                    reading.furthest = number
+        with closing(extracted_runs(self._config.extractor, given)) as runs:
+            for first, run in _singles(runs) if maker.calls_others else runs:
+                wanted = run if until is None else run[: max(0, until + 1 - first)]
+                if first + len(wanted) - 1 > reading.furthest:
+                    reading.furthest = first + len(wanted) - 1
                     retries.progress()
-                if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
-                    self._bad(maker, reading, number, found)
-                    continue
-                try:
-                    record, properties = maker.make(number, found)
-                except Exception as error:  # noqa: BLE001 - a transformer may raise anything
-                    self._bad(maker, reading, number, error, found.properties)
-                    continue
-                reading.add(number, record, found.size_bytes, properties)
-                statistics.records += 1
-                if stopping.is_set():
+                with reading.adding:
+                    self._add(maker, reading, first, wanted)
+                if len(wanted) < len(run):
+                    return
+                if self._stopping.is_set():
                     raise StoppedError
-        finally:
-            records.close()  # type: ignore[attr-defined]  # it is a generator
+
+    def _add(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
+        make, add = maker.make, reading.add
+        for number, found in enumerate(run, first):
+            if found.__class__ is not Extracted and isinstance(found, BadRecordError):
+                self._bad(maker, reading, number, found)
+                continue
+            try:
+                record, properties = make(number, found)
+            except Exception as error:  # noqa: BLE001 - a transformer may raise anything
+                self._bad(maker, reading, number, error, found.properties)
+                continue
+            add(number, record, found.size_bytes, properties)
+            self._statistics.records += 1
 
     def _bad(
         self,
@@ -372,6 +375,13 @@ class ObjectReader:
         return policy != "skip"
 
 
+def _singles(runs: Iterable[tuple[int, Sequence[Found]]]) -> Iterator[tuple[int, Sequence[Found]]]:
+    """Yield each record by itself, so that none waits for code of others that makes the next one."""
+    for first, run in runs:
+        for number, found in enumerate(run, first):
+            yield number, (found,)
+
+
 class _FatalError(SourceError):
     """A bad record, where the configuration says to stop; not an error of the object."""
 
@@ -403,25 +413,27 @@ class _Reading:
         """The highest number that was read; :attr:`number` is lower once an object has started again."""
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
-        self._adding = Lock()
+        self.adding: Final = RLock()
+        """Held while records are added; a poll that finds it held does not wait."""
         self._clear()
         queue.hand_over = self.hand_over
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
-        """Append a record, and send the batch on if it is full."""
+        """Append a record, and send the batch on if it is full; the caller holds :attr:`adding`."""
         size_bytes = size_bytes or _size(record)
-        with self._adding:
-            if self._records and self._bytes + size_bytes > self._max_bytes:
-                self._send(complete=False, is_last=False)
-            self._records.append(record)
-            self._bytes += size_bytes
-            self.number, self.properties = number, properties
-            if len(self._letters) + len(self._records) >= self._max_records:
-                self._send(complete=False, is_last=False)
+        records = self._records
+        if self._bytes + size_bytes > self._max_bytes and records:
+            self._send(complete=False, is_last=False)
+            records = self._records
+        records.append(record)
+        self._bytes += size_bytes
+        self.number, self.properties = number, properties
+        if len(self._letters) + len(records) >= self._max_records:
+            self._send(complete=False, is_last=False)
 
     def resume(self, config: SourceConfig) -> None:
         """Go on after a failure as after a restart: its source may start such objects again."""
-        with self._adding:
+        with self.adding:
             if not self.number:
                 return
             resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
@@ -435,7 +447,7 @@ class _Reading:
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
         """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
-        with self._adding:
+        with self.adding:
             size_bytes = 0 if letter is None else _size(letter)
             if (self._letters or self._records) and self._bytes + size_bytes > self._max_bytes:
                 self._send(complete=False, is_last=False)
@@ -448,7 +460,7 @@ class _Reading:
 
     def flush(self) -> None:
         """Send what there is, if there is anything."""
-        with self._adding:
+        with self.adding:
             if self._records or self._letters:
                 self._send(complete=False, is_last=False)
 
@@ -457,7 +469,7 @@ class _Reading:
 
         The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
         """
-        if not self._adding.acquire(blocking=False):
+        if not self.adding.acquire(blocking=False):
             return
         try:
             if self._records or self._letters:
@@ -465,11 +477,11 @@ class _Reading:
         except (SourceError, StoppedError):  # the worker meets it again
             pass
         finally:
-            self._adding.release()
+            self.adding.release()
 
     def end(self, *, complete: bool) -> None:
         """Send what is left; the object was read to its end, or is given up."""
-        with self._adding:
+        with self.adding:
             self._send(complete=complete, is_last=True)
 
     def _entry(self, *, complete: bool) -> OffsetEntry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, cast
 
 from headerware.connect.data.logical import Date, Decimal, Time, Timestamp
@@ -30,12 +31,13 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import SchemaBuilderError
 from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError
 from headerware.core.extras import install_command
-from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.connect_values import (
     MICRO_TIME,
     MICRO_TIMESTAMP,
     NANO_TIME,
     NANO_TIMESTAMP,
+    Convert,
     converter,
     finer_time,
     nullable,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 _BATCH_BYTES: Final = 4 << 20
 _MAX_BATCH_ROWS: Final = 8_192
 _READ_BYTES: Final = 1 << 20
+_RUN_ROWS: Final = 1_000
 
 
 class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
@@ -85,7 +88,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         """The type of the values."""
         return Struct if self.schemas else dict
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the rows of all row groups, or of a part of them."""
         stream, file = self._opened(given)
         with _Damage(stream):
@@ -220,23 +223,35 @@ class _Rows:
             self._schema = _struct_schema([schema.field(name) for name in columns])
             found = [converter(field.schema) for field in self._schema.fields]
             self._converters = [None if convert is None else nullable(convert) for convert in found]
+        self._made: Final[Convert] = _row_of(self._schema, columns)
 
-    def of(self, batch: RecordBatch) -> Iterator[Extracted | BadRecordError]:
-        """Yield the rows of a batch."""
+    def of(self, batch: RecordBatch) -> Iterator[list[Found]]:
+        """Yield the rows of a batch, some at a time."""
         lists = []
         for name, stored, convert in zip(self._names, self._stored, self._converters, strict=True):
             column = batch.column(name)
             values = (column if stored is None else _cast(column, stored, name)).to_pylist()
             lists.append(values if convert is None else [convert(value) for value in values])
-        schema, names, size = self._schema, self._names, batch.nbytes // max(1, batch.num_rows)
-        measured = batch.nbytes > self._limit
-        for row in zip(*lists, strict=True):
-            if measured and (size := size_of(row)) > self._limit:
-                yield BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
-            elif schema is not None:
-                yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
-            else:
-                yield Extracted(dict(zip(names, row, strict=True)), size_bytes=size)
+        rows = zip(*lists, strict=True)
+        if batch.nbytes > self._limit:
+            while some := list(islice(rows, _RUN_ROWS)):
+                yield [self._measured(row) for row in some]
+            return
+        made, size = self._made, batch.nbytes // max(1, batch.num_rows)
+        while run := [Extracted(made(row), size_bytes=size) for row in islice(rows, _RUN_ROWS)]:
+            yield run  # type: ignore[misc]  # a list of records is one of records and errors
+
+    def _measured(self, row: tuple[Any, ...]) -> Found:
+        size = size_of(row)
+        if size > self._limit:
+            return BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
+        return Extracted(self._made(row), size_bytes=size)
+
+
+def _row_of(schema: Schema | None, names: list[str]) -> Convert:
+    if schema is None:
+        return lambda row: dict(zip(names, row))  # noqa: B905 - a row has as many values as there are names
+    return lambda row: Struct.trusted(schema, list(row))
 
 
 def _cast(column: Any, stored: DataType, name: str) -> Any:
