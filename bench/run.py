@@ -18,6 +18,7 @@ import large
 import protection
 import signatures
 import small
+import sources
 import spark
 import tracing
 from report import Row, table, write
@@ -34,7 +35,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "claims", "connect", "spark", "spark-batches"),
+            *("protection", "claims", "connect", "sources", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -59,6 +60,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
+        "sources": lambda broker: sources.rows(broker, pairs=2 if quick else 9),
     }
 
     def measured(group: Iterator[Row]) -> None:

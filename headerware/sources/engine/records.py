@@ -93,8 +93,6 @@ class RecordMaker:
             self._own += [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
         content_type = item.context.content_type or config.extractor.content_type
         self._content_type: Final = None if content_type is None else (_CONTENT_TYPE, content_type.encode())
-        self.calls_others: Final = self._evolves or self._transform is not None
-        """Whether code of others takes part in making a record; it may take its time."""
 
     def route(self) -> None:
         """Find the topic and the partition, before the first record; raise SourceError if there are none."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from threading import RLock
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
@@ -304,20 +304,18 @@ class ObjectReader:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
         with closing(extracted_runs(self._config.extractor, given)) as runs:
-            for first, run in _singles(runs) if maker.calls_others else runs:
+            for first, run in runs:
                 wanted = run if until is None else run[: max(0, until + 1 - first)]
                 if first + len(wanted) - 1 > reading.furthest:
                     reading.furthest = first + len(wanted) - 1
                     retries.progress()
-                with reading.adding:
-                    self._add(maker, reading, first, wanted)
+                self._add(maker, reading, first, wanted)
                 if len(wanted) < len(run):
                     return
-                if self._stopping.is_set():
-                    raise StoppedError
 
     def _add(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
-        make, add = maker.make, reading.add
+        """Make the records of a run, and add each as soon as it is made: the next one may take its time."""
+        make, add, is_stopping = maker.make, reading.add, self._stopping.is_set
         for number, found in enumerate(run, first):
             if found.__class__ is not Extracted and isinstance(found, BadRecordError):
                 self._bad(maker, reading, number, found)
@@ -329,6 +327,8 @@ class ObjectReader:
                 continue
             add(number, record, found.size_bytes, properties)
             self._statistics.records += 1
+            if is_stopping():
+                raise StoppedError
 
     def _bad(
         self,
@@ -375,13 +375,6 @@ class ObjectReader:
         return policy != "skip"
 
 
-def _singles(runs: Iterable[tuple[int, Sequence[Found]]]) -> Iterator[tuple[int, Sequence[Found]]]:
-    """Yield each record by itself, so that none waits for code of others that makes the next one."""
-    for first, run in runs:
-        for number, found in enumerate(run, first):
-            yield number, (found,)
-
-
 class _FatalError(SourceError):
     """A bad record, where the configuration says to stop; not an error of the object."""
 
@@ -413,27 +406,25 @@ class _Reading:
         """The highest number that was read; :attr:`number` is lower once an object has started again."""
         self._max_records: Final = config.poll_records
         self._max_bytes: Final = config.poll_bytes
-        self.adding: Final = RLock()
-        """Held while records are added; a poll that finds it held does not wait."""
+        self._adding = Lock()
         self._clear()
         queue.hand_over = self.hand_over
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
-        """Append a record, and send the batch on if it is full; the caller holds :attr:`adding`."""
+        """Append a record, and send the batch on if it is full."""
         size_bytes = size_bytes or _size(record)
-        records = self._records
-        if self._bytes + size_bytes > self._max_bytes and records:
-            self._send(complete=False, is_last=False)
-            records = self._records
-        records.append(record)
-        self._bytes += size_bytes
-        self.number, self.properties = number, properties
-        if len(self._letters) + len(records) >= self._max_records:
-            self._send(complete=False, is_last=False)
+        with self._adding:
+            if self._records and self._bytes + size_bytes > self._max_bytes:
+                self._send(complete=False, is_last=False)
+            self._records.append(record)
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            if len(self._letters) + len(self._records) >= self._max_records:
+                self._send(complete=False, is_last=False)
 
     def resume(self, config: SourceConfig) -> None:
         """Go on after a failure as after a restart: its source may start such objects again."""
-        with self.adding:
+        with self._adding:
             if not self.number:
                 return
             resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
@@ -447,7 +438,7 @@ class _Reading:
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
     ) -> None:
         """Count a record that is not sent, with the dead letter that is sent in its place, if any."""
-        with self.adding:
+        with self._adding:
             size_bytes = 0 if letter is None else _size(letter)
             if (self._letters or self._records) and self._bytes + size_bytes > self._max_bytes:
                 self._send(complete=False, is_last=False)
@@ -460,7 +451,7 @@ class _Reading:
 
     def flush(self) -> None:
         """Send what there is, if there is anything."""
-        with self.adding:
+        with self._adding:
             if self._records or self._letters:
                 self._send(complete=False, is_last=False)
 
@@ -469,7 +460,7 @@ class _Reading:
 
         The worker may hold the lock while it waits for a poll to make room, so a poll does not wait for it.
         """
-        if not self.adding.acquire(blocking=False):
+        if not self._adding.acquire(blocking=False):
             return
         try:
             if self._records or self._letters:
@@ -477,11 +468,11 @@ class _Reading:
         except (SourceError, StoppedError):  # the worker meets it again
             pass
         finally:
-            self.adding.release()
+            self._adding.release()
 
     def end(self, *, complete: bool) -> None:
         """Send what is left; the object was read to its end, or is given up."""
-        with self.adding:
+        with self._adding:
             self._send(complete=complete, is_last=True)
 
     def _entry(self, *, complete: bool) -> OffsetEntry:
