@@ -29,6 +29,7 @@ from pairing import Chunk, compare
 from report import Row
 from vega_datasets import local_data
 
+from headerware.cli.source import rare_collections
 from headerware.sources.runtime import RunConfig, SourceRunner
 from headerware.testing import KafkaBroker
 
@@ -178,7 +179,7 @@ class Work(NamedTuple):
 
 def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     """Measure each format, and the memory that a large file takes."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, rare_collections():
         place = Path(folder)
         for format_ in FORMATS.values():
             yield _row(broker, place, format_, pairs)

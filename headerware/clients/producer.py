@@ -345,18 +345,8 @@ class Producer(FollowsFile, cimpl.Producer):
                 reports = user is not None or sent.local is not None or deliveries.acknowledges_all
                 original = sent if user is None else record  # nothing is kept in flight that nobody asks for
                 report = Report(deliveries, original, sent, user) if reports else None
-                try:  # as _hw_produce_wire_record, without its calls
-                    _c_produce(
-                        self,
-                        sent.topic,
-                        sent.value,
-                        sent.key,
-                        -1 if sent.partition is None else sent.partition,
-                        report,
-                        None,
-                        sent.timestamp_ms or 0,
-                        list(sent.headers) if sent.headers else None,
-                    )
+                try:
+                    self._hw_produce_wire_record(sent, report)
                 except Exception as error:
                     pass_on_interrupt(error)  # as above
                     deliveries.acknowledge_failure(sent, error)
