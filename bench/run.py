@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import aio
+import chargeback
 import claims
 import click
 import connect
@@ -35,7 +36,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "claims", "connect", "sources", "spark", "spark-batches"),
+            *("protection", "claims", "connect", "chargeback", "sources", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -60,6 +61,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
+        "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
         "sources": lambda broker: sources.rows(broker, pairs=2 if quick else 9),
     }
 

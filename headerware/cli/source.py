@@ -359,7 +359,7 @@ def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
     return (
         f"{runner.config.name}: {counted(total('acknowledged'), 'record')} of "
         f"{counted(total('objects'), 'object')}, {total('complete'):,} complete; "
-        f"{counted(total('bad_records'), 'bad record')}, {total('failed'):,} objects failed{going}"
+        f"{counted(total('bad_records'), 'bad record')}, {counted(total('failed'), 'object')} failed{going}"
     )
 
 

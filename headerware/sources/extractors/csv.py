@@ -18,6 +18,7 @@ from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, Schem
 from headerware.connect.data.struct import Struct
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import BadRecordError, ConfigError, ObjectError
+from headerware.core.printable import counted
 from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
@@ -147,7 +148,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                     before = position
                     continue
                 else:
-                    problem = f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                    found = counted(len(row), "field")
+                    problem = f"the row that ends at byte {position} has {found}, expected {width}"
                     run.append(BadRecordError(problem))
                     before = position
                     continue

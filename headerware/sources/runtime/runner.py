@@ -53,7 +53,12 @@ _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
 _REFUSED: Final = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own name for it
+    }
 )
 """Errors of one record; the others may go."""
 
@@ -77,10 +82,10 @@ class SourceRunner:
         self._failures: list[BaseException] = []
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
-        self._begun: Final = Barrier(len(self._runs) or 1, self._read_offsets)
         if not self._runs:
             raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
         self._left = len(self._runs)
+        self._begun: Final = Barrier(self._left, self._read_offsets)
         self._resources: Final = ExitStack()
 
     def run(self) -> None:
