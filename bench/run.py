@@ -19,6 +19,7 @@ import large
 import protection
 import signatures
 import small
+import sources
 import spark
 import tracing
 from report import Row, table, write
@@ -35,7 +36,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "claims", "connect", "chargeback", "spark", "spark-batches"),
+            *("protection", "claims", "connect", "chargeback", "sources", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -61,6 +62,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
         "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
+        "sources": lambda broker: sources.rows(broker, pairs=2 if quick else 9),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import time
 from contextlib import closing, contextmanager, nullcontext
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headerware.sources.runtime import RunConfig, SourceRunner
     from headerware.sources.runtime.stores import StoredOffsets
 
+_COLLECTOR_THRESHOLDS: Final = (50_000, 20, 20)
 _REFRESH_S: Final = 0.5
 _LINE_S: Final = 30.0
 """How often a line is written where there is no terminal."""
@@ -73,7 +75,7 @@ def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:
         if number >= loaded.tasks:
             raise click.BadParameter(f"{config} has {counted(loaded.tasks, 'task')}", param_hint="--task")
     runner = SourceRunner(loaded, tasks=tasks or None, once=once)
-    with _stopping(runner), _status(runner):
+    with _stopping(runner), _status(runner), rare_collections():
         runner.run()
     counts = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
     if as_json:
@@ -233,6 +235,21 @@ def _entry(entry: OffsetEntry) -> dict[str, Any]:
             for name, value in entry.properties.items()
         },
     }
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let the garbage collector look at all objects less often.
+
+    Tens of thousands of records are alive at a time, and none is part of a cycle; to look at them after each
+    700 new objects takes a fifth of the time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

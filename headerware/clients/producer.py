@@ -321,11 +321,15 @@ class Producer(FollowsFile, cimpl.Producer):
         """Send through the batch forms of the hooks, and return a result for each record."""
         errors: list[Exception | None] = [None] * len(chunk)
         deliveries = self._hw_deliveries
+        shared = self._hw_default if on_delivery is None else on_delivery
         going: list[tuple[int, Record, DeliveryCallback | None]] = []
         for index, item in enumerate(chunk):
+            if item.__class__ is Record and item.topic == topic and (shared is None or callable(shared)):
+                going.append((index, item, shared))
+                continue
             try:
                 record, own = _to_record(topic, item)
-                user = _first_callback(own, on_delivery, self._hw_default)
+                user = _first_callback(own, shared)
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 deliveries.acknowledge_failure(Record(topic), error)
@@ -333,9 +337,20 @@ class Producer(FollowsFile, cimpl.Producer):
                 continue
             going.append((index, record, user))
         outcomes = deliveries.session.send_outcomes([record for _, record, _ in going])
-        for (index, record, user), outcome in zip(going, outcomes, strict=True):
+        for (index, record, user), sent in zip(going, outcomes, strict=True):
             try:
-                self._hw_dispatch(deliveries, record, outcome, user)
+                if sent.__class__ is not Record:
+                    self._hw_answer(deliveries, record, sent, user)
+                    continue
+                reports = user is not None or sent.local is not None or deliveries.acknowledges_all
+                original = sent if user is None else record  # nothing is kept in flight that nobody asks for
+                report = Report(deliveries, original, sent, user) if reports else None
+                try:
+                    self._hw_produce_wire_record(sent, report)
+                except Exception as error:
+                    pass_on_interrupt(error)  # as above
+                    deliveries.acknowledge_failure(sent, error)
+                    raise
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
                 errors[index] = error
@@ -386,22 +401,6 @@ class Producer(FollowsFile, cimpl.Producer):
             else:
                 errors.append(None)
         return errors
-
-    def _hw_dispatch(
-        self, deliveries: Deliveries, record: Record, outcome: Outcome, user: DeliveryCallback | None
-    ) -> None:
-        if not isinstance(outcome, Record):
-            self._hw_answer(deliveries, record, outcome, user)
-            return
-        reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
-        original = outcome if user is None else record  # nothing is kept in flight that nobody asks for
-        report = Report(deliveries, original, outcome, user) if reports else None
-        try:
-            self._hw_produce_wire_record(outcome, report)
-        except Exception as error:
-            pass_on_interrupt(error)  # as above
-            deliveries.acknowledge_failure(outcome, error)
-            raise
 
     def _hw_answer(
         self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None

@@ -97,14 +97,8 @@ def require_plain_names(record: Record) -> Record:
     """Refuse also names that look like compact keys of our own headers, on topics without such keys."""
     if record.headers is not _last_admitted:
         for pair in record.headers:
-            if pair[0] in _markers:
-                raise HeaderError(
-                    f"header {pair[0]!r} would be read as the id of one of Headerware's own headers "
-                    f"(spec/header-ids.md); give it another name, or let the {_own.compactor!r} interceptor "
-                    f"escape it"
-                )
-            if pair[0] not in _writable:
-                _require_writable(pair[0])
+            if pair[0] not in _plain_names:
+                _require_plain_name(pair[0])
     return record
 
 
@@ -118,6 +112,8 @@ _NAME_LENGTH_LIMIT: Final = 200
 _admitted: set[str] = set()
 _writable: set[str] = set()
 """Names that have been checked, so that each is checked once."""
+_plain_names: set[str] = set()
+"""Of these, names that do not look like compact keys either."""
 _last_admitted: Headers = EMPTY
 """The headers that were admitted last; the last step need not check them again if no hook changed them."""
 
@@ -128,6 +124,16 @@ def _admit_name(name: str) -> None:
     _require_writable(name)
     if name not in _markers:
         _remember(_admitted, name)
+
+
+def _require_plain_name(name: str) -> None:
+    if name in _markers:
+        raise HeaderError(
+            f"header {name!r} would be read as the id of one of Headerware's own headers "
+            f"(spec/header-ids.md); give it another name, or let the {_own.compactor!r} interceptor escape it"
+        )
+    _require_writable(name)
+    _remember(_plain_names, name)
 
 
 def _require_writable(name: str) -> None:

@@ -236,6 +236,8 @@ class Runner:
         try:
             for hook in hooks.calls[start:] if start else hooks.calls:
                 out = hook(current)
+                if out is current:
+                    continue
                 if (
                     out.__class__ is not Record
                     or out.topic is not topic

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
 
     _Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
+    _Hook = Callable[[Record], Record]
 
 
 class Serialize(Interceptor, frozen=True, kw_only=True):
@@ -79,12 +80,8 @@ class _SerializeStep:
         except BaseException:
             self.close()
             raise
-        self.on_send: Callable[[Record], Record] = _through(
-            [_function(functions.get(part), "serialize", part) for part in PARTS]
-        )
-        self.on_consume: Callable[[Record], Record] = _through(
-            [_function(functions.get(part), "deserialize", part) for part in PARTS]
-        )
+        self.on_send: _Hook = _through(functions, "serialize")
+        self.on_consume: _Hook = _through(functions, "deserialize")
 
     def close(self) -> None:
         """Close what was opened here; an application's own serdes stay open."""
@@ -94,34 +91,28 @@ class _SerializeStep:
                 close()
 
 
-def _through(functions: list[_Function | None]) -> Callable[[Record], Record]:
-    """Return a hook that calls the function for the key, and then the one for the value."""
-    of_key, of_value = functions
+def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"]) -> _Hook:
+    """Return a hook that calls the function for the key, and then the one for the value.
+
+    Errors say which of the two it was.
+    """
+    of_key, of_value = (_function(serdes.get(part), name, part) for part in PARTS)
 
     def hook(record: Record) -> Record:
         topic, headers, key, value = record.topic, record.headers, record.key, record.value
-        if of_key is not None:
-            key, headers = of_key(topic, headers, key)
-        if of_value is not None:
-            value, headers = of_value(topic, headers, value)
-        if key is record.key:
-            return record.with_value(value, headers)
-        return record.replace(key=key, value=value, headers=headers)
-
-    return hook
-
-
-def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:
-    """Return a serde's function for one direction; its errors say whether it was the key or the value."""
-    if serde is None:
-        return None
-    function: _Function | None = getattr(serde, name, None)
-
-    def guarded(topic: str, headers: Headers, given: Any) -> tuple[Any, Headers]:
-        if function is None:
-            raise _of(part, SerdeError(f"the {part}'s serde, a {type(serde).__name__}, cannot {name}"))
+        part: Part = "key"
         try:
-            found = function(topic, headers, given)
+            if of_key is not None:
+                found = of_key(topic, headers, key)
+                if found.__class__ is not tuple or len(found) != 2:
+                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than a look
+                key, headers = found
+            part = "value"
+            if of_value is not None:
+                found = of_value(topic, headers, value)
+                if found.__class__ is not tuple or len(found) != 2:
+                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than a look
+                value, headers = found
         except SerdeError as error:
             raise _of(part, error)  # noqa: B904 - it is the same error
         except Exception as error:
@@ -130,12 +121,30 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
                 f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
             )
             raise _of(part, SerdeError(problem)) from error
-        if found.__class__ is not tuple or len(found) != 2:
-            problem = f"the {part}'s serde returned a {type(found).__name__} from {name}"
-            raise _of(part, SerdeError(f"{problem}; expected a pair: what it made, and the headers"))
-        return found
+        if key is record.key:
+            return record.with_value(value, headers)
+        return record.replace(key=key, value=value, headers=headers)
 
-    return guarded
+    return hook
+
+
+def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:
+    """Return a serde's function for one direction; one that it has not is an error for each record."""
+    if serde is None:
+        return None
+    function: _Function | None = getattr(serde, name, None)
+
+    def missing(*_: Any) -> tuple[Any, Headers]:
+        raise SerdeError(f"the {part}'s serde, a {type(serde).__name__}, cannot {name}")
+
+    return missing if function is None else function
+
+
+def _no_pair(found: object, part: Part, name: str) -> SerdeError:
+    return SerdeError(
+        f"the {part}'s serde returned a {type(found).__name__} from {name}; expected a pair: what it made, "
+        "and the headers"
+    )
 
 
 def _of(part: Part, error: SerdeError) -> SerdeError:

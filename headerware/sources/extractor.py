@@ -11,6 +11,7 @@ An extractor yields, one for each record number, from the record on at which it 
 
     Extracted          a record
     BadRecordError     a record that cannot be read; the next one can
+    a list of these    records that were read together, such as those of a block; fewer calls for each
     (raises)           an error of the object: nothing behind it can be read
 
 It streams: whatever the size of the object, it holds a record or a block of them. It never takes an error
@@ -21,8 +22,8 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from tempfile import SpooledTemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
 
@@ -49,7 +50,7 @@ _BUILT_IN: Final = {
 }
 
 
-class Extracted(msgspec.Struct, frozen=True):
+class Extracted(msgspec.Struct, frozen=True, gc=False):
     """One record, as an extractor reads it; nothing of it is changed later.
 
     Args:
@@ -72,6 +73,10 @@ class Extracted(msgspec.Struct, frozen=True):
     headers: Headers = EMPTY
     properties: Mapping[str, Any] | None = None
     size_bytes: int = 0
+
+
+Found = Extracted | BadRecordError
+"""One record of an object, or why it cannot be read."""
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -199,7 +204,7 @@ class Extractor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     max_record_bytes: int = 16 << 20
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the records of an object or of a split, in an order that is the same each time.
 
         The iterator is closed on every path, and what was opened through ``given`` is closed then, too.
@@ -252,10 +257,22 @@ def extractor_from(options: Any, *, path: str = "extractor") -> Extractor:
     return found
 
 
-def extracted(extractor: Extractor, given: Input) -> Iterator[tuple[int, Extracted | BadRecordError]]:
+def extracted(extractor: Extractor, given: Input) -> Iterator[tuple[int, Found]]:
     """Yield the records behind those that are known, each with its number; close everything in the end.
 
-    The one way in which an extractor is called: by the engine, by Spark and by the conformance suite.
+    Raises:
+        SourceError: the extractor says that it has passed over more than it may, or yields something else.
+    """
+    with closing(extracted_runs(extractor, given)) as runs:
+        for first, run in runs:
+            yield from enumerate(run, first)
+
+
+def extracted_runs(extractor: Extractor, given: Input) -> Generator[tuple[int, Sequence[Found]], None, None]:
+    """Yield runs of the records behind those that are known, each with the number of its first one.
+
+    The one way in which an extractor is called: by the engine, by Spark and by the conformance suite. It
+    closes everything in the end.
 
     Raises:
         SourceError: the extractor says that it has passed over more than it may, or yields something else.
@@ -264,25 +281,35 @@ def extracted(extractor: Extractor, given: Input) -> Iterator[tuple[int, Extract
     with given:
         records = iter(extractor.extract(given))
         try:
-            number = None
-            for record in records:
-                if number is None:
+            following = None
+            for found in records:
+                run: Sequence[Found] = found if isinstance(found, list) else (found,)
+                if following is None:
                     if not 0 <= given.skipped <= given.skip:
                         raise SourceError(
                             f"{extractor.type}: it passed over {given.skipped} records, and {given.skip} are "
                             "known"
                         )
-                    number = first + given.skipped - 1
-                number += 1
-                if number < first + given.skip:
-                    continue
-                if record.__class__ is not Extracted and not isinstance(record, Extracted | BadRecordError):
-                    raise SourceError(
-                        f"{extractor.type}: expected an Extracted or a BadRecordError, found "
-                        f"{type(record).__name__}"
-                    )
-                yield number, record
+                    following = first + given.skipped
+                following += len(run)
+                if following - len(run) < first + given.skip:
+                    run = run[first + given.skip - following + len(run) :]
+                if not _KINDS.issuperset(map(type, run)):
+                    _require_found(extractor, run)
+                if run:
+                    yield following - len(run), run
         finally:
             close = getattr(records, "close", None)
             if close is not None:
                 close()
+
+
+_KINDS: Final = frozenset({Extracted, BadRecordError})
+
+
+def _require_found(extractor: Extractor, run: Sequence[Any]) -> None:
+    for record in run:
+        if not isinstance(record, Extracted | BadRecordError):
+            raise SourceError(
+                f"{extractor.type}: expected an Extracted or a BadRecordError, found {type(record).__name__}"
+            )

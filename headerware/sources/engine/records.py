@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headerware.sources.transformers import Transformers
 
 _CONTENT_TYPE: Final = "content-type"
+_trusted: Final = tuple.__new__  # as Headers.trusted, without its call
 
 _log: Final = logging.getLogger("headerware.sources")
 
@@ -76,6 +77,8 @@ class RecordMaker:
     ) -> None:
         self._config: Final = config
         self._context: Final = item.context
+        self._native_key: Final = item.context.key
+        self._timestamp_ms: Final = item.context.timestamp_ms
         self._transform: Final = transformers if len(transformers) else None
         self._evolves: Final = type(config.source).last_evolution is not Source.last_evolution
         self._text: Final = config.key_text(item.context.key)
@@ -85,9 +88,9 @@ class RecordMaker:
         self._part_bytes: Final = self._part.encode()
         self._topic = ""
         self._partition: int | None = None
-        self._headers: list[tuple[str, bytes | None]] = []
+        self._own: list[tuple[str, bytes | None]] = []
         if config.headers:
-            self._headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
+            self._own += [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
         content_type = item.context.content_type or config.extractor.content_type
         self._typed: Final = () if content_type is None else ((_CONTENT_TYPE, content_type.encode()),)
 
@@ -108,19 +111,22 @@ class RecordMaker:
         value = found.value if self._transform is None else self._transform(found.value)
         timestamp_ms = found.timestamp_ms
         if timestamp_ms is None:
-            timestamp_ms = self._context.timestamp_ms
+            timestamp_ms = self._timestamp_ms
         headers = found.headers
-        if self._headers:  # the last of a name counts: ours of hw.source, and the object's own content-type
+        if self._own:  # the last of a name counts: ours of hw.source, and the object's own content-type
             typed = self._typed if value.__class__ is bytes else ()
             numbered = (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))
-            headers = Headers.trusted([*typed, *headers, *self._headers, numbered])
+            headers = _trusted(Headers, (*typed, *headers, *self._own, numbered))
         if not self._evolves:
-            value, key = joined(found.schema, value), joined(found.key_schema, found.key)
-            made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)
-            return made, found.properties
+            key = found.key
+            if found.schema is not None:
+                value = joined(found.schema, value)
+            if found.key_schema is not None:
+                key = joined(found.key_schema, key)
+            return Record(self._topic, value, key, headers, self._partition, timestamp_ms), found.properties
         evolved = self._evolved(
             EvolvingRecord(
-                self._context.key,
+                self._native_key,
                 number,
                 self._topic,
                 self._partition,

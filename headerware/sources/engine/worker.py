@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,7 +29,7 @@ from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
 from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
-from headerware.sources.extractor import Input, extracted
+from headerware.sources.extractor import Extracted, Input, extracted_runs
 from headerware.sources.offsets import OffsetEntry
 from headerware.sources.source import open_source
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
     from headerware.sources.engine.task import Known, Statistics
-    from headerware.sources.extractor import Split
+    from headerware.sources.extractor import Found, Split
     from headerware.sources.offsets import OffsetKey, Offsets
     from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
@@ -369,29 +369,32 @@ class ObjectReader:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
         reading.given = given
-        statistics, stopping = self._statistics, self._stopping
-        records = extracted(self._config.extractor, given)
-        try:
-            for number, found in records:
-                if until is not None and number > until:
-                    return
-                if number > reading.furthest:
-                    reading.furthest = number
+        with closing(extracted_runs(self._config.extractor, given)) as runs:
+            for first, run in runs:
+                wanted = run if until is None else run[: max(0, until + 1 - first)]
+                if first + len(wanted) - 1 > reading.furthest:
+                    reading.furthest = first + len(wanted) - 1
                     retries.progress()
-                if found.__class__ is BadRecordError or isinstance(found, BadRecordError):
-                    self._bad(maker, reading, number, found)
-                    continue
-                try:
-                    record, properties = maker.make(number, found)
-                except Exception as error:  # noqa: BLE001 - a transformer may raise anything
-                    self._bad(maker, reading, number, error, found.properties)
-                    continue
-                reading.add(number, record, found.size_bytes, properties)
-                statistics.records += 1
-                if stopping.is_set():
-                    raise StoppedError
-        finally:
-            records.close()  # type: ignore[attr-defined]  # it is a generator
+                self._add(maker, reading, first, wanted)
+                if len(wanted) < len(run):
+                    return
+
+    def _add(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
+        """Make the records of a run, and add each as soon as it is made: the next one may take its time."""
+        make, add, is_stopping = maker.make, reading.add, self._stopping.is_set
+        for number, found in enumerate(run, first):
+            if found.__class__ is not Extracted and isinstance(found, BadRecordError):
+                self._bad(maker, reading, number, found)
+                continue
+            try:
+                record, properties = make(number, found)
+            except Exception as error:  # noqa: BLE001 - a transformer may raise anything
+                self._bad(maker, reading, number, error, found.properties)
+                continue
+            add(number, record, found.size_bytes, properties)
+            self._statistics.records += 1
+            if is_stopping():
+                raise StoppedError
 
     def _bad(
         self,

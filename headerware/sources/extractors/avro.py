@@ -38,7 +38,7 @@ from headerware.core.extras import install_command
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import walk_payload
 from headerware.serdes.avro.schema import AvroSchema
-from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.connect_values import (
     MICRO_TIME,
     MICRO_TIMESTAMP,
@@ -58,6 +58,7 @@ _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _SCAN_BYTES: Final = 1 << 16
 _MAX_HEADER_BYTES: Final = 4 << 20
+_RUN_VALUES: Final = 1_000
 _FREE_VALUES: Final = 10_000
 _VALUES_PER_BYTE: Final = 64
 """How many values a block may stand for, as in serdes/avro/limits.py."""
@@ -89,7 +90,7 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
     schema_file: Annotated[str | None, PATH] = None
     schemas: bool = False
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the values of each block; of an object that grows, only those of whole blocks."""
         file = _File(self.open_plain(given), self)
         decode = _Decode(file, self)
@@ -269,12 +270,12 @@ class _Decode:
             convert = converter(self._schema)
             self._convert = None if convert is None else nullable(convert)
 
-    def values(self, count: int, data: bytes, began: int) -> Iterator[Extracted | BadRecordError]:
-        """Yield a block's values."""
+    def values(self, count: int, data: bytes, began: int) -> Iterator[Found | list[Found]]:
+        """Yield a block's values, some at a time."""
         self._require_few(count, data, began)
         stream, schema, convert = io.BytesIO(data), self._schema, self._convert
         tree, wanted, size = self._writer.tree, self._wanted, len(data)
-        ended, is_sound = 0, False
+        ended, is_sound, run = 0, False, list[Found]()
         for at in range(1, count + 1):
             try:
                 value = schemaless_reader(stream, tree, wanted)
@@ -283,23 +284,29 @@ class _Decode:
             except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
                 stream.seek(ended)
                 if not (is_sound := is_sound or self._is_sound(stream, count - at + 1, size)):
+                    yield run
                     yield from self._lost(at, count, began, error)
                     return
                 stream.seek(ended)
                 schemaless_reader(stream, self._stored, None)
                 ended = stream.tell()
-                yield BadRecordError(
+                problem = (
                     f"value {at} of the block at byte {began} does not fit the schema, or Python does not "
                     f"have it ({type(error).__name__})"
                 )
+                run.append(BadRecordError(problem))
                 continue
             before, ended = ended, stream.tell()
             if ended > size:  # a field that was left out was skipped, also behind the end
+                yield run
                 yield from self._lost(at, count, began, EOFError())
                 return
-            yield Extracted(
-                value, schema, properties={"byte": began, "in_block": at}, size_bytes=ended - before
-            )
+            properties = {"byte": began, "in_block": at}
+            run.append(Extracted(value, schema, properties=properties, size_bytes=ended - before))
+            if not at % _RUN_VALUES:
+                yield run
+                run = []
+        yield run
         if ended != size:
             raise ObjectError(f"the block at byte {began} goes on behind its last value")
 

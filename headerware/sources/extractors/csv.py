@@ -19,7 +19,7 @@ from headerware.connect.data.struct import Struct
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import BadRecordError, ConfigError, ObjectError
 from headerware.core.printable import counted
-from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
 
@@ -94,7 +94,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         """The type of the values."""
         return Struct if self.schemas else dict
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the rows behind the header."""
         # The limit is that of the process, and it is low; rows are bounded here.
         csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes))
@@ -103,10 +103,10 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         first: list[str] | None = None
         names = self.columns
         if self.header or names is None:
-            found = next(self._rows(text, grows=given.item.context.grows), None)
-            if found is None:
+            rows = self._rows(text, grows=given.item.context.grows)
+            row, position = next((found for found in rows if found[0] is not None), (None, 0))
+            if row is None:
                 return
-            row, position = found
             if isinstance(row, BadRecordError):
                 raise ObjectError(f"its first row cannot be read: {row}")
             text.advance(position - text.position)
@@ -128,27 +128,36 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 shape.value(first), properties={"byte": behind_first}, size_bytes=behind_first - start
             )
         before, width, names, schema = text.position, shape.width, shape.names, shape.schema
-        for row, position in self._rows(text, end, grows=given.item.context.grows):
-            if row.__class__ is not list:
-                yield cast("BadRecordError", row)
+        run: list[Found] = []
+        try:
+            for row, position in self._rows(text, end, grows=given.item.context.grows):
+                if row.__class__ is not list:
+                    if row is None:
+                        yield run
+                        run = []
+                        continue
+                    run.append(cast("BadRecordError", row))
+                    before = position
+                    continue
+                if len(row) == width:
+                    value: Any = dict(zip(names, row)) if schema is None else Struct.trusted(schema, row)  # noqa: B905
+                elif self.ragged == "fit" and not self._is_too_wide(len(row) - width, position - before):
+                    value = shape.value(row)
+                elif self.ragged == "fit":
+                    run.append(self._too_long(before))
+                    before = position
+                    continue
+                else:
+                    found = counted(len(row), "field")
+                    problem = f"the row that ends at byte {position} has {found}, expected {width}"
+                    run.append(BadRecordError(problem))
+                    before = position
+                    continue
+                run.append(Extracted(value, properties={"byte": position}, size_bytes=position - before))
                 before = position
-                continue
-            if len(row) == width:
-                value: Any = dict(zip(names, row)) if schema is None else Struct.trusted(schema, row)  # noqa: B905
-            elif self.ragged == "fit" and not self._is_too_wide(len(row) - width, position - before):
-                value = shape.value(row)
-            elif self.ragged == "fit":
-                yield self._too_long(before)
-                before = position
-                continue
-            else:
-                yield BadRecordError(
-                    f"the row that ends at byte {position} has {counted(len(row), 'field')}, expected {width}"
-                )
-                before = position
-                continue
-            yield Extracted(value, properties={"byte": position}, size_bytes=position - before)
-            before = position
+        except ObjectError:
+            yield run
+            raise
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
         """Return parts by bytes, if each line is a row and the object is not compressed."""
@@ -158,8 +167,11 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     def _rows(
         self, text: Text, end: int = _FOREVER, *, grows: bool
-    ) -> Iterator[tuple[list[str] | BadRecordError, int]]:
-        """Yield rows that are not blank, or what is wrong with them, and the position behind each."""
+    ) -> Iterator[tuple[list[str] | BadRecordError | None, int]]:
+        """Yield rows that are not blank, or what is wrong with them, and the position behind each.
+
+        None stands behind the rows of a block: what follows is still to be read.
+        """
         limit = self.max_record_bytes
         quote = b"" if self.quote is None else self.quote.encode()
         by_lines = not quote or not self.quoted_newlines
@@ -171,6 +183,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 if known or text.quoted:
                     raise self._endless(began)
                 yield self._too_long(began), text.position
+                yield None, text.position
                 continue
             if len(block) <= known:
                 if not known or grows:
@@ -207,6 +220,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                         raise self._endless(begun) from None
                     yield BadRecordError(f"the row at byte {begun} is not CSV: {_told(error)}"), position
             text.advance(position - began if known else len(block))
+            yield None, text.position
 
     def _reader(self, lines: Iterable[str]) -> Any:
         return csv.reader(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from headerware.core.errors import BadRecordError
-from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.lines import begin, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
 
@@ -41,7 +41,7 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
         """The media type of values that are bytes."""
         return "application/json" if self.values == "bytes" else None
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the value of each line."""
         text = open_text(self, given)
         end = begin(text, given)
@@ -55,12 +55,13 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
             if not block:
                 return
             last = began + len(block)
+            run: list[Found] = []
             for line in block.split(b"\n"):
                 began = position
                 size = len(line)
                 if size > limit + 1:
                     position = min(position + size + 1, last)
-                    yield self._too_long(began)
+                    run.append(self._too_long(began))
                     continue
                 position += size + 1
                 if position > last:  # noqa: PLR1730 - a call costs a tenth of a line
@@ -70,9 +71,10 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                     if not line or line.isspace():
                         continue
-                    yield BadRecordError(f"the line at byte {began} is not JSON in UTF-8", raw=line)
+                    run.append(BadRecordError(f"the line at byte {began} is not JSON in UTF-8", raw=line))
                     continue
-                yield Extracted(value, properties={"byte": position}, size_bytes=size)
+                run.append(Extracted(value, properties={"byte": position}, size_bytes=size))
+            yield run
             text.advance(len(block))
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:

@@ -24,7 +24,8 @@ from headerware.sources.extractors.streams import (
 if TYPE_CHECKING:
     from typing import Any
 
-_PIECE_BYTES: Final = 1 << 18
+_PIECE_BYTES: Final = 1 << 16
+"""Records are handed on by as many bytes as are read at once."""
 _END: Final = 1 << 62
 _ASCII: Final = bytes(range(128))
 _UTF_8: Final = "utf-8"

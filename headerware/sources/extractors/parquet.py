@@ -30,7 +30,7 @@ from headerware.connect.data.struct import Struct
 from headerware.connect.errors import SchemaBuilderError
 from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError
 from headerware.core.extras import install_command
-from headerware.sources.extractor import Extracted, Input, Split
+from headerware.sources.extractor import Extracted, Found, Input, Split
 from headerware.sources.extractors.connect_values import (
     MICRO_TIME,
     MICRO_TIMESTAMP,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 _BATCH_BYTES: Final = 4 << 20
-_MAX_BATCH_ROWS: Final = 1_024
+_MAX_BATCH_ROWS: Final = 512
 """Few, for a long value that repeats is one in the file and many in memory; more would save nothing."""
 _READ_BYTES: Final = 1 << 20
 _NOT_IN_PYTHON: Final = (ValueError, OverflowError, KeyError)
@@ -89,7 +89,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         """The type of the values."""
         return Struct if self.schemas else dict
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the rows of all row groups, or of a part of them."""
         stream, file = self._opened(given)
         with _Damage(stream):
@@ -115,7 +115,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
                 size = max(1, min(_BATCH_BYTES // average, _MAX_BATCH_ROWS))
                 batches = file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
                 for batch in batches:
-                    yield from rows.of(batch)
+                    yield list(rows.of(batch))
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
         """Return runs of row groups."""
@@ -224,7 +224,7 @@ class _Rows:
             found = [converter(field.schema) for field in self._schema.fields]
             self._converters = [None if convert is None else nullable(convert) for convert in found]
 
-    def of(self, batch: RecordBatch) -> Iterator[Extracted | BadRecordError]:
+    def of(self, batch: RecordBatch) -> Iterator[Found]:
         """Yield the rows of a batch."""
         lists = []
         bad: dict[int, str] = {}

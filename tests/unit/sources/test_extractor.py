@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -9,7 +10,7 @@ import pytest
 
 from headerware.core.errors import BadRecordError, ConfigError, SourceError
 from headerware.sources import Extracted, Extractor, Input, ItemContext, NativeItem, Split
-from headerware.sources.extractor import extracted, extractor_from
+from headerware.sources.extractor import extracted, extracted_runs, extractor_from
 from tests.spool import Lines, SpoolFile
 
 
@@ -62,6 +63,39 @@ class TestExtracted:
 
         with pytest.raises(SourceError, match="found bytes"):
             list(extracted(Bare(), Input(Pipe(b""))))
+
+
+class Runs(Extractor, frozen=True, kw_only=True):
+    """Gives a list, a record, and a list; the values are the numbers."""
+
+    broken: bool = False
+
+    def extract(self, given: Input) -> Iterator[Any]:
+        yield [Extracted(1), BadRecordError("it is bad"), Extracted(3)]
+        yield Extracted(4)
+        yield []
+        yield [Extracted(5), b"bytes"] if self.broken else [Extracted(5), Extracted(6)]
+
+
+class TestRuns:
+    @pytest.mark.parametrize("skip", range(8))
+    def test_are_numbered_and_passed_over_record_by_record(self, skip: int) -> None:
+        found = list(extracted(Runs(), Input(Pipe(b""), skip=skip)))
+        assert [number for number, _ in found] == list(range(skip + 1, 7))
+        for number, record in found:
+            assert (
+                isinstance(record, BadRecordError)
+                if number == 2
+                else getattr(record, "value", None) == number
+            )
+
+    def test_stay_together(self) -> None:
+        with closing(extracted_runs(Runs(), Input(Pipe(b""), skip=1))) as runs:
+            assert [(first, len(run)) for first, run in runs] == [(2, 2), (4, 1), (5, 2)]
+
+    def test_have_nothing_but_records(self) -> None:
+        with pytest.raises(SourceError, match="found bytes"):
+            list(extracted(Runs(broken=True), Input(Pipe(b""))))
 
 
 class TestInput:

@@ -37,6 +37,7 @@ from headerware.sources import (
     SourceError,
     SourceUnavailableError,
     TextKeys,
+    Transformer,
 )
 from headerware.sources.engine import batches
 from headerware.sources.engine.batches import Batch
@@ -712,6 +713,31 @@ class TestQueue:
             waits.set()
             until(lambda: len(sink.values) == 3, meanwhile=sink.poll)
         assert sink.values == [b"1", b"2", b"3"]
+
+    def test_a_slow_transformer_is_not_waited_for(self, shelf: Shelf) -> None:
+        """Records that were read together are given to a poll one by one, if making them takes its time."""
+
+        class Slow(Transformer[bytes, bytes], frozen=True, kw_only=True):
+            def transform(self, given: bytes) -> bytes:
+                assert given == b"1" or waits.wait(30)
+                return given
+
+        waits = threading.Event()
+        shelf.objects = {"a": b"1\n2\n3\n"}
+        with SourceTask(
+            config(extractor={"type": "jsonl", "values": "bytes"}, transformers=[Slow()]), MemoryOffsets()
+        ) as task:
+            sink = Sink(task)
+            until(lambda: sink.values == [b"1"], meanwhile=sink.poll)
+            waits.set()
+            until(lambda: len(sink.values) == 3, meanwhile=sink.poll)
+
+    def test_records_read_before_an_error_come_first(self, shelf: Shelf) -> None:
+        """Also those of a block that is damaged further on."""
+        shelf.objects = {"a": b'n\n1\n2\n"3'}
+        sink, error = failure(config(extractor="csv"))
+        assert "never ends" in str(error)
+        assert sink.values == [{"n": "1"}, {"n": "2"}]
 
     def test_what_is_handed_over_early_stays_in_order(
         self, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
