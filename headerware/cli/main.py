@@ -15,6 +15,7 @@ from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
 from headerware.cli.claims import claims
+from headerware.cli.compact import compact
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.json_output import show_error
@@ -75,6 +76,7 @@ main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
 main.add_command(redrive)
+main.add_command(compact)
 main.add_command(lineage)
 main.add_command(source)
 main.add_command(audit)

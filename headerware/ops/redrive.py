@@ -22,7 +22,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import TopicPartition
 
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
@@ -39,6 +39,7 @@ from headerware.core.dead_letter import (
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
 from headerware.ops.stays import decode_stays, encode_stays
 from headerware.ops.topic_reader import Progress, TopicReader
@@ -247,7 +248,7 @@ class Redrive:
         self._shown: Final = shown
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
-        self._fetched: Final = _Originals(self._conf, self._group, timeout_s)
+        self._fetched: Final = SingleRecords(self._conf, self._group, timeout_s)
         for target in (selection.to, selection.parking):
             if target == topic:
                 raise ConfigError(f"letters of {topic} cannot be sent into {topic} itself")
@@ -599,76 +600,3 @@ class _Places:
         for number, (position_, stays) in changed.items():
             self._positions[number], self._stays[number] = position_, stays
         self._moved.clear()
-
-
-class _Originals:
-    """Read single records by their positions; those that follow one another are read in one go."""
-
-    _NEAR: Final = 1_000
-
-    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
-        self._conf = conf
-        self._group_id = group_id
-        self._timeout_s = timeout_s
-        self._consumer: Any = None
-        self._at: tuple[str, int, int] | None = None
-        self._end = 0
-
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
-        """Return a record; None if it is not there any more, or not yet.
-
-        Raises:
-            HeaderwareError: the cluster does not answer in time.
-            confluent_kafka.KafkaException: the topic cannot be read.
-        """
-        if self._consumer is None:
-            settings = {
-                "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 16_384,
-                "fetch.wait.max.ms": 10,
-                **self._conf,
-                "group.id": self._group_id,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
-            self._consumer = cimpl.Consumer(settings)
-        at = self._at
-        is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
-        if not is_near or offset >= self._end:
-            place = TopicPartition(topic, partition)
-            low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-            self._at = None
-            if not low <= offset < self._end:
-                return None
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-            self._at = topic, partition, offset
-        deadline = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline:
-            message = self._consumer.poll(0.5)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                found = record_of(message)
-                if (found.offset or 0) < offset:
-                    continue
-                # What stands behind a hole is another record, and the next call begins anew.
-                is_it = found.offset == offset
-                self._at = (topic, partition, offset + 1) if is_it else None
-                return found if is_it else None
-            self._at = None
-            # librdkafka's own names: the end of what may be read, and an offset that is gone.
-            if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
-                return None
-            if not error.retriable():
-                raise KafkaException(error)
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-        self._at = None
-        raise HeaderwareError(
-            f"{position(topic, partition, offset)} could not be read within {self._timeout_s:g} s"
-        )
-
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
 
 from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.core.context import Context
@@ -20,6 +21,7 @@ from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.testing import JavaTools, KafkaBroker
 from tests.integration.gate import GatedBroker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -174,6 +176,22 @@ class Cluster:
         finally:
             consumer.close()
         return found.offset, found.metadata
+
+    def wait_until_stable(self, topic: str) -> None:
+        """Wait for the markers of transactions, which brokers write when a commit has returned."""
+        admin = AdminClient(self._conf({}))
+        partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        latest = {
+            confluent_kafka.TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+            for number in partitions
+        }
+
+        def ends(level: confluent_kafka.IsolationLevel) -> list[int]:
+            asked = admin.list_offsets(latest, isolation_level=level)
+            return [future.result().offset for future in asked.values()]
+
+        levels = confluent_kafka.IsolationLevel
+        until(lambda: ends(levels.READ_COMMITTED) == ends(levels.READ_UNCOMMITTED))
 
     def close(self) -> None:
         for client in reversed(self._made):
