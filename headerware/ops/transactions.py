@@ -228,7 +228,7 @@ class TransactionalSender:
     def close(self) -> None:
         """Close the producer; what is not committed is undone."""
         self._producer.purge()
-        with warnings.catch_warnings():
-            # One that was fenced cannot abort any more, and has nothing to abort.
+        # One that was fenced cannot abort any more, and has nothing to abort; it warns of that, or raises.
+        with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from headerware import ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
-from headerware.ops.compaction import Compaction, Result, Rule
+from headerware.ops.compaction import Compaction, Result, Rule, worker
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -377,6 +377,18 @@ class TestFollowing:
             assert others == []
         values = [int(value or b"") for value in topics.values()]
         assert values == sorted(set(values)), "in order, and nothing comes twice"
+        assert "has taken over" in str(failures[0])
+
+    def test_one_that_is_idle_keeps_its_offsets_and_learns_that_another_has_taken_over(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(worker, "_RENEW_S", 0.1)
+        group = f"headerware-compact-{topics.target}"
+        with topics.open() as first, following(first) as failures:
+            until(lambda: topics.cluster.committed(group, topics.source)[0] == 0)
+            with topics.open() as second, following(second) as others:
+                until(lambda: failures)
+            assert others == []
         assert "has taken over" in str(failures[0])
 
 

@@ -56,11 +56,15 @@ if TYPE_CHECKING:
     from headerware.ops.topic_reader import Progress
 
 _BATCH: Final = 2_000
+_LEARNED_AT_ONCE: Final = 50_000
+"""Keys that are sorted before they go into the file, so that fewer of its pages are written."""
 _MAX_TRANSACTION_BYTES: Final = 32 << 20
 _SLICES_BYTES: Final = 64 << 20
 _MAX_SLICES: Final = 100_000
 _TIMEOUT_S: Final = 30.0
 _WAIT_S: Final = 0.2
+_RENEW_S: Final = 60.0
+"""How often one that is idle commits its offsets again, and learns whether another has taken over."""
 _METADATA: Final = "hwc1:"
 
 
@@ -387,10 +391,15 @@ class Compaction:
                         return
         with self._open() as reader:
             reader.start(offsets=winners.learned)
+            judged: list[Judged] = []
             for batch in reader.to_end(max_records=_BATCH, each_batch=True):
-                winners.learn([self._judged(record_of(message)) for message in batch])
+                judged += [self._judged(record_of(message)) for message in batch]
+                if len(judged) >= _LEARNED_AT_ONCE:
+                    winners.learn(judged)
+                    judged = []
                 if self._stop.is_set():
                     return
+            winners.learn(judged)
             winners.learned_to({partition: end for partition, (_, end) in reader.bounds.items()})
 
     def _open(self, topic: str | None = None) -> TopicReader:
@@ -402,14 +411,19 @@ class Compaction:
         return reader
 
     def _batches(self, reader: TopicReader, *, follow: bool) -> Iterator[list[Message]]:
-        """Yield what there is, up to the end, or until it is stopped."""
+        """Yield what there is, up to the end or until it is stopped; at times an empty batch."""
         size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
         deadline = time.monotonic() + self._timeout_s
+        renewed = time.monotonic()
         while not self._stop.is_set() and (follow or not reader.has_reached_the_end):
             batch = reader.read(max_records=size, timeout_s=_WAIT_S)
             if batch:
                 yield batch
-                deadline = time.monotonic() + self._timeout_s
+                renewed = time.monotonic()
+                deadline = renewed + self._timeout_s
+            elif follow and time.monotonic() > renewed + _RENEW_S:
+                yield []
+                renewed = time.monotonic()
             elif not follow and time.monotonic() > deadline:
                 raise HeaderwareError(
                     f"{self._source} could not be read to the end: no answer within {self._timeout_s:g} s"
@@ -460,13 +474,15 @@ class Compaction:
             for partition, offset in plan.done.items()
             if offset != plan.begins.get(partition)
         }
+        if not plan.records:
+            changed = plan.done  # committed again, or the broker would forget them
         if sender is not None and changed:
             syncs = self._syncs(winners, {partition: plan.begins[partition] for partition in changed})
             offsets = [
                 TopicPartition(self._source, partition, offset, _METADATA + self._purpose)
                 for partition, offset in changed.items()
             ]
-            account = [] if self._audit is None else [self._account(plan, changed)]
+            account = [] if self._audit is None or not plan.records else [self._account(plan, changed)]
             failed = sender.send([*plan.sent, *account], offsets, self._reader.group_metadata())
             for index, error in failed.items():
                 refused = [*plan.sent, *account][index]
