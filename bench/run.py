@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import aio
 import claims
 import click
+import compaction
 import connect
 import encryption
 import header_ids
@@ -33,7 +34,17 @@ from headerware.testing import KafkaBroker
     "--only",
     type=click.Choice(
         [
-            *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
+            *(
+                "small",
+                "large",
+                "tracing",
+                "aio",
+                "compaction",
+                "serdes",
+                "header-ids",
+                "signatures",
+                "encryption",
+            ),
             *("protection", "claims", "connect", "spark", "spark-batches"),
         ]
     ),
@@ -58,6 +69,12 @@ def main(*, quick: bool, only: str | None) -> None:
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
+        "compaction": lambda broker: compaction.rows(
+            broker,
+            pairs=3 if quick else 7,
+            records=100_000 if quick else 1_000_000,
+            keys=1_000_000 if quick else 10_000_000,
+        ),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
     }
 
