@@ -42,6 +42,22 @@ effect = "deny"
 headers = { class = "secret" }
 """
 MAX_AGE_MS: Final = 3_600_000
+CHAIN: Final = f"""
+[[interceptors]]
+type = "slice"
+max_bytes = 100_000
+
+[[interceptors]]
+type = "admission"
+policy = "policy.toml"
+
+[[interceptors]]
+type = "sign"
+keyring = "public.json"
+cluster = "c"
+replay_window = 100_000
+max_age_ms = {MAX_AGE_MS}
+"""
 
 
 class Ingress:
@@ -100,6 +116,12 @@ class Ingress:
         sign = Sign(keyring=str(self.folder / f"{who}.json"), key_id=who, cluster="c")
         step = sign.open(Context(side="producer", now_ms=lambda: self.now_ms))
         return step.on_send(Record(INGRESS, b"v", b"k", Headers(headers)))
+
+    def write_guard_chain(self) -> str:
+        """Write the chain of a guard into a file, and return its path."""
+        path = self.folder / "guard.toml"
+        path.write_text(CHAIN)
+        return str(path)
 
     def sent(
         self,

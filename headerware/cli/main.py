@@ -17,6 +17,7 @@ from headerware.cli.chains import check, explain
 from headerware.cli.claims import claims
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
+from headerware.cli.guard import guard
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
@@ -75,6 +76,7 @@ main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
 main.add_command(redrive)
+main.add_command(guard)
 main.add_command(lineage)
 main.add_command(source)
 main.add_command(audit)

@@ -148,8 +148,8 @@ def require_own_partition(record: Record, partitioner: str, partitions: int) -> 
 class Buckets:
     """Count what each holder of a certificate writes, by quotas; for one caller at a time.
 
-    A bucket fills up with its rate, to ``burst_s`` seconds of it, and a record is let through as long as
-    there is anything in it. So a record larger than the bucket passes, too, and the next ones wait longer.
+    A bucket fills up with its rate, to ``burst_s`` seconds of it, and a record is let through as soon as there
+    is enough for it. One that is larger than the bucket passes when that is full, and the next wait longer.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Buckets:
     def take(
         self, quotas: Sequence[Quota], who: tuple[str, str], *, records: int, size_bytes: int, now_ms: int
     ) -> tuple[int, Literal["wait", "refuse"]]:
-        """Take from all buckets, or take nothing if any of them is empty.
+        """Take from all buckets, or take nothing if there is not enough in any.
 
         Args:
             quotas: those that count for the holder.
@@ -170,7 +170,7 @@ class Buckets:
             now_ms: the time, in milliseconds since the epoch.
 
         Returns:
-            0, or when to ask again, in milliseconds since the epoch; and what the empty ones say of a record
+            0, or when to ask again, in milliseconds since the epoch; and what those that lack say of a record
             above them, of which ``refuse`` counts for more.
         """
         taken: dict[tuple[Quota, str, str, bool], tuple[float, int]] = {}
@@ -187,8 +187,9 @@ class Buckets:
                 most = rate * quota.burst_s
                 level, at_ms = self._levels.get(key) or (most, now_ms)
                 level = min(most, level + rate * max(0, now_ms - at_ms) / 1_000)
-                if level <= 0:
-                    until_ms = max(until_ms, now_ms + int(-level / rate * 1_000) + 1)
+                missing = min(cost, most) - level
+                if missing > 0:
+                    until_ms = max(until_ms, now_ms + int(missing / rate * 1_000) + 1)
                     over = "refuse" if quota.over == "refuse" else over
                 taken[key] = level - cost, now_ms
         if until_ms:

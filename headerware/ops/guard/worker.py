@@ -96,8 +96,9 @@ class Guard(FollowsFile):
             ``dead_letter``; and nothing passes that no step has verified.
         second: a chain whose sending side admitted records go through; None sends them as they came.
         group_id: the consumer group.
-        instance: a name that each process of the group has for itself and keeps over restarts; a process
-            that is started again then ends what the one before has left open. None draws one.
+        instance: a name that each process of the group has for itself and keeps over restarts. A process
+            that is started again then ends at once what the one before has left open, and has its
+            partitions; one that is stopped for good keeps them for ``session.timeout.ms``. None draws one.
         dead_letter_topic: where refused records go; ``{topic}`` is the ingress topic.
         audit_topic: where an account of each transaction goes, as JSON; None keeps none.
         partitioner: refuse records whose key belongs to another partition by this partitioner of librdkafka,
@@ -245,7 +246,10 @@ class Guard(FollowsFile):
             return True
         if isinstance(error, TakenOverError):
             return not self._is_named
-        return self._has_worked and error.args[0].code() not in _FORBIDDEN
+        cause = error.args[0]
+        if cause.code() in _FORBIDDEN or (self._is_named and cause.fatal()):
+            return False
+        return self._has_worked
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
         """Read and send until something fails."""
@@ -289,7 +293,9 @@ class Guard(FollowsFile):
         Raises:
             confluent_kafka.KafkaException: the cluster does not answer, or forbids something.
         """
-        consumer = cimpl.Consumer({**self._consumer_settings(), "enable.partition.eof": True})
+        settings = {**self._consumer_settings(), "enable.partition.eof": True}
+        settings.pop("group.instance.id", None)
+        consumer = cimpl.Consumer(settings)
         try:
             judge = self._begin(consumer, dry_run=True)
             self._look(consumer)
@@ -339,9 +345,12 @@ class Guard(FollowsFile):
     # Topics and partitions
 
     def _consumer_settings(self) -> dict[str, Any]:
+        # So the partitions of a process that is started again are still its own.
+        static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
         return {
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
+            **static,
             **self._conf,
             "group.id": self._group,
             "enable.auto.commit": False,
@@ -543,7 +552,10 @@ class Guard(FollowsFile):
         changed: Mapping[TopicPartitionKey, tuple[int, str]],
     ) -> Record:
         """Return what is told about a transaction."""
-        counts = Counter((each.decision.topic, each.decision.verdict, each.decision.reason) for each in plans)
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for plan in plans:
+            decision = plan.decision
+            counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
         account = {
             "version": 1,
             "worker": "guard",
