@@ -13,6 +13,7 @@ import claims
 import click
 import connect
 import encryption
+import guard
 import header_ids
 import large
 import protection
@@ -34,7 +35,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "claims", "connect", "spark", "spark-batches"),
+            *("protection", "guard", "claims", "connect", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -59,6 +60,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
+        "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import confluent_kafka
@@ -134,7 +135,7 @@ def show(servers: str, title: str, topic: str) -> None:
             message = consumer.poll(30)
             if message is None or message.error() is not None:
                 break
-            headers = [(name, value) for name, value in message.headers() or () if not isinstance(value, str)]
+            headers: list[Any] = list(message.headers() or ())
             reason = read_reason(headers)
             names = ", ".join(name for name, _ in headers if not name.startswith("headerware."))
             key, value = (message.key() or b"").decode(), (message.value() or b"").decode()

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import Record
 from headerware.core.dead_letter import read_reason
@@ -133,8 +135,23 @@ def done(status: Status) -> int:
     return sum(status.admitted.values()) + refused
 
 
+def measured(reader: InMemoryMetricReader) -> dict[str, dict[frozenset[Any], Any]]:
+    """Return the values of each instrument by their attributes."""
+    found: Any = reader.get_metrics_data()
+    return {
+        metric.name: {frozenset(point.attributes.items()): point.value for point in metric.data.data_points}
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
 class TestAGuard:
-    def test_lets_in_what_is_admitted_as_it_came_and_keeps_the_rest(self, topics: Topics) -> None:
+    def test_lets_in_what_is_admitted_as_it_came_and_keeps_the_rest(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = InMemoryMetricReader()
+        monkeypatch.setattr("headerware.ops.guard.worker.get_meter", MeterProvider([reader]).get_meter)
         came = topics.sent(*(b"%d" % number for number in range(30)), headers=[("a", b"1"), ("a", None)])
         for number in range(30):
             topics.put([came[number]], number % 3)
@@ -146,11 +163,16 @@ class TestAGuard:
         guard = topics.guard()
         with topics.running(guard):
             until(lambda: done(guard.status()) == 33 + len(slices))
+            metrics = measured(reader)
         status = guard.status()
         assert status.refused[topics.name] == {
             "admission: AdmissionError": 1,
             "sign: SignatureError": 2,
         }
+        admitted = {"headerware.guard.verdict": "admitted", "messaging.destination.name": topics.name}
+        assert metrics["headerware.guard.records"][frozenset(admitted.items())] == 30 + len(slices)
+        assert sum(metrics["headerware.guard.records"].values()) == 33 + len(slices)
+        assert len(metrics["headerware.guard.lag"]) == 3
         found = topics.out()
         for partition in range(3):
             expected = [each for number, each in enumerate(came) if number % 3 == partition]

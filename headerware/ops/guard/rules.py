@@ -148,8 +148,9 @@ def require_own_partition(record: Record, partitioner: str, partitions: int) -> 
 class Buckets:
     """Count what each holder of a certificate writes, by quotas; for one caller at a time.
 
-    A bucket fills up with its rate, to ``burst_s`` seconds of it, and a record is let through as soon as there
-    is enough for it. One that is larger than the bucket passes when that is full, and the next wait longer.
+    A bucket fills up with its rate, to ``burst_s`` seconds of it, and a record is let through as soon as
+    there is enough for it. One that is larger than the bucket passes when that is full, and the next wait
+    longer.
     """
 
     def __init__(self) -> None:
