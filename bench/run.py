@@ -14,6 +14,7 @@ import click
 import compaction
 import connect
 import encryption
+import guard
 import header_ids
 import large
 import protection
@@ -34,18 +35,8 @@ from headerware.testing import KafkaBroker
     "--only",
     type=click.Choice(
         [
-            *(
-                "small",
-                "large",
-                "tracing",
-                "aio",
-                "compaction",
-                "serdes",
-                "header-ids",
-                "signatures",
-                "encryption",
-            ),
-            *("protection", "claims", "connect", "spark", "spark-batches"),
+            *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
+            *("protection", "guard", "compaction", "claims", "connect", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -76,6 +67,7 @@ def main(*, quick: bool, only: str | None) -> None:
             keys=1_000_000 if quick else 10_000_000,
         ),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
+        "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
     }
 
     def measured(group: Iterator[Row]) -> None:

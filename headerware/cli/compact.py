@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -23,16 +21,13 @@ from headerware.cli.kafka import (
     timeout_option,
 )
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.signals import stopped_by_signals
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headerware.ops.compaction import Compaction, Result, Translated
-
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command()
@@ -137,7 +132,7 @@ def compact(
             rate=rate,
             timeout_s=timeout,
         ) as work,
-        _stopped_by_signals(work),
+        stopped_by_signals(work.stop),
     ):
         if translate_group is not None:
             _translate(work, translate_group, source, target, execute=execute, as_json=as_json)
@@ -153,22 +148,6 @@ def compact(
         _print(result)
     if not result.ok:
         sys.exit(1)
-
-
-@contextmanager
-def _stopped_by_signals(work: Compaction) -> Iterator[None]:
-    """Stop behind the transaction that is under way; a second signal ends the process."""
-
-    def stop(number: int, _: Any) -> None:
-        work.stop()
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _translate(

@@ -98,6 +98,8 @@ class TransactionalSender:
         records: Sequence[Record | None],
         offsets: Sequence[TopicPartition] = (),
         group_metadata: Any = None,
+        *,
+        check: Callable[[], object] | None = None,
     ) -> Mapping[int, KafkaError]:
         """Send records and offsets in one transaction, and return an empty mapping once it is committed.
 
@@ -109,6 +111,8 @@ class TransactionalSender:
             offsets: the offsets to commit, with their metadata.
             group_metadata: of the consumer that has read up to these offsets
                 (``consumer_group_metadata()``), from before it polled again.
+            check: called when all is stored and nothing can be seen yet; what it raises undoes the
+                transaction, and comes out of here.
 
         Raises:
             TakenOverError: another process has taken over.
@@ -121,7 +125,7 @@ class TransactionalSender:
         attempt = 0
         while True:
             try:
-                unfit = self._transaction(records, offsets, group_metadata, suspects)
+                unfit = self._transaction(records, offsets, group_metadata, suspects, check)
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.fatal() or cause.code() in _TAKEN_OVER:
@@ -153,6 +157,7 @@ class TransactionalSender:
         offsets: Sequence[TopicPartition],
         group_metadata: Any,
         suspects: frozenset[int],
+        check: Callable[[], object] | None,
     ) -> dict[int, KafkaError]:
         """Send a batch; if a topic refuses some of the records, return why, and nothing is sent.
 
@@ -189,6 +194,12 @@ class TransactionalSender:
         if unfit:
             producer.abort_transaction(self._timeout_s)
             return unfit
+        if check is not None:
+            try:
+                check()
+            except BaseException:
+                producer.abort_transaction(self._timeout_s)
+                raise
         if offsets:
             producer.send_offsets_to_transaction(list(offsets), group_metadata, self._timeout_s)
         self._commit()

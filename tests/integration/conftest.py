@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import confluent_kafka
 import pytest
+from confluent_kafka import IsolationLevel
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
 
 from headerware import Chain, Consumer, HeaderwareError, Producer
@@ -177,21 +178,20 @@ class Cluster:
             consumer.close()
         return found.offset, found.metadata
 
-    def wait_until_stable(self, topic: str) -> None:
-        """Wait for the markers of transactions, which brokers write when a commit has returned."""
+    def ends(self, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> list[int]:
+        """Return where the partitions of a topic end."""
         admin = AdminClient(self._conf({}))
         partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
         latest = {
             confluent_kafka.TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
             for number in partitions
         }
+        asked = admin.list_offsets(latest, isolation_level=level)
+        return [future.result().offset for future in asked.values()]
 
-        def ends(level: confluent_kafka.IsolationLevel) -> list[int]:
-            asked = admin.list_offsets(latest, isolation_level=level)
-            return [future.result().offset for future in asked.values()]
-
-        levels = confluent_kafka.IsolationLevel
-        until(lambda: ends(levels.READ_COMMITTED) == ends(levels.READ_UNCOMMITTED))
+    def wait_until_stable(self, topic: str) -> None:
+        """Wait for the markers of transactions, which brokers write when a commit has returned."""
+        until(lambda: self.ends(topic, IsolationLevel.READ_COMMITTED) == self.ends(topic))
 
     def close(self) -> None:
         for client in reversed(self._made):

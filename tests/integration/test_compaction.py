@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -507,6 +508,9 @@ class TestKilledAtAnyMoment:
                 topics.put(key, version, b"%d" % number, partition=number % 2)
             topics.flush()
 
+        def has_grown(written: int) -> bool:
+            return sum(cluster.ends(topics.target)) > written
+
         share = self.RECORDS // (kills + 1)
         command, store = Command(topics), ("--store", str(tmp_path / "store"))
         for turn in range(kills):
@@ -515,9 +519,10 @@ class TestKilledAtAnyMoment:
             process = command.start(
                 "--execute", "--follow", "--rate", str(share * 2), *store[: 2 * (turn % 2)]
             )
-            ends = time.monotonic() + rest.uniform(0.8, 2.2)
-            while time.monotonic() < ends and process.poll() is None:
-                time.sleep(0.005)
+            if turn % 3:  # it has written something, and dies in the middle; else it dies while it starts
+                written = sum(cluster.ends(topics.target))
+                until(partial(has_grown, written))
+            time.sleep(rest.uniform(0.0, 0.8))
             with suppress(ProcessLookupError):
                 process.kill()
             process.communicate()

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.interceptors.slice.header import SliceHeader
 
-Fate = Literal["expired", "alive", "no_lifetime", "malformed", "held", "tombstone", "not_whole"]
+Fate = Literal[
+    "expired",
+    "alive",
+    "no_lifetime",
+    "malformed",
+    "held",
+    "tombstone",
+    "not_whole",
+    "unverified",
+    "signed",
+]
 """What becomes of a record; all but ``expired`` stay."""
 FATES: Final[dict[Fate, str]] = {
     "expired": "they have outlived their time",
@@ -38,10 +48,12 @@ FATES: Final[dict[Fate, str]] = {
     "held": "a legal hold is on them",
     "tombstone": "they are tombstones",
     "not_whole": "they are slices of messages that are not whole",
+    "unverified": "the chain does not verify them, or they are not signed",
+    "signed": "they have expired, but their readers would refuse a tombstone that nobody has signed",
 }
 
 
-class Lifetime(msgspec.Struct, frozen=True, kw_only=True):
+class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long records live that have no lifetime of their own.
 
     Args:
@@ -75,7 +87,7 @@ class Lifetime(msgspec.Struct, frozen=True, kw_only=True):
         return bool(found) and (self.value is None or found[-1] == self.value.encode())
 
 
-class RetentionRule(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long records live.
 
     Args:
@@ -156,13 +168,11 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
 class _Unit:
     """A record, or a message in slices, as far as it was seen."""
 
-    __slots__ = ("count", "fate", "first", "key", "last", "numbers", "own_keys", "part", "singles_before")
+    __slots__ = ("count", "fate", "first", "keys", "last", "numbers", "own_keys", "part", "singles_before")
 
-    def __init__(
-        self, first: int, key: bytes | None, fate: Fate, singles_before: int, part: SliceHeader | None = None
-    ) -> None:
+    def __init__(self, first: int, fate: Fate, singles_before: int, part: SliceHeader | None = None) -> None:
         self.first = self.last = first
-        self.key = key
+        self.keys: set[bytes] = set()
         self.fate = fate
         self.part = part
         self.singles_before = singles_before
@@ -199,7 +209,7 @@ class Partition:
         if part is not None:
             unit = self._slice(record, fate, part)
         else:
-            unit = _Unit(offset, record.key, fate, self._singles)
+            unit = _Unit(offset, fate, self._singles)
             self._fates[fate] += 1
             if fate == "expired":
                 self._singles += 1
@@ -214,7 +224,7 @@ class Partition:
         offset = record.offset or 0
         unit = self._messages.get(part.message_id)
         if unit is None:
-            unit = _Unit(offset, None, "not_whole", self._singles, part)
+            unit = _Unit(offset, "not_whole", self._singles, part)
             self._messages[part.message_id] = unit
         else:
             unit.count += 1
@@ -222,8 +232,8 @@ class Partition:
         unit.numbers.add(part.index)
         if is_slice_key(record.key):
             unit.own_keys.append(record.key)
-        else:
-            unit.key = record.key
+        elif record.key is not None:
+            unit.keys.add(record.key)
         if fate == "held" or unit.fate == "held":
             unit.fate = "held"
         elif unit.fate == "malformed" or unit.part is None or not part.same_message(unit.part):
@@ -243,8 +253,8 @@ class Partition:
         for unit in self._messages.values():
             fate = self._fate(unit)
             fates[fate] += unit.count
-            if fate == "held" and unit.key is not None:
-                self._held.add(unit.key)
+            if fate == "held":
+                self._held.update(unit.keys)
             if fate == "expired":
                 whole.append(unit)
             elif unit.first < before:
