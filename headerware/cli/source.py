@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import closing, contextmanager
-from itertools import islice
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,17 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.core.errors import SourceError
+from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headerware.sources import OffsetEntry, OffsetKey, Offsets
+    from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.engine.task import Statistics
     from headerware.sources.runtime import RunConfig, SourceRunner
+    from headerware.sources.runtime.stores import StoredOffsets
 
 _REFRESH_S: Final = 0.5
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _SHOWN: Final = ("objects", "complete", "records", "acknowledged", "bad_records", "failed", "retries")
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -85,13 +86,20 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
 
     loaded, offsets = _opened(config)
+    listed, found = 0, []
     with closing(offsets), _source_errors(loaded):
-        found = list(islice((each for each in planned(loaded, offsets) if everything or each.reads), limit))
+        for each in planned(loaded, offsets):
+            listed += 1
+            if everything or each.reads:
+                found.append(each)
+                if len(found) > limit:
+                    break
+    more, found = found[limit:], found[:limit]
     if as_json:
         show_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo(f"{loaded.name}: there is nothing to read")
+        click.echo(f"{loaded.name}: there is nothing to read ({counted(listed, 'object')} listed)")
         return
     table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
     for each in found:
@@ -104,7 +112,9 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
+    if more:
+        click.echo(f"and more; --limit {10 * limit} shows more of them")
 
 
 @source.group()
@@ -135,7 +145,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -149,30 +159,42 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
 
     Stop the source before; with offsets in a topic, a running one is made to stop.
     """
+    from headerware.sources.runtime.stores import sharings_in  # noqa: PLC0415 - as above
+
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
     loaded, store = _opened(config)
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
-    for task in reversed(range(loaded.tasks)):  # all of them have ended before anything is forgotten
-        writer = f"{loaded.name}-{task}"
-        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writer=writer)) as writing:
-            if task == 0 and found:
-                writing.put(dict.fromkeys(found))
+        sharings = dict.fromkeys([loaded.sharing, *sharings_in(store, loaded.name)])
+    writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
+    # All of them have ended before anything is forgotten.
+    with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
+        if found:
+            writing.put(dict.fromkeys(found))
     if as_json:
         show_json({"reset": [_key_text(key) for key in found]})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
 
 
-def _opened(config: str) -> tuple[RunConfig, Offsets]:
+def _show(table: Table) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table)
+
+
+def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
 
     loaded = RunConfig.load(config)
-    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name, writer=None)
+    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name)
 
 
-def _chosen(loaded: RunConfig, store: Offsets, keys: tuple[str, ...]) -> list[tuple[OffsetKey, OffsetEntry]]:
+def _chosen(
+    loaded: RunConfig, store: StoredOffsets, keys: tuple[str, ...]
+) -> list[tuple[OffsetKey, OffsetEntry]]:
     """Return the entries of keys, which are given as text, or all."""
     from headerware.sources.engine.decision import offset_key  # noqa: PLC0415 - as above
 
@@ -259,5 +281,4 @@ def _source_errors(loaded: RunConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, *loaded.source.retried) as error:
-        name = type(error).__name__
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {name}") from error
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

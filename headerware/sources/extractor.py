@@ -19,15 +19,16 @@ for the end of the object.
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, SourceError
+from headerware.core.errors import BadRecordError, ConfigError, SourceError, SourceUnavailableError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem
 
 _SPOOLED_IN_MEMORY: Final = 1 << 20
+_NO_ROOM: Final = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _EXTRACTORS: Final = "headerware.sources.extractors"
 _BUILT_IN: Final = {
     "avro": f"{_EXTRACTORS}.avro:AvroExtractor",
@@ -142,7 +144,14 @@ class Input:
         """
         copy = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - closed with the others
         self._open.callback(copy.close)
-        shutil.copyfileobj(stream, copy)
+        try:
+            shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise SourceUnavailableError(
+                f"there is no room for a copy of it in {gettempdir()}", after_s=0
+            ) from error
         copy.seek(0)
         return cast("BinaryIO", copy)
 

@@ -8,6 +8,8 @@ import time
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import SourceUnavailableError, described
+
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
@@ -38,8 +40,10 @@ class Retries:
         """Begin anew: something was read since the last failure."""
         self._deadline, self._pause_s = None, self._config.retry_pause_s
 
-    def pause(self, error: Exception) -> None:
+    def pause(self, error: Exception, shown: str | None = None) -> None:
         """Wait for the next attempt, or raise the error if there is no time for another one.
+
+        ``shown`` is the error's text for the log, if it may be shown and :func:`described` does not know.
 
         Raises:
             StoppedError: the task stops.
@@ -51,9 +55,13 @@ class Retries:
         if left <= 0:
             raise error
         if self._pause_s == self._config.retry_pause_s:
-            _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+            _log.warning(
+                "%s failed, and is tried again for %.0f s: %s", self._what, left, shown or described(error)
+            )
         # Some of the time by chance, so that tasks that failed together do not come back together.
         wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
+        if isinstance(error, SourceUnavailableError):
+            wait_s = min(left, max(wait_s, error.after_s))
         if self._stopping.wait(wait_s):
             raise StoppedError

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.errors import (
     BadRecordError,
+    MissingPartError,
     ObjectError,
     SourceError,
     described,
 )
 from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
-from headerware.sources.engine.decision import decide, offset_key, task_of
-from headerware.sources.engine.records import RecordMaker
+from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
+from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.extractor import Input, extracted
 from headerware.sources.offsets import OffsetEntry
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.task import Known, Statistics
     from headerware.sources.extractor import Split
     from headerware.sources.offsets import OffsetKey, Offsets
-    from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
+    from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -192,7 +193,10 @@ class Worker:
             key = offset_key(self._config, context.key)
             task = task_of(self._config, context)
         except SourceError as error:
-            return self._leave_out(context, error)
+            self._known.add(context.key, context.version)  # said once, as long as it is remembered
+            self._statistics.failed += 1
+            leave_out(self._config, context.key, error)
+            return False
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
@@ -203,18 +207,6 @@ class Worker:
             return False
         self._known.begin(context.key)
         return reader.read(item, key, decision)
-
-    def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
-        """Do with an object whose offset no store can keep what the configuration says; it is never read."""
-        self._known.add(context.key, context.version)  # said once, as long as it is remembered
-        self._statistics.failed += 1
-        text = self._config.key_text(context.key)
-        shown = f"object {text!r} of source {self._config.name!r} cannot be named among the offsets: {error}"
-        if self._config.on_object_error == "raise":
-            raise ObjectError(shown) from error
-        if self._config.on_object_error != "drop":
-            _log.warning("left out %s", shown)
-        return False
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1
@@ -270,8 +262,8 @@ class ObjectReader:
             try:
                 maker.route()
                 self._extract(item, maker, reading, retries, until)
-            except StoppedError:
-                raise
+            except (StoppedError, MissingPartError):
+                raise  # what is not installed is missing for every object
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)
@@ -414,6 +406,7 @@ class _Reading:
             if self._records and self._bytes + size_bytes > self._max_bytes:
                 self._send(complete=False, is_last=False)
             self._records.append(record)
+            self._numbers.append(number)
             self._bytes += size_bytes
             self.number, self.properties = number, properties
             if len(self._letters) + len(self._records) >= self._max_records:
@@ -486,8 +479,10 @@ class _Reading:
             key=self._key,
             entry=self._entry(complete=complete),
             records=self._records,
+            numbers=self._numbers,
             dead_letters=self._letters,
             size_bytes=self._bytes,
+            part=part_of(self.split),
             is_last=is_last,
         )
         self._clear()
@@ -495,6 +490,7 @@ class _Reading:
 
     def _clear(self) -> None:
         self._records: list[Record] = []
+        self._numbers: list[int] = []
         self._letters: list[Record] = []
         self._bytes = 0
 

@@ -66,7 +66,7 @@ class TestRun:
         def kill() -> None:
             until((config.parent / "offsets.db").exists)
             store = SqliteOffsets(path=str(config.parent / "offsets.db"))
-            reading = store.open({}, source=RunConfig.load(config).name, writer=None)
+            reading = store.open({}, source=RunConfig.load(config).name)
             until(reading.items)
             reading.close()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -100,6 +100,11 @@ class TestPlan:
         ]
         assert "it is new" in invoke("plan", config).output
 
+    def test_tells_that_there_is_more(self, config: Path) -> None:
+        assert "and more; --limit 10 " in invoke("plan", config, "--limit", 1).output
+        assert "and more" not in invoke("plan", config, "--limit", 2).output
+        assert len(answer("plan", config, "--limit", 1)) == 1
+
     def test_stores_nothing(self, config: Path) -> None:
         answer("plan", config)
         assert answer("offsets", "show", config) == []
@@ -114,7 +119,7 @@ class TestPlan:
 
     def test_tells_that_there_is_nothing(self, config: Path) -> None:
         invoke("run", config, "--once")
-        assert "nothing to read" in invoke("plan", config).output
+        assert "nothing to read (2 objects listed)" in invoke("plan", config).output
 
 
 class TestOffsets:
