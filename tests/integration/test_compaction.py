@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -474,6 +475,40 @@ class TestCommand:
         assert command.run("--follow")[0] == 2
         code, shown = command.run("--translate-group", "nobody")
         assert (code, shown["result"]["partitions"]) == (0, [])
+
+    def test_says_it_in_words(self, topics: Topics) -> None:
+        for key, version in ((b"a", 2), (b"a", 1), (None, 1)):
+            topics.put(key, version, b"v")
+        topics.flush()
+        group = f"{topics.source}-group"
+        consumer = topics.cluster.consumer(topics.source, group_id=group)
+        topics.cluster.take(consumer, 2)
+        topics.cluster.commit(consumer)
+        consumer.close()
+
+        def said(*options: str) -> str:
+            command = [sys.executable, "-m", "headerware", "compact", topics.source, topics.target]
+            command += ["--bootstrap-servers", topics.cluster.servers, "--header", "version", *options]
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            ).stdout
+
+        shown = said()
+        for part in (
+            r"in the way: .*--beside",
+            r"would be written +1 +\d+ bytes, 0 tombstones",
+            r"would be left out +1 +their key has a higher version",
+            r"would be left untouched +1 +they have no key",
+            "nothing was written; --execute does it",
+        ):
+            assert re.search(part, shown), shown
+        beside = ("--beside", str(topics.beside))
+        assert re.search(r"\n +written +1 |\nwritten +1 ", said("--execute", *beside))
+        shown = said("--translate-group", group, *beside)
+        assert re.search(r"\n *0 +2 +1 +0 +some come again", shown), shown
+        assert "nothing was committed" in shown
+        assert "committed" in said("--translate-group", group, "--execute", *beside)
+        assert topics.cluster.committed(group, topics.target)[0] == 0
 
     def test_a_signal_stops_one_that_follows(self, topics: Topics) -> None:
         topics.put(b"a", 1)

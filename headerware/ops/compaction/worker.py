@@ -25,8 +25,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka._model import ConsumerGroupTopicPartitions
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     AdminClient,
     ConfigResource,
@@ -597,8 +602,10 @@ class Compaction:
         asked = self._admin.describe_topics(collection, request_timeout=self._timeout_s)[name]
         try:
             found = asked.result()
-        except KafkaException:
-            return None
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         (configs,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
         values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
