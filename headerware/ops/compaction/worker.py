@@ -210,9 +210,9 @@ class Compaction:
         )
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
-        self._reader: Final = TopicReader(self._reading, source, group_id=self._group, timeout_s=timeout_s)
-        self._progress: Callable[[], Progress] = lambda: self._reader.progress
-        try:
+        self._member: Any = None
+        self._progress: Callable[[], Progress]
+        with self._open() as reader:
             self._topics: Final = {
                 name: topic for name in names if (topic := self._described(name)) is not None
             }
@@ -221,11 +221,8 @@ class Compaction:
             purpose = [rule, self._topics[source].id, None if copy is None else copy.id, chain is not None]
             self._purpose: Final = blake2b(msgspec.json.encode(purpose), digest_size=8).hexdigest()
             self._verification: Final = (
-                None if chain is None else Verification(chain, source, cluster_id=self._reader.cluster_id)
+                None if chain is None else Verification(chain, source, cluster_id=reader.cluster_id)
             )
-        except BaseException:
-            self._reader.close()
-            raise
 
     def stop(self) -> None:
         """Stop behind the transaction that is under way; for signal handlers and other threads."""
@@ -353,6 +350,7 @@ class Compaction:
     ) -> None:
         """Write what wins, from where the group is done."""
         reader.start(offsets=done)
+        self._member = reader.group_metadata()
         for partition, (begin, end) in reader.bounds.items():
             before = done.get(partition, begin)
             if before > end:
@@ -488,7 +486,7 @@ class Compaction:
                 for partition, offset in changed.items()
             ]
             account = [] if self._audit is None or not plan.records else [self._account(plan, changed)]
-            failed = sender.send([*plan.sent, *account], offsets, self._reader.group_metadata())
+            failed = sender.send([*plan.sent, *account], offsets, self._member)
             for index, error in failed.items():
                 refused = [*plan.sent, *account][index]
                 raise HeaderwareError(
@@ -620,7 +618,6 @@ class Compaction:
     def close(self) -> None:
         """Close its clients."""
         self._singles.close()
-        self._reader.close()
         if self._verification is not None:
             self._verification.close()
 
