@@ -20,6 +20,7 @@ from headerware.core.runner import Outcome
 from headerware.interceptors import Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from headerware.ops.topic_reader import TopicReader
 from headerware.testing import JavaTools, KafkaBroker
 from tests.integration.gate import GatedBroker
 from tests.waiting import until
@@ -188,6 +189,13 @@ class Cluster:
         }
         asked = admin.list_offsets(latest, isolation_level=level)
         return [future.result().offset for future in asked.values()]
+
+    def count_committed(self, topic: str) -> int:
+        """Return how many records a topic shows now; what a transaction hides that is open does not count."""
+        settings = self._conf({"isolation_level": "read_committed"})
+        with TopicReader(settings, topic, group_id=uuid.uuid4().hex) as reader:
+            reader.start()
+            return sum(len(batch) for batch in reader.to_end())
 
     def wait_until_stable(self, topic: str) -> None:
         """Wait for the markers of transactions, which brokers write when a commit has returned."""

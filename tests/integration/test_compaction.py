@@ -544,7 +544,7 @@ class TestKilledAtAnyMoment:
             topics.flush()
 
         def has_grown(written: int) -> bool:
-            return sum(cluster.ends(topics.target)) > written
+            return cluster.count_committed(topics.target) > written
 
         share = self.RECORDS // (kills + 1)
         command, store = Command(topics), ("--store", str(tmp_path / "store"))
@@ -555,7 +555,7 @@ class TestKilledAtAnyMoment:
                 "--execute", "--follow", "--rate", str(share * 2), *store[: 2 * (turn % 2)]
             )
             if turn % 3:  # it has written something, and dies in the middle; else it dies while it starts
-                written = sum(cluster.ends(topics.target))
+                written = cluster.count_committed(topics.target)
                 until(partial(has_grown, written))
             time.sleep(rest.uniform(0.0, 0.8))
             with suppress(ProcessLookupError):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +17,7 @@ from headerware import HeaderwareError
 from headerware.interceptors import Sign, Slice
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,9 +156,9 @@ class TestKeys:
             latest.put(b"old", PAST, key=key)
         write = Retention._write_tombstones
 
-        def late(*arguments: Any) -> int:
+        def late(*arguments: Any) -> None:
             latest.put(b"new", FUTURE, key=b"a")
-            return write(*arguments)
+            write(*arguments)
 
         monkeypatch.setattr(Retention, "_write_tombstones", late)
         result = latest.retain()
@@ -206,6 +210,55 @@ class TestTwoAtOnce:
         latest.retain()
         last = dict(latest.records())
         assert last == {b"%d" % number: None for number in range(40)}
+
+
+class TestKilledWhileTheTopicGrows:
+    KEYS: Final = 1_200
+
+    def test_no_newer_record_goes_and_all_else_that_has_expired_does(
+        self, latest: Topic, cluster: Cluster
+    ) -> None:
+        wire, rest = cluster.plain_producer(), random.Random(7)
+        renewed: set[bytes] = set()
+        audit = cluster.topic("audit")
+        keys = [b"%d" % number for number in range(self.KEYS)]
+        for key in keys:
+            wire.produce(latest.name, b"old", key, 0, headers=[("hw.expires", PAST)])
+        assert wire.flush(DEADLINE_S) == 0
+        stopped = threading.Event()
+
+        def grow() -> None:
+            while not stopped.wait(0.05):
+                key = rest.choice(keys)
+                renewed.add(key)
+                wire.produce(latest.name, b"new", key, 0, headers=[("hw.expires", FUTURE)])
+                wire.flush(DEADLINE_S)
+
+        thread = threading.Thread(target=grow)
+        thread.start()
+        command = [sys.executable, "-m", "headerware", "retain", latest.name, "--execute", "--json"]
+        command += ["--bootstrap-servers", cluster.servers, "--audit", audit]
+        try:
+            for turn in range(2):
+                accounts = cluster.count_committed(audit)
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+                    if turn:  # in the middle of its tombstones; else while it starts
+                        until(partial(self.has_removed, process, cluster, audit, accounts))
+                    time.sleep(rest.uniform(0, 0.3))
+                    process.kill()
+            done = latest.retain()
+        finally:
+            stopped.set()
+            thread.join(DEADLINE_S)
+        latest.retain()
+        last = dict(latest.records())
+        assert {key for key, value in last.items() if value == b"new"} == renewed
+        assert {key for key, value in last.items() if value is None} == set(keys) - renewed
+        assert done.fates.get("tombstone", 0) > 0, "the killed ones did some of it"
+
+    @staticmethod
+    def has_removed(process: subprocess.Popen[bytes], cluster: Cluster, audit: str, accounts: int) -> bool:
+        return process.poll() is not None or cluster.count_committed(audit) > accounts
 
 
 class TestCommand:

@@ -6,8 +6,9 @@ Nothing is kept between passes: what was not removed, because the process was ki
 
 A tombstone must not delete a record that came meanwhile. So the tombstones of a batch are stored in a
 transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
-is not committed. If a record of such a key stands there, the transaction is undone, and goes on without it.
-What comes behind a tombstone is newer, and stays. So two passes at once do no harm either.
+is not committed. If a record of such a key stands before its tombstone, the transaction is undone, and done
+again without that key. What comes behind a tombstone is newer, and stays. So two passes at once do no harm
+either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections import Counter
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from headerware.ops.topic_reader import Progress
 
 RETAINED: Final = "headerware.retained"
-"""The header of the tombstones that are written here; its value is drawn at random by each process."""
+"""The header of the tombstones that are written here; its value is drawn by each process, and counted."""
 _TOMBSTONES: Final = 1_000
 _TIMEOUT_S: Final = 30.0
 
@@ -130,6 +132,7 @@ class Retention:
         self._now_ms: Final = now_ms
         self._id: Final = f"headerware-retain-{topic}"
         self._token: Final = secrets.token_hex(8).encode()
+        self._attempt = 0
         self._stop: Final = Event()
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
         self._progress: Callable[[], Progress] | None = None
@@ -177,13 +180,7 @@ class Retention:
                     break
                 if plan.deleted:
                     self._delete(sender, number, plan)
-                for first in range(0, len(plan.tombstones), _TOMBSTONES):
-                    if self._stop.is_set():
-                        break
-                    batch = plan.tombstones[first : first + _TOMBSTONES]
-                    newer = self._write_tombstones(sender, number, batch, ends[number])
-                    result.newer += newer
-                    result.tombstones -= newer
+                self._write_tombstones(sender, number, plan.tombstones, ends[number], result)
         result.stopped = self._stop.is_set()
         return result
 
@@ -251,44 +248,56 @@ class Retention:
             asked.result()
 
     def _write_tombstones(
-        self, sender: TransactionalSender, number: int, batch: Sequence[Tombstone], end: int
-    ) -> int:
-        """Write tombstones for the keys that have no newer record, and return how many have one."""
-        keys = {each.key: each.latest for each in batch}
-        while keys:
-            headers = Headers([(RETAINED, self._token)])
+        self,
+        sender: TransactionalSender,
+        number: int,
+        tombstones: Sequence[Tombstone],
+        end: int,
+        result: Result,
+    ) -> None:
+        """Write tombstones for the keys that have no newer record."""
+        left, size = dict(tombstones), _TOMBSTONES
+        while left and not self._stop.is_set():
+            keys = dict(islice(left.items(), size))
+            self._attempt += 1
+            token = b"%s.%d" % (self._token, self._attempt)
+            headers = Headers([(RETAINED, token)])
             records = [Record(self._topic, None, key, headers, number) for key in keys]
-            latest = max(keys.values())
             if self._audit is not None:
-                records.append(self._account_of(number, "keys", len(keys), before=latest + 1))
+                records.append(self._account_of(number, "keys", len(keys), before=max(keys.values()) + 1))
             try:
-                self._send(
-                    sender,
-                    records,
-                    partial(self._require_latest, number, dict(keys), end),
-                )
+                self._send(sender, records, partial(self._require_latest, number, keys, token, end))
             except _NewerError as error:
-                for key in error.keys:
-                    del keys[key]
+                result.newer += len(error.keys)
+                result.tombstones -= len(error.keys)
+                keys = dict.fromkeys(error.keys, 0)
+                size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
             else:
-                break
-        return len(batch) - len(keys)
+                size = min(_TOMBSTONES, size * 2)
+            for key in keys:
+                del left[key]
+        result.tombstones -= len(left)
 
-    def _require_latest(self, number: int, keys: Mapping[bytes, int], end: int) -> None:
-        """Raise a _NewerError if a record of these keys has come since a partition was read to an offset."""
-        newer = set()
+    def _require_latest(self, number: int, keys: Mapping[bytes, int], token: bytes, end: int) -> None:
+        """Raise a _NewerError if keys have records between where the pass ended and their tombstones."""
+        newer: set[bytes] = set()
+        written: set[bytes] = set()
         with self._open("read_uncommitted", number) as reader:
             reader.start(offsets={number: end})
             for batch in reader.to_end():
                 for message in batch:
                     record = record_of(message)
-                    is_ours = (
-                        record.value is None
-                        and is_readable(record)
-                        and record.headers.last(RETAINED) == self._token
-                    )
-                    if record.key in keys and not is_ours:
+                    if record.key not in keys or record.key in written:
+                        continue
+                    found = record.headers.last(RETAINED) if is_readable(record) else None
+                    if found == token:
+                        written.add(record.key)
+                    elif found is None or not found.startswith(self._token):  # else it is one that was undone
                         newer.add(record.key)
+        if len(written) < len(keys):
+            raise HeaderwareError(
+                f"{self._topic}[{number}]: tombstones could not be read again, so none was written"
+            )
         if newer:
             raise _NewerError(frozenset(newer))
 
