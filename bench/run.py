@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import aio
+import chargeback
 import claims
 import click
 import compaction
@@ -36,7 +37,8 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "guard", "compaction", "claims", "connect", "spark", "spark-batches"),
+            *("protection", "guard", "compaction", "claims", "connect", "chargeback", "spark"),
+            "spark-batches",
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -68,6 +70,7 @@ def main(*, quick: bool, only: str | None) -> None:
         ),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
         "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
+        "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -56,7 +56,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tasks: how many tasks share the source.
         distribution: how they share it: by a ``hash`` of the key, by the item's hint at a ``partition`` (by
             hash where it has none), or ``all`` by the only task.
-        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never.
+        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never. Other
+            objects go on meanwhile, unless ``on_object_error`` is ``raise``.
         retry_pause_s: the first pause between attempts, in seconds; each next one is twice as long.
         retry_max_pause_s: the longest pause, in seconds.
         on_record_error: what happens to a record that cannot be read: ``raise`` stops, ``skip`` logs it and

@@ -115,6 +115,7 @@ class Input:
         self.skipped: int = 0
         """How many records the extractor has passed over by itself, ``skip`` at most. It sets this before it
         yields its first record, if it can begin there cheaply, by seeking for instance."""
+        self._stream: BinaryIO | None = None
         self._open = ExitStack()
 
     def open_stream(self) -> BinaryIO:
@@ -125,7 +126,16 @@ class Input:
             OSError: it cannot be read now.
             ObjectError: it cannot be read.
         """
-        return self._open.enter_context(self.item.open_stream())
+        self._stream = stream = self._open.enter_context(self.item.open_stream())
+        return stream
+
+    @property
+    def position(self) -> int:
+        """Where the latest stream is, in bytes; 0 if it does not tell."""
+        try:
+            return 0 if self._stream is None else self._stream.tell()
+        except (AttributeError, OSError, ValueError):
+            return 0
 
     def open_seekable(self) -> BinaryIO:
         """Return a fresh stream that can seek; one that cannot is copied to a temporary file first.

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
+from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
 from headerware.ops.audit.reports import audit_usage
@@ -49,7 +50,6 @@ from headerware.registry.names import default_names
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from headerware.core.record import Record
     from headerware.ops.chargeback.usage import Usage
     from headerware.ops.topic_reader import Progress
 
@@ -153,23 +153,21 @@ class _TopicRun:
         done = {number: self._counted_to(number, *bounds[number]) for number in bounds}
         covered = [Covered(self.topic, number, *bounds[number]) for number in bounds]
         ranges, unknown = self._reads(covered)
-        came: _Sums = _Sums()
-        read: _Sums = _Sums()
+        came, read = _Sums(self.topic), _Sums(self.topic)
         for batch in reader.to_end(each_batch=True):
             for message in batch:
                 self._count(message, done, ranges.get(message.partition() or 0, ()), came, read)
             if came.records >= _KEPT_AFTER:
                 self._keep(came, done)
-                came = _Sums()
+                came = _Sums(self.topic)
             if on_progress is not None:
                 on_progress(self.topic, reader.progress)
         for number, (_, end) in bounds.items():
             done[number].end = max(done[number].end, end)  # there are holes at the end, too
         self._keep(came, done)
         if self._now is not None:
-            for row in unknown:
-                read.add(_line_of(row), Sum(row.records, row.bytes))
-            self._kept.add_moment(self.topic, self._before, self._now, read.lines)
+            sums = _merged(chain(read.lines(), map(_line_of, unknown)))
+            self._kept.add_moment(self.topic, self._before, self._now, sums)
 
     def _starts(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return where to begin: behind what was counted, or where a group was that has read since."""
@@ -218,40 +216,24 @@ class _TopicRun:
         readers = [each for each in ranges if each.begin <= offset < each.end]
         if not is_new and not readers:
             return
-        line, own = self._line(record)
+        # A name that is no UTF-8 cannot be read by this client: its record counts without headers.
+        headers = record.headers if is_readable(record) else EMPTY
+        owner, opening, part, broken = self._named(headers)
+        hour = None if record.timestamp_ms is None else hour_number(record.timestamp_ms)
+        key = _Key(hour, None, owner, opening, broken, *_message(part, number))
+        size = record_bytes(record.key, record.value, headers)
         if is_new:
-            came.add(line, own)
+            came.add(key, size)
             self.records += 1
-            self.bytes += own.bytes or 0
+            self.bytes += size
             done[number].end = offset + 1
         for each in readers:
-            hour = int(each.hour.timestamp()) // HOUR_SECONDS
-            read.add(line._replace(hour=hour, direction="out", group=each.group, source="offsets"), own)
-
-    def _line(self, record: Record) -> tuple[Line, Sum]:
-        # A name that is no UTF-8 cannot be read by this client: its record counts without headers.
-        headers = list(record.headers) if is_readable(record) else []
-        named = self._named(headers)
-        producer = name_of_producer(named.opening)
-        part = slice_header(named.slice)
-        line = Line(
-            hour=None if record.timestamp_ms is None else hour_number(record.timestamp_ms),
-            topic=self.topic,
-            owner=name_of_owner(named.owner),
-            producer=producer.name,
-            direction="in",
-            group=None,
-            source="records",
-            partition=None if part is None else record.partition,
-            message=None if part is None else part.message_id,
-            first=part is not None and part.index == 0,
-        )
-        size = record_bytes(record.key, record.value, headers)
-        return line, Sum(1, size, int(named.broken or producer.malformed))
+            read_hour = int(each.hour.timestamp()) // HOUR_SECONDS
+            read.add(key._replace(hour=read_hour, group=each.group), size)
 
     def _keep(self, came: _Sums, done: Mapping[int, _Done]) -> None:
         steps = {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
-        self._kept.add(self.topic, steps, came.lines)
+        self._kept.add(self.topic, steps, _merged(came.lines()))
         for each in done.values():
             each.begin, each.missed = each.end, 0
 
@@ -266,21 +248,76 @@ class _Done:
         self.missed = missed
 
 
-class _Sums:
-    """Sums by line, and how many records they have."""
+class _Key(NamedTuple):
+    """What records have in common while they are summed: names are still bytes, which cost less."""
 
-    def __init__(self) -> None:
-        self.lines: Final[dict[Line, Sum]] = {}
+    hour: int | None
+    group: str | None
+    owner: bytes | None
+    opening: bytes | None
+    broken: bool
+    partition: int | None
+    message: bytes | None
+    first: bool
+
+
+class _Sums:
+    """Records and bytes by key, and how many records there are in all."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic: Final = topic
+        self._sums: Final[dict[_Key, list[int]]] = {}
         self.records = 0
 
-    def add(self, line: Line, own: Sum) -> None:
-        before = self.lines.get(line)
-        self.lines[line] = own if before is None else added(before, own)
+    def add(self, key: _Key, size: int) -> None:
+        found = self._sums.get(key)
+        if found is None:
+            self._sums[key] = [1, size]
+        else:
+            found[0] += 1
+            found[1] += size
         self.records += 1
 
+    def lines(self) -> Iterator[tuple[Line, Sum]]:
+        """Yield the sums by the names that the bytes stand for; several may have the same."""
+        for key, (records, size) in self._sums.items():
+            producer = name_of_producer(key.opening)
+            line = Line(
+                hour=key.hour,
+                topic=self._topic,
+                owner=name_of_owner(key.owner),
+                producer=producer.name,
+                direction="in" if key.group is None else "out",
+                group=key.group,
+                source="records" if key.group is None else "offsets",
+                partition=key.partition,
+                message=key.message,
+                first=key.first,
+            )
+            yield line, Sum(records, size, records if key.broken or producer.malformed else 0)
 
-def _line_of(row: Usage) -> Line:
-    return Line(
+
+_NO_MESSAGE: Final = (None, None, False)
+
+
+def _message(part: bytes | None, partition: int) -> tuple[int | None, bytes | None, bool]:
+    """Return the partition and id of a slice's message, and whether the slice is the first."""
+    if part is None:
+        return _NO_MESSAGE
+    header = slice_header(part)
+    return _NO_MESSAGE if header is None else (partition, header.message_id, header.index == 0)
+
+
+def _merged(lines: Iterable[tuple[Line, Sum]]) -> dict[Line, Sum]:
+    sums: dict[Line, Sum] = {}
+    for line, own in lines:
+        before = sums.get(line)
+        sums[line] = own if before is None else added(before, own)
+    return sums
+
+
+def _line_of(row: Usage) -> tuple[Line, Sum]:
+    line = Line(
         hour=None if row.hour is None else int(row.hour.timestamp()) // HOUR_SECONDS,
         topic=row.topic,
         owner=row.owner,
@@ -289,6 +326,7 @@ def _line_of(row: Usage) -> Line:
         group=row.group,
         source=row.source,
     )
+    return line, Sum(row.records, row.bytes)
 
 
 def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
@@ -347,10 +385,7 @@ def _count_reports(conf: Mapping[str, Any], topic: str, kept: KeptUsage, timeout
         if not any(first <= report.sequence <= last for first, last in counted):
             sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
             new.append(report)
-    sums = _Sums()
-    for row in audit_usage(new):
-        sums.add(_line_of(row), Sum(row.records, row.bytes))
-    kept.add(topic, steps, sums.lines, sequences=sequences)
+    kept.add(topic, steps, _merged(map(_line_of, audit_usage(new))), sequences=sequences)
     return len(new)
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.sqlite_schema import foreign_parts
 from headerware.ops.chargeback.reads import unread
-from headerware.ops.chargeback.rules import Line, Sum, usage_of
+from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, usage_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -70,6 +70,14 @@ _MOVE: Final = """
 INSERT INTO position VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     end = excluded.end, missed = missed + excluded.missed
 """
+
+
+_ROWS: Final = "SELECT * FROM usage WHERE hour BETWEEN ? AND ? OR message <> x'' ORDER BY topic, hour"
+"""A message's first slice may be of another hour than the rest."""
+_READ: Final = "SELECT DISTINCT topic FROM usage WHERE source IN ('offsets', 'unknown')"
+_AUDITED: Final = "SELECT DISTINCT consumer_group, topic FROM usage WHERE source = 'audit'"
+_COMPARED: Final = "SELECT topic FROM moment WHERE taken > 1 ORDER BY topic"
+_LAST_HOUR: Final = 1 << 40
 
 
 class Position(NamedTuple):
@@ -135,16 +143,14 @@ class KeptUsage:
         Raises:
             ConfigError: the file cannot be read.
         """
-        with self._errors(), self._transaction("BEGIN"):
-            rows = self._connection.execute("SELECT * FROM usage ORDER BY topic, hour").fetchall()
-            moments = self._connection.execute("SELECT topic FROM moment WHERE taken > 1 ORDER BY topic")
-            compared = [topic for (topic,) in moments]
-        found = usage_of(map(_line, rows))
-        read = {row.topic for row in found if row.source in ("offsets", "unknown")}
-        audited = {(row.group, row.topic) for row in found if row.source == "audit"}
+        with self._errors(), self._transaction("BEGIN") as connection:
+            rows = connection.execute(_ROWS, _hours(since, until)).fetchall()
+            read = {topic for (topic,) in connection.execute(_READ)}
+            audited = set(connection.execute(_AUDITED))
+            compared = [topic for (topic,) in connection.execute(_COMPARED)]
         kept = [
             row
-            for row in found
+            for row in usage_of(map(_line, rows))
             if row.source in ("records", "audit") or (row.group, row.topic) not in audited
         ]
         if since is not None:
@@ -368,6 +374,14 @@ def _line(row: tuple[Any, ...]) -> tuple[Line, Sum]:
         first=bool(first),
     )
     return line, Sum(*sums)
+
+
+def _hours(since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Return the first and the last hour's number; without either, rows without an hour are among them."""
+    first = -1 if since is None and until is None else 0
+    if since is not None:
+        first = max(first, int(since.timestamp()) // HOUR_SECONDS)
+    return first, _LAST_HOUR if until is None else int(until.timestamp()) // HOUR_SECONDS
 
 
 def _microseconds(moment: datetime) -> int:

@@ -9,7 +9,7 @@ message, and take the names from that slice after the sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -63,6 +63,7 @@ class Named(NamedTuple):
 
 
 _UNREADABLE: Final = Named(broken=True)
+_READ: Final = (OWNER_HEADER, TRAIL_HEADER, SLICE_HEADER)
 
 
 class Line(NamedTuple):
@@ -109,20 +110,26 @@ def named_reader(names: Names) -> Callable[[Pairs], Named]:
     """
     codec = HeaderIdCodec(names.id_of, names.name_of)
     known: dict[str, str] = {}
-    for name in (OWNER_HEADER, TRAIL_HEADER, SLICE_HEADER):
+    for name in _READ:
         known[name] = name
         header_id = names.id_of(name)
         if header_id is not None:
             known[compact_key(header_id)] = name
+    find = known.get
 
     def read(headers: Pairs) -> Named:
-        found: dict[str, bytes | None] = {}
+        owner = trail = part = None
         for name, value in headers:
-            if name in known:
-                found[known[name]] = value
+            kind = find(name)
+            if kind == OWNER_HEADER:
+                owner = value
+            elif kind == TRAIL_HEADER:
+                trail = value
+            elif kind == SLICE_HEADER:
+                part = value
             elif name == PACKED_HEADER:
                 return unpacked(codec, headers)
-        return _named(found)
+        return _named(owner, trail, part)
 
     return read
 
@@ -133,16 +140,12 @@ def unpacked(codec: HeaderIdCodec, headers: Pairs) -> Named:
         found = codec.decode(Headers(headers))
     except WireFormatError:
         return _UNREADABLE
-    return _named({name: found.last(name) for name in (OWNER_HEADER, TRAIL_HEADER, SLICE_HEADER)})
+    return _named(*map(found.last, _READ))
 
 
-def _named(found: Mapping[str, bytes | None]) -> Named:
-    owner, trail = found.get(OWNER_HEADER), found.get(TRAIL_HEADER)
-    return Named(
-        (owner or b"")[:MAX_OWNER_BYTES],
-        None if trail is None else trail_opening(trail),
-        found.get(SLICE_HEADER),
-    )
+def _named(owner: bytes | None, trail: bytes | None, part: bytes | None) -> Named:
+    opening = None if trail is None else trail_opening(trail)
+    return Named((owner or b"")[:MAX_OWNER_BYTES], opening, part)
 
 
 def slice_header(value: bytes | None) -> SliceHeader | None:

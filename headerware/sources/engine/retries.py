@@ -35,6 +35,7 @@ class Retries:
         self._what: Final = what
         self._pause_s = config.retry_pause_s
         self._deadline: float | None = None
+        self._due = 0.0
 
     def progress(self) -> None:
         """Begin anew: something was read since the last failure."""
@@ -48,6 +49,11 @@ class Retries:
         Raises:
             StoppedError: the task stops.
         """
+        if self._stopping.wait(self.postpone(error, shown)):
+            raise StoppedError
+
+    def postpone(self, error: Exception, shown: str | None = None) -> float:
+        """Return how many seconds to wait for the next attempt, or raise the error as :meth:`pause` does."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._config.retry_deadline_s
@@ -63,5 +69,10 @@ class Retries:
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
         if isinstance(error, SourceUnavailableError):
             wait_s = min(left, max(wait_s, error.after_s))
-        if self._stopping.wait(wait_s):
-            raise StoppedError
+        self._due = now + wait_s
+        return wait_s
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for the next attempt."""
+        return time.monotonic() >= self._due

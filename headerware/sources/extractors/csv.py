@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal, cast
 
+from msgspec.structs import force_setattr
+
 from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import BadRecordError, ConfigError, ObjectError
+from headerware.core.printable import counted
 from headerware.sources.extractor import Extracted, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
@@ -44,7 +47,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             nulls for what is missing, and ``field7`` as the name of an eighth field too many. The names that
             it makes up count for the length of a row.
         delimiter: what stands between fields, one character.
-        quote: what fields are quoted with, one character; None if they never are.
+        quote: what fields are quoted with, one character; None or ``""`` if they never are.
         escape: what takes the meaning of the next character away, one character; None if nothing does. A
             quotation mark in a quoted field may always be doubled.
         quoted_newlines: whether a quoted field may go on on the next line. If not, each line is a row, a
@@ -72,6 +75,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         """Refuse what no row could be read with."""
         super().__post_init__()
         holds_ascii(self.encoding)
+        if self.quote == "":  # as TOML, which has no null, says it
+            force_setattr(self, "quote", None)
         if self.columns is not None and len(set(self.columns)) != len(self.columns):
             raise ConfigError("a name is there twice", path="columns")
         if self.quote is not None and not self.quote.isascii():
@@ -138,7 +143,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 continue
             else:
                 yield BadRecordError(
-                    f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                    f"the row that ends at byte {position} has {counted(len(row), 'field')}, expected {width}"
                 )
                 before = position
                 continue

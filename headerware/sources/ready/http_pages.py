@@ -144,9 +144,7 @@ class _Pages:
                     return None
                 if status in _PASSING:
                     after_s = _seconds(response.headers.get("retry-after", ""))
-                    raise SourceUnavailableError(
-                        f"page {number} cannot be had now: status {status}", after_s=after_s
-                    )
+                    raise SourceUnavailableError(f"page {number} has status {status}", after_s=after_s)
                 if status != 200:
                     raise SourceError(f"expected page {number}, found status {status}")
                 if response.headers.get("content-encoding", "").strip().lower() not in _ENCODINGS:
@@ -157,7 +155,7 @@ class _Pages:
                         raise SourceError(
                             f"page {number} has more than {options.max_page_bytes} bytes (max_page_bytes)"
                         )
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except httpx.TransportError as error:
             raise SourceUnavailableError(f"page {number} cannot be had now: {type(error).__name__}") from None
         except httpx.DecodingError:
             raise SourceError(f"page {number} is not the gzip that it says it is") from None

@@ -19,13 +19,13 @@ import msgspec
 
 from headerware.core.errors import (
     ConfigError,
-    HeaderwareError,
     MissingPartError,
     ObjectError,
     SourceError,
     SourceUnavailableError,
 )
 from headerware.core.extras import install_command
+from headerware.sources.extractors.streams import ReadingStream
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
 
@@ -116,11 +116,8 @@ class StoredObject(NativeItem):
         self._store: Final = store
         self._e_tag: Final = found["e_tag"]
         modified_ms = int(found["last_modified"].timestamp() * 1_000)
-        context = ItemContext(
-            key=found["path"],
-            version=self._e_tag or f"{found['size']}:{modified_ms}",
-            timestamp_ms=modified_ms,
-        )
+        version = self._e_tag or f"{found['size']}:{modified_ms}"
+        context = ItemContext(key=found["path"], version=version, timestamp_ms=modified_ms)
         super().__init__(context, found["size"])
 
     def open_stream(self) -> BinaryIO:
@@ -129,7 +126,7 @@ class StoredObject(NativeItem):
         return cast("BinaryIO", _ObjectStream(self._store, self.context.key, self.length, self._e_tag))
 
 
-class _ObjectStream(io.RawIOBase):
+class _ObjectStream(ReadingStream):
     """The bytes of one version of an object, by requests for a part each.
 
     No connection waits while a reader is busy. The parts become longer as reading goes on.
@@ -146,9 +143,6 @@ class _ObjectStream(io.RawIOBase):
         self._part = memoryview(b"")
         self._length = _FIRST_READ_BYTES
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return True
 
@@ -159,19 +153,18 @@ class _ObjectStream(io.RawIOBase):
         self._position = max(0, offset + (0, self._position, self._size)[whence])
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
+    def give(self, most: int) -> bytes | memoryview:
         if self._position >= self._size:
-            return 0
+            return b""
         at = self._position - self._begin
         if not 0 <= at < len(self._part):
             follows = at == len(self._part)
             self._length = min(2 * self._length, _LONGEST_READ_BYTES) if follows and at else _FIRST_READ_BYTES
             self._begin, at = self._position, 0
             self._part = self._asked_for(self._begin, min(self._begin + self._length, self._size))
-        found = self._part[at : at + len(buffer)]
-        buffer[: len(found)] = found
+        found = self._part[at : at + most]
         self._position += len(found)
-        return len(found)
+        return found
 
     def _asked_for(self, begin: int, end: int) -> memoryview:
         options: Any = {"range": (begin, end)}
@@ -185,9 +178,7 @@ class _ObjectStream(io.RawIOBase):
 
 
 @contextmanager
-def _errors(
-    what: str, refusal: type[HeaderwareError], passing: type[Exception] = SourceUnavailableError
-) -> Iterator[None]:
+def _errors(what: str, refusal: type[Exception], passing: Any = SourceUnavailableError) -> Iterator[None]:
     """Turn obstore's errors into what is tried again, and what is not; the first line names no contents."""
     try:
         yield

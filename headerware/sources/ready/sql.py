@@ -35,8 +35,6 @@ try:
 except ImportError as _missing:
     raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from _missing
 
-_EMPTY: Final = "[]"
-
 
 class RowExtractor(Extractor, frozen=True, kw_only=True):
     """Yield the rows of a table as dicts of plain Python values."""
@@ -123,16 +121,14 @@ class SqlTable(NativeItem):
             table, columns = self._table(connection)
             asked = self._select(table, columns, columns).order_by(*(column.desc() for column in columns))
             last = connection.execute(asked.limit(1)).first()
-        version = _EMPTY if last is None else msgspec.json.encode(_kept(last)).decode()
+        version = msgspec.json.encode(_kept(last or ())).decode()
         self.context: ItemContext = msgspec.structs.replace(self.context, version=version)
 
     def extends(self, version: str) -> bool:
-        """Return whether there are rows behind the one that was the last."""
-        if version == _EMPTY:
-            return True
+        """Return whether there are rows behind the one that was the last, if there was one."""
         with _connected(self._source.url, ObjectError) as connection:  # whose order may not be Python's
             table, columns = self._table(connection)
-            asked = self._select(table, columns, columns, msgspec.json.decode(version))
+            asked = self._select(table, columns, columns, msgspec.json.decode(version) or None)
             return connection.execute(asked.limit(1)).first() is not None
 
     def rows(self, after: list[Any] | None) -> Iterator[Extracted]:
@@ -175,7 +171,10 @@ class SqlTable(NativeItem):
             asked = asked.where(sqlalchemy.text(f"({self._source.where})"))
         if after is not None:
             behind: Any = sqlalchemy.false()
-            for column, value in reversed(list(zip(columns, _restored(after, columns), strict=True))):
+            for column, kept in reversed(list(zip(columns, after, strict=True))):
+                value = kept
+                with suppress(NotImplementedError):  # a type that tells no class in Python
+                    value = msgspec.convert(kept, column.type.python_type, strict=False)
                 behind = sqlalchemy.or_(column > value, sqlalchemy.and_(column == value, behind))
             asked = asked.where(behind)
         return asked
@@ -198,11 +197,3 @@ def _connected(url: str, refusal: type[SourceError]) -> Iterator[Connection]:
 def _kept(values: Any) -> list[Any]:
     """Return values as an offset keeps them: numbers, and the text of others."""
     return cast("list[Any]", msgspec.to_builtins(list(values)))
-
-
-def _restored(kept: list[Any], columns: list[Column[Any]]) -> list[Any]:
-    found = list(kept)
-    for at, column in enumerate(columns):
-        with suppress(NotImplementedError):  # a type that tells no class in Python
-            found[at] = msgspec.convert(kept[at], column.type.python_type, strict=False)
-    return found

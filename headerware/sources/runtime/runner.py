@@ -43,6 +43,7 @@ from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, tran
 if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.task import Statistics
+    from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -52,7 +53,12 @@ _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
 _REFUSED: Final = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own name for it
+    }
 )
 """Errors of one record; the others may go."""
 
@@ -76,10 +82,10 @@ class SourceRunner:
         self._failures: list[BaseException] = []
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
-        self._begun: Final = Barrier(len(self._runs) or 1, self._read_offsets)
         if not self._runs:
             raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
         self._left = len(self._runs)
+        self._begun: Final = Barrier(self._left, self._read_offsets)
         self._resources: Final = ExitStack()
 
     def run(self) -> None:
@@ -115,6 +121,17 @@ class SourceRunner:
     def statistics(self) -> dict[int, Statistics]:
         """What each task that has begun has counted, by its number."""
         return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+
+    @property
+    def progress(self) -> dict[int, Progress]:
+        """How far each task is in the object that it reads now, by its number."""
+        found = {run.number: run.task.progress for run in self._runs if run.task is not None}
+        return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was stopped, or a task has failed."""
+        return self._stopping.is_set()
 
     def _read_offsets(self) -> None:
         """Read the offsets, once all tasks here are the only ones of their names, and no others are left."""

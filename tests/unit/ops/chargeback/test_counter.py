@@ -93,6 +93,12 @@ class TestCountUsage:
         _, rows = self.count()
         assert rows == self.count(tmp_path / "at once.db")[1]
 
+    def test_of_a_topic_without_records(self) -> None:
+        counted, rows = self.count()
+        assert (counted.records, counted.missed, rows) == (0, {}, [])
+        self.produce(3)
+        assert self.count()[0].records == self.wire()[0]
+
     def test_of_a_topic_that_is_shorter_than_it_was(self) -> None:
         self.produce(4)
         self.count()

@@ -77,6 +77,16 @@ class TestUsage:
             asked = kept.usage(since=NINE + timedelta(hours=1), until=NINE + timedelta(hours=2))
         assert [row.hour for row in asked] == [NINE + timedelta(hours=1)]
 
+    def test_a_first_slice_of_another_hour_names_the_rest(self, path: Path) -> None:
+        first = SHOP._replace(partition=0, message=b"m" * 16, first=True)
+        rest = first._replace(owner=None, producer=None, first=False, hour=HOUR + 1)
+        with KeptUsage(path) as kept:
+            kept.add("orders", {}, {first: Sum(1, 10), rest: Sum(4, 40)})
+            (row,) = kept.usage(since=NINE + timedelta(hours=1))
+            assert (row.owner, row.records) == ("shop", 4)
+            (row,) = kept.usage(until=NINE + timedelta(minutes=1))
+            assert (row.owner, row.records) == ("shop", 1)
+
     def test_reads_are_the_audits_where_it_has_any(self, path: Path) -> None:
         audit = READ._replace(source="audit", owner=None, producer=None)
         with KeptUsage(path) as kept:

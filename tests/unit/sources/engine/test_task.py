@@ -548,6 +548,45 @@ class TestRetries:
         _, error = failure(config(retry_deadline_s=0.05))
         assert "it cannot be read: OSError" in str(error)
 
+    @pytest.mark.parametrize("policy", ["skip", "drop", "dead_letter"])
+    def test_do_not_hold_up_other_objects(self, shelf: Shelf, policy: str) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        offsets = MemoryOffsets()
+        with SourceTask(config(on_object_error=policy, ring_buffer=1), offsets) as task:
+            sink = Sink(task)
+            until(lambda: entry(offsets, "c") is not None, meanwhile=sink.poll)
+            assert entry(offsets, "c").complete
+            until(lambda: "a" in shelf.starts, meanwhile=sink.poll)  # though it is below the ring buffer
+            shelf.opening_errors["a"] = []
+            until(lambda: entry(offsets, "a") and entry(offsets, "a").complete, meanwhile=sink.poll)
+            assert sink.values == [b"4", b"1", b"2", b"3"]
+            assert task.statistics.failed == 0
+
+    @pytest.mark.parametrize("policy", ["skip", "drop", "dead_letter"])
+    def test_of_an_object_by_later_listings_end_at_the_deadline(self, shelf: Shelf, policy: str) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        offsets = MemoryOffsets()
+        sink = read_all(config(on_object_error=policy, retry_deadline_s=0.1), offsets)
+        assert sink.values == [b"4"]
+        assert sink.task.statistics.failed == 1
+        assert sink.task.statistics.retries > 1
+        assert entry(offsets, "a").complete == (policy != "skip")
+
+    def test_of_an_object_by_later_listings_go_on_behind_the_last_record(self, shelf: Shelf) -> None:
+        shelf.reading_errors["a"] = [(1, OSError("down")), (2, OSError("down"))]
+        sink = read_all(config(on_object_error="skip"))
+        assert sorted(sink.values) == [b"1", b"2", b"3", b"4"]
+        assert sink.task.statistics.failed == 0
+
+    def test_of_an_object_that_is_gone_meanwhile_end(self, shelf: Shelf) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        with SourceTask(config(on_object_error="skip"), MemoryOffsets(), once=True) as task:
+            sink = Sink(task)
+            until(lambda: task.statistics.retries, meanwhile=sink.poll)
+            del shelf.objects["a"]
+            until(lambda: task.is_done, meanwhile=sink.poll)
+        assert sink.values == [b"4"]
+
     def test_of_a_source_that_cannot_be_opened_end_too(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")] * 1_000
         _, error = failure(config(retry_deadline_s=0.05))
@@ -569,6 +608,30 @@ class TestRetries:
         task.start()
         until(lambda: task.statistics.retries)
         assert task.stop()
+
+
+class TestPlan:
+    @pytest.mark.parametrize("source", [Shelved, Behind])
+    def test_tries_a_listing_again(self, shelf: Shelf, source: type[Shelved]) -> None:
+        shelf.connecting_errors = [OSError("down")]
+        shelf.listing_errors = [OSError("down"), OSError("down")]
+        assert [each.key for each in plan(config(source(shelf="it")), MemoryOffsets())] == ["a", "b", "c"]
+        shelf.listing_errors = [OSError("down")]
+        started = plan(config(source(shelf="it"), start_key="a"), MemoryOffsets())
+        assert [each.key for each in started] == (["a", "b", "c"] if source is Shelved else ["b", "c"])
+
+    def test_gives_a_listing_up_at_the_deadline(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [OSError("down")] * 100_000
+        with pytest.raises(OSError, match="down"):
+            list(plan(config(retry_deadline_s=0.05), MemoryOffsets()))
+
+    def test_tells_no_object_twice(self, shelf: Shelf) -> None:
+        """Without an order, a listing that failed cannot go on where it was."""
+        shelf.listing_errors = [OSError("down")]
+        planned = plan(config(Unordered(shelf="it")), MemoryOffsets())
+        assert next(planned).key == "a"
+        with pytest.raises(OSError, match="down"):
+            next(planned)
 
 
 class TestQueue:
@@ -665,6 +728,15 @@ class TestQueue:
         assert [entry(offsets, name).record_number for name in "abc"] == [3_000] * 3
 
 
+class TestProgress:
+    def test_is_that_of_the_object_that_is_read(self, shelf: Shelf) -> None:
+        with SourceTask(config(queue_records=1, poll_records=1), MemoryOffsets(), once=True) as task:
+            until(lambda: task.progress == ("a", 4, 6))  # the second record waits for room
+            sink = Sink(task)
+            until(lambda: task.is_done, meanwhile=sink.poll)
+            assert task.progress is None
+
+
 class TestStopping:
     def test_a_hanging_source_is_left_behind(self, shelf: Shelf) -> None:
         shelf.gate.clear()
@@ -743,16 +815,16 @@ class Complete(MemoryOffsets):
 
 
 def test_objects_that_are_known_take_no_memory() -> None:
-    task = SourceTask(config(Many(count=100_000)), Complete(), once=True)
+    task = SourceTask(config(Many(count=50_000)), Complete(), once=True)
     tracemalloc.start()
     try:
         task.start()
         until(lambda: task.is_done)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # ten bytes an object, with the ring buffer
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # 20 bytes an object, with the ring buffer
     finally:
         tracemalloc.stop()
         task.stop()
-    assert task.statistics.known == task.statistics.listed == 100_001  # the last key comes again, as the end
+    assert task.statistics.known == task.statistics.listed == 50_001  # the last key comes again, as the end
 
 
 class TestTasks:

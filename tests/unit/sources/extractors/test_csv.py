@@ -81,7 +81,9 @@ class TestRows:
     def test_may_have_other_delimiters_and_quotes(self) -> None:
         extractor = CsvExtractor(delimiter=";", quote="'", escape="\\")
         assert values(extractor, b"a;b\n'x;y';z\\;\n") == [{"a": "x;y", "b": "z;"}]
-        assert values(CsvExtractor(quote=None, delimiter="\t"), b'a\tb\n"x\ty"\n') == [{"a": '"x', "b": 'y"'}]
+        for none in (None, ""):
+            extractor = CsvExtractor(quote=none, delimiter="\t")
+            assert values(extractor, b'a\tb\n"x\ty"\n') == [{"a": '"x', "b": 'y"'}]
 
     @pytest.mark.parametrize(
         "encoding", ["latin-1", "cp1252", "shift_jis", "utf-16-le", "utf-16", "cp500", "iso2022_jp"]

@@ -211,8 +211,9 @@ class TestDamage:
         )
         assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
 
-    def test_of_an_expanding_object_is_refused(self) -> None:
-        data = parquet({"a": ["x" * (70 << 20)]}, compression="zstd", use_dictionary=False)
+    def test_of_an_expanding_object_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headerware.sources.extractors.parquet.FREE_BYTES", 1 << 20)
+        data = parquet({"a": ["x" * (4 << 20)]}, compression="zstd", use_dictionary=False)
         with pytest.raises(ObjectError, match="max_expansion"):
             values(ParquetExtractor(), data)
 

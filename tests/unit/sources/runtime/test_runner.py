@@ -272,6 +272,14 @@ class TestDelivery:
         assert letter.key() == b"a#2"
         assert sorted(set(place.values())) == [b"1", b"3"]
 
+    def test_a_partition_that_the_topic_lacks_is_one_bad_record(self, place: Place, delivery: str) -> None:
+        place.write("a-9", "1")
+        options = {"partition": "{part}", "key_pattern": r".*-(?P<part>\d+)", "delivery": delivery}
+        with pytest.raises(SourceError, match=r"record 1 of object 'a-9' .* cannot be sent: .*partition"):
+            place.run(**options)
+        place.run(**options, on_record_error="dead_letter")
+        assert place.letter().key() == b"a-9#1"
+
     def test_a_missing_topic_is_an_error_before_anything_is_sent(self, place: Place, delivery: str) -> None:
         place.write("a", "1")
         for _ in range(2):  # asking has not made it
