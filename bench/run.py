@@ -12,8 +12,10 @@ import aio
 import chargeback
 import claims
 import click
+import compaction
 import connect
 import encryption
+import guard
 import header_ids
 import large
 import protection
@@ -36,7 +38,8 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "claims", "connect", "chargeback", "sources", "spark", "spark-batches"),
+            *("protection", "guard", "compaction", "claims", "connect", "chargeback", "sources", "spark"),
+            "spark-batches",
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -60,7 +63,14 @@ def main(*, quick: bool, only: str | None) -> None:
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
+        "compaction": lambda broker: compaction.rows(
+            broker,
+            pairs=3 if quick else 7,
+            records=100_000 if quick else 1_000_000,
+            keys=1_000_000 if quick else 10_000_000,
+        ),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
+        "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
         "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
         "sources": lambda broker: sources.rows(broker, pairs=2 if quick else 9),
     }

@@ -16,13 +16,16 @@ from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
 from headerware.cli.chargeback import chargeback
 from headerware.cli.claims import claims
+from headerware.cli.compact import compact
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
+from headerware.cli.guard import guard
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
+from headerware.cli.retain import retain
 from headerware.cli.run import run
 from headerware.cli.slices import slices
 from headerware.cli.source import source
@@ -76,6 +79,9 @@ main.add_command(tail)
 main.add_command(verify)
 main.add_command(trail)
 main.add_command(redrive)
+main.add_command(compact)
+main.add_command(retain)
+main.add_command(guard)
 main.add_command(lineage)
 main.add_command(source)
 main.add_command(audit)

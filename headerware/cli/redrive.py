@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
@@ -15,17 +13,15 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.signals import stopped_by_signals
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from headerware.ops.redrive import Redrive, Result
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 
 
@@ -124,7 +120,7 @@ def redrive(
     with (
         kafka_errors(topic),
         Redrive(settings, topic, selection, group_id=group, rate=rate, shown=show) as work,
-        _stopped_by_signals(work),
+        stopped_by_signals(work.stop),
     ):
         result = _executed(work) if execute else work.preview()
     is_well = not (result.stays or result.deleted or result.stopped)
@@ -140,22 +136,6 @@ def _patterns(config: str) -> tuple[str, ...]:
     """Return the patterns of dead-letter topics in a chain's file."""
     steps = [step for step in load_chain(config) if isinstance(step, Interceptor)]
     return tuple(dict.fromkeys(step.dead_letter_topic for step in steps))
-
-
-@contextmanager
-def _stopped_by_signals(work: Redrive) -> Iterator[None]:
-    """Stop behind the transaction that is under way; a second signal ends the process."""
-
-    def stop(number: int, _: Any) -> None:
-        work.stop()
-        signal.signal(number, before[number])
-
-    before: dict[int, Any] = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _executed(work: Redrive) -> Result:

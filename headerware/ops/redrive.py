@@ -13,22 +13,18 @@ read from topics, that the command or the configuration permits.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 import time
-import warnings
 import zlib
 from collections import defaultdict
-from contextlib import suppress
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import TopicPartition
 
-from headerware.clients.dead_letters import UNFIT
-from headerware.clients.messages import is_readable, record_of, wire_headers
+from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
@@ -44,8 +40,11 @@ from headerware.core.dead_letter import (
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
+from headerware.ops.stays import decode_stays, encode_stays
 from headerware.ops.topic_reader import Progress, TopicReader
+from headerware.ops.transactions import PARTITIONER, TIMEOUT_S, TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,18 +91,6 @@ _BATCH: Final = 500
 _LOOK_BACK: Final = 1_000
 """How many letters before the first that is left are read again, for the first slices of messages."""
 _MAX_MESSAGES: Final = 1_000
-_TIMEOUT_S: Final = 30.0
-_ATTEMPTS: Final = 5
-_PARTITIONER: Final = "murmur2_random"
-"""That of Java's clients, for records that go by their keys; a client's own setting stands first."""
-_TRANSACTION_TIMEOUT_MS: Final = 15_000
-"""For so long readers of the topics wait behind a process that was killed, unless it is started again."""
-_TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
-_METADATA: Final = "hwr1:"
-_MAX_METADATA_BYTES: Final = 4_000
-_MAX_STAYS_BYTES: Final = 4_000_000
-_MAX_STAYS: Final = 1_000_000
-"""Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
 _MAX_SHOWN_TEXT: Final = 200
 
 
@@ -254,7 +241,7 @@ class Redrive:
         group_id: str | None = None,
         rate: float | None = None,
         shown: int = 20,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._conf: Final = {"log_level": 0, **conf}
         self._topic: Final = topic
@@ -264,7 +251,7 @@ class Redrive:
         self._shown: Final = shown
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
-        self._fetched: Final = _Originals(self._conf, self._group, timeout_s)
+        self._fetched: Final = SingleRecords(self._conf, self._group, timeout_s)
         for target in (selection.to, selection.parking):
             if target == topic:
                 raise ConfigError(f"letters of {topic} cannot be sent into {topic} itself")
@@ -308,13 +295,15 @@ class Redrive:
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         result = Result(topic=self._topic, executed=True)
-        sender = _Sender(self._conf, self._group, self._timeout_s)
+        sender = TransactionalSender(
+            self._conf, self._group, what=f"redrive of {self._topic}", timeout_s=self._timeout_s
+        )
         try:
             # Only behind this are the offsets those of the last transaction: it ends what is open.
             places = _Places(self._reader.committed())
             began = time.monotonic()
             for planned in self._planned(places, result):
-                letters = sender.send(planned, places, self._topic, self._reader.group_metadata())
+                letters = self._sent(sender, planned, places)
                 for each in letters:
                     if each.why == "unfit" and each.message is not None:
                         self._messages[each.message] = each._replace(record=each.record.replace(value=None))
@@ -325,6 +314,41 @@ class Redrive:
         finally:
             sender.close()
         return result
+
+    def _sent(
+        self, sender: TransactionalSender, letters: Sequence[Letter], places: _Places
+    ) -> Sequence[Letter]:
+        """Send what is to be sent, and return what became of each letter.
+
+        A record that its topic refuses stays, with all slices of its message, and the others go.
+        """
+        while True:
+            changed = places.after(letters)
+            offsets = [self._offset(number, *place) for number, place in changed.items()]
+            unfit = sender.send([each.sent for each in letters], offsets, self._reader.group_metadata())
+            if not unfit:
+                places.take(changed)
+                return letters
+            messages = {letters[index].message for index in unfit} - {None}
+            letters = [
+                each._replace(outcome="stays", why="unfit", sent=None)
+                if index in unfit or (each.message in messages and each.sent is not None)
+                else each
+                for index, each in enumerate(letters)
+            ]
+
+    def _offset(self, number: int, position_: int, stays: set[int]) -> TopicPartition:
+        """Return what is committed for a partition."""
+        try:
+            offset, metadata = encode_stays(position_, stays)
+        except WireFormatError as error:
+            raise HeaderwareError(
+                f"{self._topic}[{number}]: {error}; what was sent before is committed. Redrive the first of "
+                f"those that stay, with other conditions or into a parking topic"
+            ) from error
+        if metadata:
+            return TopicPartition(self._topic, number, offset, metadata)
+        return TopicPartition(self._topic, number, offset)
 
     def _planned(self, places: _Places, result: Result) -> Iterator[list[Letter]]:
         """Yield what becomes of the letters, batch by batch."""
@@ -387,7 +411,7 @@ class Redrive:
     def _in_one_partition(self, sent: Record, message_id: bytes) -> Record:
         """Choose one partition for all slices of a message, whatever their keys; each run chooses alike."""
         count = self._count_partitions(sent.topic)
-        decided = partition_of_key(sent.key, str(self._conf.get("partitioner", _PARTITIONER)), count)
+        decided = partition_of_key(sent.key, str(self._conf.get("partitioner", PARTITIONER)), count)
         return sent.replace(partition=zlib.crc32(message_id) % count if decided is None else decided)
 
     def _judge_whole(self, letter: Record) -> Letter:
@@ -581,300 +605,3 @@ class _Places:
         for number, (position_, stays) in changed.items():
             self._positions[number], self._stays[number] = position_, stays
         self._moved.clear()
-
-
-def encode_stays(position_: int, stays: set[int]) -> tuple[int, str]:
-    """Return the offset and the metadata to commit, so that only these letters below a position stay.
-
-    Raises:
-        WireFormatError: there are more than a commit's metadata can note.
-    """
-    if not stays:
-        return position_, ""
-    first, text = min(stays), ""
-    size_bytes = (position_ - first + 7) // 8
-    if size_bytes <= _MAX_STAYS_BYTES and len(stays) <= _MAX_STAYS:
-        bits = bytearray(size_bytes)
-        for offset in stays:
-            at = offset - first
-            bits[at // 8] |= 0x80 >> at % 8
-        text = f"{_METADATA}{position_}:{base64.b64encode(zlib.compress(bits, 9)).decode()}"
-    if not 0 < len(text) <= _MAX_METADATA_BYTES:
-        raise WireFormatError(f"the {len(stays)} letters that stay do not fit the metadata of a commit")
-    return first, text
-
-
-def decode_stays(offset: int, metadata: str) -> tuple[int, frozenset[int]]:
-    """Return the position and the letters below it that stay, of a committed offset.
-
-    Raises:
-        WireFormatError: the metadata is of another kind.
-    """
-    if not metadata:
-        return offset, frozenset()
-    match = re.fullmatch(r"hwr1:([0-9]{1,18}):([A-Za-z0-9+/=]*)", metadata)
-    bits = None if match is None or len(metadata) > _MAX_METADATA_BYTES else _unpacked(match[2])
-    if match is None or bits is None:
-        raise WireFormatError("the metadata of the group's committed offset is not that of redrive")
-    below = int(match[1])
-    stays = frozenset(
-        offset + 8 * index + bit
-        for index, byte in enumerate(bits)
-        if byte
-        for bit in range(8)
-        if byte & 0x80 >> bit
-    )
-    if any(each >= below for each in stays):
-        raise WireFormatError("the metadata of a committed offset names letters behind its position")
-    return below, stays
-
-
-def _unpacked(text: str) -> bytes | None:
-    """Return the bits of packed metadata; None if it is none, or more than we write."""
-    unpacking = zlib.decompressobj()
-    try:
-        bits = unpacking.decompress(base64.b64decode(text, validate=True), _MAX_STAYS_BYTES)
-    except (ValueError, zlib.error):
-        return None
-    whole = unpacking.eof and not unpacking.unused_data
-    return bits if whole and int.from_bytes(bits).bit_count() <= _MAX_STAYS else None
-
-
-class _Originals:
-    """Read single records by their positions; those that follow one another are read in one go."""
-
-    _NEAR: Final = 1_000
-
-    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
-        self._conf = conf
-        self._group_id = group_id
-        self._timeout_s = timeout_s
-        self._consumer: Any = None
-        self._at: tuple[str, int, int] | None = None
-        self._end = 0
-
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
-        """Return a record; None if it is not there any more, or not yet.
-
-        Raises:
-            HeaderwareError: the cluster does not answer in time.
-            confluent_kafka.KafkaException: the topic cannot be read.
-        """
-        if self._consumer is None:
-            settings = {
-                "isolation.level": "read_committed",
-                "queued.max.messages.kbytes": 16_384,
-                "fetch.wait.max.ms": 10,
-                **self._conf,
-                "group.id": self._group_id,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-            }
-            self._consumer = cimpl.Consumer(settings)
-        at = self._at
-        is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
-        if not is_near or offset >= self._end:
-            place = TopicPartition(topic, partition)
-            low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-            self._at = None
-            if not low <= offset < self._end:
-                return None
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-            self._at = topic, partition, offset
-        deadline = time.monotonic() + self._timeout_s
-        while time.monotonic() < deadline:
-            message = self._consumer.poll(0.5)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                found = record_of(message)
-                if (found.offset or 0) < offset:
-                    continue
-                # What stands behind a hole is another record, and the next call begins anew.
-                is_it = found.offset == offset
-                self._at = (topic, partition, offset + 1) if is_it else None
-                return found if is_it else None
-            self._at = None
-            # librdkafka's own names: the end of what may be read, and an offset that is gone.
-            if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
-                return None
-            if not error.retriable():
-                raise KafkaException(error)
-            self._consumer.assign([TopicPartition(topic, partition, offset)])
-        self._at = None
-        raise HeaderwareError(
-            f"{position(topic, partition, offset)} could not be read within {self._timeout_s:g} s"
-        )
-
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-
-
-class _Sender:
-    """Send batches, each in a transaction with the offsets of its letters."""
-
-    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._producer: Final = cimpl.Producer(
-            {
-                "message.max.bytes": 1_000_000_000,  # the topics decide
-                "partitioner": _PARTITIONER,
-                "linger.ms": 5,
-                "transaction.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-                "delivery.timeout.ms": _TRANSACTION_TIMEOUT_MS,
-                **conf,
-                "transactional.id": group_id,
-            }
-        )
-        try:
-            self._producer.init_transactions(timeout_s)
-        except BaseException:
-            self.close()
-            raise
-
-    def send(
-        self, letters: Sequence[Letter], places: _Places, topic: str, group_metadata: Any
-    ) -> Sequence[Letter]:
-        """Send what is to be sent, and return what became of each letter.
-
-        A record that its topic refuses stays, with all slices of its message, and the others go.
-        """
-        suspects: frozenset[int] = frozenset()
-        attempt = 0
-        while True:
-            try:
-                unfit = self._transaction(letters, places, topic, group_metadata, suspects)
-            except KafkaException as error:
-                cause = error.args[0]
-                if cause.fatal() or cause.code() in _TAKEN_OVER:
-                    raise HeaderwareError(
-                        f"{cause.str()}; another redrive of {topic} has taken over, or the broker has "
-                        f"forgotten this one: what it had not finished is undone; start it again to go on"
-                    ) from error
-                # An open transaction would keep readers of the topics waiting until it times out.
-                with suppress(KafkaException):
-                    self._producer.abort_transaction(self._timeout_s)
-                if not cause.txn_requires_abort() or attempt >= _ATTEMPTS:
-                    raise
-                time.sleep(0.1 * 2**attempt)
-                attempt += 1
-                continue
-            if not unfit:
-                return letters
-            if not unfit <= suspects:
-                # The broker refuses a request as a whole; the next time these go alone.
-                suspects |= unfit
-                continue
-            messages = {letters[index].message for index in unfit} - {None}
-            letters = [
-                each._replace(outcome="stays", why="unfit", sent=None)
-                if index in unfit or (each.message in messages and each.sent is not None)
-                else each
-                for index, each in enumerate(letters)
-            ]
-
-    def _transaction(
-        self,
-        letters: Sequence[Letter],
-        places: _Places,
-        topic: str,
-        group_metadata: Any,
-        suspects: frozenset[int],
-    ) -> set[int]:
-        """Send a batch; if a topic refuses some of the records, return their indexes, and nothing is sent.
-
-        ``suspects`` are the indexes of records that go in requests of their own.
-        """
-        changed = places.after(letters)
-        if not changed:
-            return set()
-        offsets = []
-        for number, (position_, stays) in changed.items():
-            try:
-                offset, metadata = encode_stays(position_, stays)
-            except WireFormatError as error:
-                raise HeaderwareError(
-                    f"{topic}[{number}]: {error}; what was sent before is committed. Redrive the first of "
-                    f"those that stay, with other conditions or into a parking topic"
-                ) from error
-            offsets.append(
-                TopicPartition(topic, number, offset, metadata)
-                if metadata
-                else TopicPartition(topic, number, offset)
-            )
-        producer = self._producer
-        failed: dict[int, Any] = {}
-
-        def report(index: int) -> Callable[[Any, Any], None]:
-            def hear(error: Any, _: Any) -> None:
-                if error is not None:
-                    failed[index] = error
-
-            return hear
-
-        producer.begin_transaction()
-        for index, letter in enumerate(letters):
-            if letter.sent is None:
-                continue
-            if index in suspects:
-                producer.flush(self._timeout_s)
-            try:
-                self._produce(letter.sent, report(index))
-            except KafkaException as error:
-                if error.args[0].code() not in UNFIT:
-                    raise
-                failed[index] = error.args[0]
-            if index in suspects:
-                producer.flush(self._timeout_s)
-            if failed:
-                break
-        producer.flush(self._timeout_s)
-        unfit = {index for index, error in failed.items() if error.code() in UNFIT}
-        if unfit:
-            producer.abort_transaction(self._timeout_s)
-            return unfit
-        producer.send_offsets_to_transaction(offsets, group_metadata, self._timeout_s)
-        self._commit()
-        places.take(changed)
-        return set()
-
-    def _produce(self, sent: Record, report: Callable[[Any, Any], None]) -> None:
-        partition = -1 if sent.partition is None else sent.partition
-        headers = wire_headers(sent.headers)
-        while True:
-            try:
-                self._producer.produce(
-                    sent.topic,
-                    sent.value,
-                    sent.key,
-                    partition,
-                    report,
-                    None,
-                    sent.timestamp_ms or 0,
-                    headers,
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-            else:
-                return
-
-    def _commit(self) -> None:
-        """Commit; a time-out says nothing about the outcome, so it is asked again."""
-        for attempt in range(_ATTEMPTS):
-            try:
-                self._producer.commit_transaction(self._timeout_s)
-            except KafkaException as error:
-                if not error.args[0].retriable() or attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    def close(self) -> None:
-        self._producer.purge()
-        with warnings.catch_warnings():
-            # One that was fenced cannot abort any more, and has nothing to abort.
-            warnings.simplefilter("ignore", RuntimeWarning)
-            self._producer.close()

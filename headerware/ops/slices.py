@@ -31,6 +31,7 @@ from headerware.registry.wire.codec import HeaderIdCodec
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.ops.topic_reader import Progress
 
@@ -150,10 +151,20 @@ def slice_header_of(record: Record) -> SliceHeader | None:
     if not is_readable(record):
         return None
     try:
-        value = _ids.decode(record.headers).last(SLICE_HEADER)
+        value = named_headers(record).last(SLICE_HEADER)
         return None if value is None else SliceHeader.decode(value)
     except (WireFormatError, HeaderError):
         return None
+
+
+def named_headers(record: Record) -> Headers:
+    """Return the headers of a record on the wire, ours with their names in place of ids.
+
+    Raises:
+        WireFormatError: headers whose ids cannot be decoded.
+        HeaderError: likewise.
+    """
+    return _ids.decode(record.headers)
 
 
 def _message_of(key: bytes) -> bytes:

@@ -17,7 +17,7 @@ import msgspec
 
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderError, KeyringError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderError, KeyringError, RegistryError, WireFormatError
 from headerware.core.header_text import decode_text
 from headerware.core.headers import Headers
 from headerware.core.hooks import Role
@@ -315,10 +315,34 @@ class Verification:
             else:
                 self._note(read, read.verified)
 
+    def verified(self, record: Record) -> Record | None:
+        """Return a record from the wire as verified, without what was added later, or None; count nothing.
+
+        Raises:
+            KeyringError: no record can be judged now, for the keyring cannot be read.
+            RegistryError: likewise the registry of header ids.
+        """
+        try:
+            read = record.replace(headers=Headers(record.headers))
+            for hook in self._hooks:
+                out = hook(read)
+                if not isinstance(out, Record):
+                    return None
+                read = out
+        except (KeyringError, RegistryError):
+            raise
+        except Exception:  # noqa: BLE001 - whatever a hook raises refuses the record
+            return None
+        return None if read.verified is None or self._missing(read) else read
+
+    def _missing(self, record: Record) -> frozenset[str]:
+        """Return the headers that must be covered, and are not there."""
+        missing = self._covered.difference(record.headers.names())
+        return missing if _begins_a_message(record.headers) else frozenset()
+
     def _note(self, record: Record, verified: Verified) -> None:
         claim = _Claim(verified.key_id, verified.key_version, verified.producer.hex())
-        missing = self._covered.difference(record.headers.names())
-        if missing and _begins_a_message(record.headers):
+        if missing := self._missing(record):
             names = ", ".join(map(repr, sorted(missing)))
             self._refuse(record, f"expected these headers to be there and to be covered: {names}", claim)
             return

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import confluent_kafka
 import pytest
+from confluent_kafka import IsolationLevel
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
 
 from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.core.context import Context
@@ -18,8 +20,10 @@ from headerware.core.runner import Outcome
 from headerware.interceptors import Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from headerware.ops.topic_reader import TopicReader
 from headerware.testing import JavaTools, KafkaBroker
 from tests.integration.gate import GatedBroker
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -174,6 +178,28 @@ class Cluster:
         finally:
             consumer.close()
         return found.offset, found.metadata
+
+    def ends(self, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> list[int]:
+        """Return where the partitions of a topic end."""
+        admin = AdminClient(self._conf({}))
+        partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+        latest = {
+            confluent_kafka.TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+            for number in partitions
+        }
+        asked = admin.list_offsets(latest, isolation_level=level)
+        return [future.result().offset for future in asked.values()]
+
+    def count_committed(self, topic: str) -> int:
+        """Return how many records a topic shows now; what a transaction hides that is open does not count."""
+        settings = self._conf({"isolation_level": "read_committed"})
+        with TopicReader(settings, topic, group_id=uuid.uuid4().hex) as reader:
+            reader.start()
+            return sum(len(batch) for batch in reader.to_end())
+
+    def wait_until_stable(self, topic: str) -> None:
+        """Wait for the markers of transactions, which brokers write when a commit has returned."""
+        until(lambda: self.ends(topic, IsolationLevel.READ_COMMITTED) == self.ends(topic))
 
     def close(self) -> None:
         for client in reversed(self._made):

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # theirs
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.core.headers import Pair
@@ -85,23 +85,8 @@ class Topics:
         return Redrive(settings, self.letters, selection, **options)
 
     def back(self, topic: str | None = None) -> list[Message]:
-        self.wait_until_stable(topic or self.topic)
+        self.cluster.wait_until_stable(topic or self.topic)
         return self.cluster.on_the_wire(topic or self.topic)
-
-    def wait_until_stable(self, topic: str) -> None:
-        """Wait for the markers of transactions, which brokers write when a commit has returned."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.servers})
-        partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-        latest = {
-            TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-            for number in partitions
-        }
-
-        def ends(level: IsolationLevel) -> list[int]:
-            asked = admin.list_offsets(latest, isolation_level=level)
-            return [future.result().offset for future in asked.values()]
-
-        wait_for(lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED))
 
 
 @pytest.fixture
@@ -265,7 +250,7 @@ class TestWhatRetentionTook:
         producer.begin_transaction()
         producer.produce(topics.letters, b"a", headers=list(connect(topics.topic, 0, 0)))
         producer.commit_transaction(DEADLINE_S)
-        topics.wait_until_stable(topics.letters)
+        topics.cluster.wait_until_stable(topics.letters)
         assert topics.redrive(Selection(to=topics.topic)).done == 1
         self.delete(topics, 2)
         assert topics.redrive(Selection(to=topics.topic)).deleted == 0

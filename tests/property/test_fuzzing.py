@@ -86,7 +86,7 @@ from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
 from headerware.object_store import FolderObjects
-from headerware.ops.redrive import decode_stays
+from headerware.ops.stays import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
 from headerware.registry.wire.codec import HeaderIdCodec

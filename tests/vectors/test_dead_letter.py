@@ -16,7 +16,7 @@ from headerware.core.errors import SignatureError, WireFormatError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.ops.redrive import decode_stays, encode_stays
+from headerware.ops.stays import decode_stays, encode_stays
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "dead-letter.json").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.record import CERTIFIED, VERIFIED
-from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile
+from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Quota
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
 if TYPE_CHECKING:
@@ -150,6 +150,14 @@ class AdmissionStep:
             issuer=certificate.issuer,
         )
         return record.with_local(VERIFIED, verified).with_headers(record.headers.remove(ADMIT_HEADER))
+
+    def quotas(self, record: Record) -> tuple[Quota, ...]:
+        """Return the quotas of whoever wrote an admitted record, by the present policy."""
+        verified = record.verified
+        if self._policy is None or verified is None or not verified.subject:
+            return ()
+        policy = self._policy.current(self._now_ms())
+        return policy.quotas(verified.issuer, verified.subject, record.topic)
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a certificate adds to a record on the wire."""

@@ -92,11 +92,45 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError(str(error)) from None
 
 
+class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much each holder of a certificate may write, where something counts it (``headerware guard``).
+
+    Each issuer and subject that fits has this for itself. Of several quotas that fit all count.
+
+    Args:
+        issuers: patterns of issuers, with ``*`` and ``?``.
+        subjects: patterns of subjects, likewise.
+        topics: globs of topics, as interceptors take them; a leading ``!`` excludes.
+        records_per_s: how many records a second.
+        bytes_per_s: how many bytes of keys, values and headers a second.
+        burst_s: for how many seconds may be saved up.
+        over: what happens to what is above it: ``wait`` holds its partition back, ``refuse`` refuses it.
+    """
+
+    issuers: _Texts = ("*",)
+    subjects: _Texts = ("*",)
+    topics: _Texts = ("*",)
+    records_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    burst_s: Annotated[float, msgspec.Meta(gt=0, le=3_600)] = 1.0
+    over: Literal["wait", "refuse"] = "wait"
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that match no topic, and a quota of nothing."""
+        if self.records_per_s is None and self.bytes_per_s is None:
+            raise ValueError("a quota has records_per_s, bytes_per_s or both")
+        try:
+            check_patterns(self.topics, path="topics")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     audience: _Text | _Texts
     issuers: Annotated[tuple[Issuer, ...], msgspec.Meta(min_length=1)]
     rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
+    quotas: tuple[Quota, ...] = ()
 
 
 class _Known(NamedTuple):
@@ -115,15 +149,24 @@ class Policy:
         audience: names by which certificates may mean this place.
         issuers: each issuer with its keys.
         rules: the rules; their order does not matter.
+        quotas: how much may be written; :meth:`admit` does not count.
     """
 
     def __init__(
-        self, audience: Iterable[str], issuers: Iterable[tuple[Issuer, IssuerKeys]], rules: Iterable[Rule]
+        self,
+        audience: Iterable[str],
+        issuers: Iterable[tuple[Issuer, IssuerKeys]],
+        rules: Iterable[Rule],
+        quotas: Iterable[Quota] = (),
     ) -> None:
         self._audience = frozenset(audience)
         self._issuers = {issuer.issuer: (issuer, keys) for issuer, keys in issuers}
         self._rules = tuple((rule, TopicPatterns(rule.topics)) for rule in rules)
         self._known: BoundedCache[tuple[bytes, str, str], _Known] = BoundedCache(_MAX_CERTIFICATES)
+        self._quotas = tuple((quota, TopicPatterns(quota.topics)) for quota in quotas)
+        self._quotas_of: BoundedCache[tuple[str, str, str], tuple[Quota, ...]] = BoundedCache(
+            _MAX_CERTIFICATES, self._fitting_quotas
+        )
 
     def admit(
         self,
@@ -177,6 +220,18 @@ class Policy:
             return False
         known = self._issuers.get(certificate.issuer)
         return known is not None and not known[1].knows(certificate)
+
+    def quotas(self, issuer: str, subject: str, topic: str) -> tuple[Quota, ...]:
+        """Return the quotas of whoever holds a certificate, for a topic; none if there is no limit."""
+        return self._quotas_of[issuer, subject, topic] if self._quotas else ()
+
+    def _fitting_quotas(self, asked: tuple[str, str, str]) -> tuple[Quota, ...]:
+        issuer, subject, topic = asked
+        return tuple(
+            quota
+            for quota, topics in self._quotas
+            if topics.matches(topic) and _fits(quota.issuers, issuer) and _fits(quota.subjects, subject)
+        )
 
     def _examined(self, value: bytes, topic: str, signed_topic: str) -> _Known:
         certificate = self._verified(value)
@@ -329,7 +384,7 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
         for issuer, file in zip(policy.issuers, files, strict=True)
     ]
     audience = (policy.audience,) if isinstance(policy.audience, str) else policy.audience
-    return Policy(audience, issuers, policy.rules), (path, *files)
+    return Policy(audience, issuers, policy.rules, policy.quotas), (path, *files)
 
 
 def _content(path: Path) -> bytes:

@@ -1,0 +1,167 @@
+"""Guard a topic: what a policy admits goes on into it, and the rest is kept with the reason.
+
+    python examples/guard.py
+    python examples/guard.py --bootstrap-servers kafka-a:9092
+
+Without an address it starts an embedded cluster. Producers write into ``ingress.orders-example``. Only the
+guard writes into ``orders-example``, which is all that consumers read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import confluent_kafka
+from rich.console import Console
+from rich.table import Table
+
+from headerware import Chain, Producer
+from headerware.core.dead_letter import read_reason
+from headerware.interceptors import Admission, Sign, Slice
+from headerware.keyring import certify, encode_jwks, public_part, with_new_key
+from headerware.keyring.keyring import Keyring
+from headerware.keyring.writing import edit_keyring, write_public_keyring
+from headerware.ops.guard import Guard
+from headerware.testing import EmbeddedCluster
+
+WHO = ("shop", "bank", "intern")
+POLICY = """
+version = 1
+audience = "example"
+
+[[issuers]]
+issuer = "security team"
+jwks = "issuer.jwks.json"
+algorithms = ["Ed25519"]
+
+[[rules]]
+effect = "allow"
+subjects = ["shop", "bank"]
+
+[[rules]]
+effect = "deny"
+headers = { class = "secret" }
+
+[[quotas]]
+subjects = ["bank"]
+records_per_s = 2
+over = "refuse"
+"""
+
+
+def make_keys(folder: Path) -> None:
+    """Be the security team: make keys, certify those of the producers, and write a policy."""
+
+    def made(name: str, *use: str) -> Keyring:
+        return edit_keyring(
+            folder / f"{name}.json", lambda ring: with_new_key(ring, name, "ed25519", use=use), create=True
+        )
+
+    issuer = made("issuer", "certify")
+    keys = [made(name, "sign").keys[0] for name in WHO]
+    for name, key in zip(WHO, keys, strict=True):
+        certificate = certify(
+            issuer.keys[0],
+            key,
+            issuer="security team",
+            subject=name,
+            audience=["example"],
+            topics=["ingress.*"],
+        )
+        (folder / f"{name}.jwt").write_text(certificate)
+    (folder / "issuer.jwks.json").write_bytes(encode_jwks(issuer, use="certify"))
+    write_public_keyring(folder / "public.json", public_part(Keyring(keys=tuple(keys)))[0])
+    (folder / "policy.toml").write_text(POLICY)
+
+
+def send(servers: str, topic: str, folder: Path) -> int:
+    """Be the producers, and somebody who has no key; return how many records there are."""
+    orders = [("shop", "an order", []), ("intern", "a joke", []), ("shop", "a plan", [("class", b"secret")])]
+    orders += [("bank", f"payment {number}", []) for number in range(1, 4)]
+    for who, value, headers in orders:
+        chain = Chain(
+            [
+                Admission(certificate=str(folder / f"{who}.jwt")),
+                Sign(keyring=str(folder / f"{who}.json"), key_id=who),
+            ]
+        )
+        with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
+            producer.produce(topic, value, key=who, partition=0, headers=headers)
+    with confluent_kafka.Producer({"bootstrap.servers": servers}) as producer:
+        producer.produce(topic, b"an order that nobody signed", b"shop", 0)
+    return len(orders) + 1
+
+
+def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> None:
+    """Let a guard work until it has judged so many records."""
+    chain = Chain(
+        [
+            Slice(),
+            Admission(policy=str(folder / "policy.toml")),
+            Sign(keyring=str(folder / "public.json")),
+        ]
+    )
+    worker = Guard({"bootstrap.servers": servers}, {topic: egress}, chain=chain, group_id=f"guard-{egress}")
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and thread.is_alive():
+        status = worker.status()
+        refused = sum(sum(reasons.values()) for reasons in status.refused.values())
+        if sum(status.admitted.values()) + refused >= count:
+            break
+        time.sleep(0.1)
+    worker.stop()
+    thread.join()
+
+
+def show(servers: str, title: str, topic: str) -> None:
+    """Show what a topic holds now."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": f"show-{topic}", "enable.partition.eof": True}
+    )
+    table = Table(title=f"{title}: {topic}", title_justify="left")
+    for name in ("key", "value", "headers", "reason"):
+        table.add_column(name)
+    with contextlib.closing(consumer):
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+        while True:
+            message = consumer.poll(30)
+            if message is None or message.error() is not None:
+                break
+            headers: list[Any] = list(message.headers() or ())
+            reason = read_reason(headers)
+            names = ", ".join(name for name, _ in headers if not name.startswith("headerware."))
+            key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
+            table.add_row(key, value, names, "" if reason is None else (reason.reason or ""))
+    Console(width=150).print(table)
+
+
+@click.command()
+@click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one where it is left out.")
+@click.option("--topic", default="orders-example", show_default=True, help="The topic that is guarded.")
+def main(servers: str | None, topic: str) -> None:
+    """Send records of friends and others, and show what a guard makes of them."""
+    ingress = f"ingress.{topic}"
+    letters = f"{ingress}.dead-letter"
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if servers is None:
+            topics = dict.fromkeys((ingress, topic, letters), 1)
+            servers = stack.enter_context(EmbeddedCluster(topics=topics)).bootstrap_servers
+        make_keys(folder)
+        count = send(servers, ingress, folder)
+        show(servers, "before", ingress)
+        guard(servers, ingress, topic, folder, count)
+        show(servers, "admitted", topic)
+        show(servers, "refused", letters)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""``headerware guard``: let into topics what a policy admits, each record exactly once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.signals import stopped_by_signals
+from headerware.core.chain import load_chain
+from headerware.core.config import FILE
+from headerware.core.errors import ConfigError
+from headerware.core.printable import counted, printable
+
+if TYPE_CHECKING:
+    from headerware.ops.guard import Status
+
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="HEADERWARE_CONFIG",
+    required=True,
+    help="The chain that judges: that of a consumer of the ingress topics.",
+)
+@click.option(
+    "--route",
+    "routes",
+    multiple=True,
+    required=True,
+    metavar="INGRESS=EGRESS",
+    help="Where records go: names, or patterns such as 'ingress.{topic}={topic}'; repeatable.",
+)
+@client_options
+@click.option(
+    "--second",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A chain whose sending side admitted records go through; else they go as they came.",
+)
+@click.option("--group", default="headerware-guard", show_default=True, help="The consumer group.")
+@click.option(
+    "--instance",
+    help="A name of this process alone, kept over restarts: they then take no time to take over.",
+)
+@click.option(
+    "--dead-letter-topic",
+    default="{topic}.dead-letter",
+    show_default=True,
+    help="Where refused records go; {topic} is the ingress topic.",
+)
+@click.option("--audit-topic", metavar="TOPIC", help="Where an account of each transaction goes, as JSON.")
+@click.option(
+    "--partitioner",
+    type=click.Choice(
+        ["murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a"]
+    ),
+    help="Refuse records that stand in another partition than their key decides by this.",
+)
+@click.option(
+    "--look-back",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
+)
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Print the counts so far this often, with --json one object a line.",
+)
+@click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def guard(
+    config: str,
+    routes: tuple[str, ...],
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    second: str | None,
+    group: str,
+    instance: str | None,
+    dead_letter_topic: str,
+    audit_topic: str | None,
+    partitioner: str | None,
+    look_back: float | None,
+    every: float | None,
+    dry_run: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,  # noqa: FBT001 - as above
+) -> None:
+    """Forward records of ingress topics that the chain admits, until SIGINT or SIGTERM.
+
+    What is admitted goes on as it came, in the order of its partition; what is refused becomes a dead letter
+    with the reason. Both, and the offsets, are one transaction, so the command may be killed at any moment.
+    Several processes of one group share the partitions. -X headerware.reload=watch follows the chain's file;
+    the policy's file is always followed.
+
+    Exit codes: 0 it was stopped, or everything would be admitted; 1 it failed, or something would not be;
+    2 it was used wrongly.
+    """
+    from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    require_servers(settings, "guard")
+    try:
+        work = Guard(
+            {**settings, FILE: config},
+            dict(_route(text) for text in routes),
+            second=None if second is None else load_chain(second),
+            group_id=group,
+            instance=instance,
+            dead_letter_topic=dead_letter_topic,
+            audit_topic=audit_topic,
+            partitioner=partitioner,
+            look_back_s=look_back,
+        )
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    shown = time.monotonic()
+
+    def tell(status: Status) -> None:
+        nonlocal shown
+        if every is not None and time.monotonic() - shown >= every:
+            shown = time.monotonic()
+            if as_json:
+                show_json(status)
+            else:
+                click.echo(_line(status))
+
+    with kafka_errors("guard"), stopped_by_signals(work.stop):
+        if not dry_run:
+            work.run(tell)
+        status = work.dry_run(tell) if dry_run else work.status()
+    is_well = not dry_run or not (status.refused or status.held_back)
+    if as_json:
+        show_json(status, ok=is_well)
+    else:
+        _print(status, executed=not dry_run)
+    if not is_well:
+        sys.exit(1)
+
+
+def _route(text: str) -> tuple[str, str]:
+    ingress, equals, egress = text.partition("=")
+    if not (ingress and equals and egress):
+        raise click.BadParameter(f"expected INGRESS=EGRESS, not {text!r}", param_hint="--route")
+    return ingress.strip(), egress.strip()
+
+
+def _line(status: Status) -> str:
+    refused = sum(count for reasons in status.refused.values() for count in reasons.values())
+    line = f"{counted(sum(status.admitted.values()), 'record')} admitted, {refused:,} refused"
+    if dropped := sum(status.dropped.values()):
+        line += f", {dropped:,} dropped"
+    line += f"; lag {sum(status.lag.values()):,}"
+    return f"{line}; held back: {', '.join(sorted(status.held))}" if status.held else line
+
+
+def _print(status: Status, *, executed: bool) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    rows = [(topic, "admitted", "", count) for topic, count in status.admitted.items()]
+    rows += [(topic, "dropped", "", count) for topic, count in status.dropped.items()]
+    rows += [
+        (topic, "refused", reason, count)
+        for topic, reasons in status.refused.items()
+        for reason, count in reasons.items()
+    ]
+    if rows:
+        table = Table("topic", "verdict", "reason", "records", box=None, pad_edge=False)
+        for topic, verdict, reason, count in sorted(rows):
+            said = verdict if executed else f"would be {verdict}"
+            table.add_row(Text(printable(topic)), said, Text(printable(reason)), f"{count:,}")
+        console.print(table)
+    else:
+        click.echo("no records")
+    for place, why in sorted(status.held.items()):
+        click.echo(f"{printable(place)} is held back: {printable(why)}")
+    for why, count in sorted(status.held_back.items()):
+        click.echo(f"held back {counted(count, 'time')}: {printable(why)}")
+    if status.deleted:
+        click.echo(f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep more")
+    if not executed:
+        click.echo("nothing was sent or committed; without --dry-run it is")

@@ -1,0 +1,660 @@
+"""Copy a topic so that of each key the record with the highest version is kept, and follow it.
+
+The worker learns a source up to where it ends, and then writes what wins into a target, each partition into
+the same one, in the order of offsets, every record as it is. Then it may go on: what comes later and wins is
+added. So for each key the last record of the target is always its winner, and where the target is compacted
+by the broker, that is what is left of it.
+
+What is written and up to where the source is done are one transaction. A process that is killed at any moment
+loses nothing and writes nothing twice; whoever starts later takes over.
+
+- A record is written if it is its key's winner by all that is known, which reaches at least to where the
+  worker writes. What is known may be ahead: then an earlier winner is not written at all.
+- A message in slices is written when its last slice has come, all slices in one transaction.
+- What cannot be judged goes to a topic beside, or in its place into a target that is not compacted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter, defaultdict
+from contextlib import closing
+from hashlib import blake2b
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import msgspec
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+)
+
+from headerware.clients.messages import is_readable, record_of
+from headerware.clients.settings import connection_settings
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderwareError, position
+from headerware.core.printable import counted
+from headerware.core.record import Record, bytes_of
+from headerware.ops.compaction.rules import Judged, Lost, Rule, Untouched, judge
+from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
+from headerware.ops.single_records import SingleRecords
+from headerware.ops.topic_reader import TopicReader
+from headerware.ops.transactions import TransactionalSender
+from headerware.ops.verify import Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import Message
+
+    from headerware.core.chain import Chain
+    from headerware.ops.topic_reader import Progress
+
+_BATCH: Final = 2_000
+_LEARNED_AT_ONCE: Final = 50_000
+"""Keys that are sorted before they go into the file, so that fewer of its pages are written."""
+_MAX_TRANSACTION_BYTES: Final = 32 << 20
+_SLICES_BYTES: Final = 64 << 20
+_MAX_SLICES: Final = 100_000
+_TIMEOUT_S: Final = 30.0
+_WAIT_S: Final = 0.2
+_RENEW_S: Final = 60.0
+"""How often one that is idle commits its offsets again, and learns whether another has taken over."""
+_METADATA: Final = "hwc1:"
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What was done, or would be; a message in slices counts as its slices.
+
+    Args:
+        source: the topic that was read.
+        target: the topic that was written.
+        executed: whether anything was written; else it is what would be.
+        records: how many records were read.
+        size_bytes: what they have, keys and headers included.
+        written: how many won.
+        written_bytes: what these have.
+        tombstones: how many of them are tombstones.
+        untouched: how many were left untouched, by cause.
+        lost: how many were not kept, by cause.
+        waiting: how many are slices of messages that are not whole, or that came twice.
+        missed: how many offsets of the source were deleted before they were read.
+        stopped: whether it was stopped before the end.
+        problems: why it cannot be done as it is; only where nothing was executed.
+    """
+
+    source: str
+    target: str
+    executed: bool
+    records: int = 0
+    size_bytes: int = 0
+    written: int = 0
+    written_bytes: int = 0
+    tombstones: int = 0
+    untouched: dict[Untouched, int] = msgspec.field(default_factory=dict)
+    lost: dict[Lost, int] = msgspec.field(default_factory=dict)
+    waiting: int = 0
+    missed: int = 0
+    stopped: bool = False
+    problems: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all was judged, and nothing stands in the way."""
+        return not (self.untouched or self.missed or self.stopped or self.problems)
+
+
+class Translated(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a consumer group that has read the source goes on in the target.
+
+    Args:
+        partition: the partition, the same in both.
+        source: the offset that the group has committed there.
+        lag: how many offsets of the source it has not read.
+        target: the offset in the target. Nothing that the group has not read stands before it.
+        exact: whether nothing that the group has read stands behind it.
+    """
+
+    partition: int
+    source: int
+    lag: int
+    target: int
+    exact: bool
+
+
+class _Topic(NamedTuple):
+    id: str
+    partitions: int
+    configs: Mapping[str, str]
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.configs["cleanup.policy"]
+
+    def keeps(self, name: str) -> float:
+        """Return a limit of retention; infinity without one."""
+        limit = int(self.configs[name])
+        return float(limit) if limit >= 0 and "delete" in self.configs["cleanup.policy"] else float("inf")
+
+
+class Compaction:
+    """Keep of each key of a topic the record with the highest version; for one caller at a time.
+
+    Only :meth:`stop` is for any thread.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        source: the topic that is read.
+        target: the topic that is written; nobody else writes to it.
+        rule: where the version of a record stands.
+        beside: a topic for what is left untouched; without it that goes into the target.
+        audit: a topic for an account of each transaction, as JSON.
+        chain: a chain with ``sign``; what it does not verify is left untouched.
+        store: a file for what is known of the source; without it all is learned again at each start.
+        group_id: the group whose offsets say what is done, and the transactional id.
+        rate: how many records are read in a second at most, or None.
+        timeout_s: how long the cluster may take to answer, in seconds.
+
+    Raises:
+        ConfigError: there is no such source, or the topics are not different ones.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        source: str,
+        target: str,
+        rule: Rule,
+        *,
+        beside: str | None = None,
+        audit: str | None = None,
+        chain: Chain | None = None,
+        store: str | None = None,
+        group_id: str | None = None,
+        rate: float | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        names = [name for name in (source, target, beside, audit) if name is not None]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"expected different topics, found {', '.join(names)}")
+        self._conf: Final = {"log_level": 0, **conf}
+        # An offset that is gone is told, not passed over.
+        self._reading: Final = {
+            **self._conf,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+        self._source: Final = source
+        self._target: Final = target
+        self._beside: Final = beside
+        self._audit: Final = audit
+        self._rule: Final = rule
+        self._store: Final = store
+        self._group: Final = group_id or f"headerware-compact-{target}"
+        self._rate: Final = rate
+        self._timeout_s: Final = timeout_s
+        self._stop: Final = Event()
+        self._slices: BoundedCache[tuple[int, int], Record] = BoundedCache(
+            _MAX_SLICES, max_cost=_SLICES_BYTES, cost=lambda _, record: bytes_of(record)
+        )
+        self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
+        self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
+        self._member: Any = None
+        self._progress: Callable[[], Progress]
+        with self._open() as reader:
+            self._topics: Final = {
+                name: topic for name in names if (topic := self._described(name)) is not None
+            }
+            copy = self._topics.get(target)
+            self._compacts: Final = copy is not None and copy.is_compacted
+            purpose = [rule, self._topics[source].id, None if copy is None else copy.id, chain is not None]
+            self._purpose: Final = blake2b(msgspec.json.encode(purpose), digest_size=8).hexdigest()
+            self._verification: Final = (
+                None if chain is None else Verification(chain, source, cluster_id=reader.cluster_id)
+            )
+
+    def stop(self) -> None:
+        """Stop behind the transaction that is under way; for signal handlers and other threads."""
+        self._stop.set()
+
+    @property
+    def progress(self) -> Progress:
+        """How far the present pass over the source is, in offsets."""
+        return self._progress()
+
+    def preview(self) -> Result:
+        """Return what would be done, without writing or committing anything."""
+        result = Result(source=self._source, target=self._target, executed=False, problems=self._problems())
+        with Winners(None, self._purpose) as winners:
+            self._work(winners, None, result, follow=False, tell=lambda _: None)
+        return result
+
+    def execute(self, *, follow: bool = False, tell: Callable[[Result], object] = lambda _: None) -> Result:
+        """Write what wins, and return what was done; ``tell`` is called behind each transaction.
+
+        Args:
+            follow: whether to go on at the end of the source, until :meth:`stop`.
+            tell: is called with the result so far.
+
+        Raises:
+            ConfigError: the topics do not fit, or the store is another's.
+            HeaderwareError: another process has taken over, or the target refuses a record.
+            KeyringError: records cannot be verified now.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+        """
+        if problems := self._problems():
+            raise ConfigError("; ".join(problems))
+        result = Result(source=self._source, target=self._target, executed=True)
+        with (
+            Winners(self._store, self._purpose) as winners,
+            closing(
+                TransactionalSender(
+                    self._conf, self._group, what=f"compaction of {self._source}", timeout_s=self._timeout_s
+                )
+            ) as sender,
+        ):
+            self._work(winners, sender, result, follow=follow, tell=tell)
+        return result
+
+    def translate(self, group: str) -> list[Translated]:
+        """Return where a consumer group of the source goes on in the target, by what it has committed.
+
+        A group that has read all that the worker has is placed exactly. For others the file ``store`` knows
+        places some 1,000 offsets apart; without it they begin anew. Nothing is changed.
+
+        Raises:
+            confluent_kafka.KafkaException: the cluster does not answer.
+        """
+        # In this order: what the target gets in between comes from behind what is done.
+        target_ends, target_begins = (
+            self._offsets(self._target, "latest"),
+            self._offsets(self._target, "earliest"),
+        )
+        done = self._positions()
+        ends = self._offsets(self._source, "latest")
+        with TopicReader(self._reading, self._source, group_id=group, timeout_s=self._timeout_s) as reader:
+            committed = reader.committed()
+        translated = []
+        for partition, (offset, _) in sorted(committed.items()):
+            is_exact = offset >= done.get(partition, 0)
+            target: int | None = target_ends[partition]
+            if not is_exact:
+                target = None if self._store is None else place_in_target(self._store, partition, offset)
+            translated.append(
+                Translated(
+                    partition=partition,
+                    source=offset,
+                    lag=max(0, ends[partition] - offset),
+                    target=max(target_begins[partition], target or 0),
+                    exact=is_exact,
+                )
+            )
+        return translated
+
+    def commit_translated(self, group: str, translated: Sequence[Translated]) -> None:
+        """Commit, for a group without members, where it goes on in the target.
+
+        Raises:
+            HeaderwareError: the group has committed offsets there before.
+            confluent_kafka.KafkaException: the group has members, or the cluster refuses it.
+        """
+        with TopicReader(self._reading, self._target, group_id=group, timeout_s=self._timeout_s) as reader:
+            if reader.committed():
+                raise HeaderwareError(
+                    f"group {group} has offsets of {self._target} already; they were left as they are"
+                )
+        places = [TopicPartition(self._target, each.partition, each.target) for each in translated]
+        asked = self._admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._timeout_s
+        )
+        for place in asked[group].result().topic_partitions:
+            if place.error is not None:
+                raise KafkaException(place.error)
+
+    def _work(
+        self,
+        winners: Winners,
+        sender: TransactionalSender | None,
+        result: Result,
+        *,
+        follow: bool,
+        tell: Callable[[Result], object],
+    ) -> None:
+        done = self._positions()  # only behind a sender's start are they those of the last transaction
+        self._learn(winners, done)
+        with self._open() as reader:
+            self._write(reader, winners, sender, result, done, follow=follow, tell=tell)
+        result.stopped = self._stop.is_set() and not follow
+
+    def _write(
+        self,
+        reader: TopicReader,
+        winners: Winners,
+        sender: TransactionalSender | None,
+        result: Result,
+        done: dict[int, int],
+        *,
+        follow: bool,
+        tell: Callable[[Result], object],
+    ) -> None:
+        """Write what wins, from where the group is done."""
+        reader.start(offsets=done)
+        self._member = reader.group_metadata()
+        for partition, (begin, end) in reader.bounds.items():
+            before = done.get(partition, begin)
+            if before > end:
+                raise HeaderwareError(
+                    f"group {self._group} is done with {self._source}[{partition}] up to offset {before}, "
+                    f"but it ends at {end}: records were lost; begin anew, with another group and target"
+                )
+            result.missed += max(0, begin - before)
+            done[partition] = max(begin, before)
+        began = time.monotonic()
+        for batch in self._batches(reader, follow=follow):
+            plan = _Plan(done)
+            records = [record_of(message) for message in batch]
+            judged = [self._judged(record) for record in records]
+            for record, each in zip(records, judged, strict=True):
+                if each.part is not None and sender is not None:
+                    self._slices[each.partition, each.offset] = record
+            winners.learn(judged)
+            for record, verdict in zip(records, winners.verdicts(judged), strict=True):
+                self._add(plan, record, verdict, writes=sender is not None)
+                if plan.size_bytes > _MAX_TRANSACTION_BYTES:
+                    self._send(plan, winners, sender, result)
+                    plan = _Plan(done)
+            self._send(plan, winners, sender, result)
+            tell(result)
+            if self._rate and sender is not None:
+                self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
+
+    def _learn(self, winners: Winners, done: Mapping[int, int]) -> None:
+        """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
+        if any(offset > done.get(partition, 0) for partition, offset in winners.done.items()):
+            winners.clear()  # somebody has set the group back
+        if any(offset > winners.learned.get(partition, 0) for partition, offset in done.items()):
+            with self._open(self._target) as reader:
+                reader.start()
+                for batch in reader.to_end(max_records=_BATCH, each_batch=True):
+                    # A signature names the topic that it was made for.
+                    copies = [record_of(message).replace(topic=self._source) for message in batch]
+                    winners.learn_copy([self._judged(record) for record in copies])
+                    if self._stop.is_set():
+                        return
+        with self._open() as reader:
+            reader.start(offsets=winners.learned)
+            judged: list[Judged] = []
+            for batch in reader.to_end(max_records=_BATCH, each_batch=True):
+                judged += [self._judged(record_of(message)) for message in batch]
+                if len(judged) >= _LEARNED_AT_ONCE:
+                    winners.learn(judged)
+                    judged = []
+                if self._stop.is_set():
+                    return
+            winners.learn(judged)
+            winners.learned_to({partition: end for partition, (_, end) in reader.bounds.items()})
+
+    def _open(self, topic: str | None = None) -> TopicReader:
+        """Return a reader of the source, or of another topic, whose progress is shown from now on."""
+        reader = TopicReader(
+            self._reading, topic or self._source, group_id=self._group, timeout_s=self._timeout_s
+        )
+        self._progress = lambda: reader.progress
+        return reader
+
+    def _batches(self, reader: TopicReader, *, follow: bool) -> Iterator[list[Message]]:
+        """Yield what there is, up to the end or until it is stopped; at times an empty batch."""
+        size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
+        deadline = time.monotonic() + self._timeout_s
+        renewed = time.monotonic()
+        while not self._stop.is_set() and (follow or not reader.has_reached_the_end):
+            batch = reader.read(max_records=size, timeout_s=_WAIT_S)
+            if batch:
+                yield batch
+                renewed = time.monotonic()
+                deadline = renewed + self._timeout_s
+            elif follow and time.monotonic() > renewed + _RENEW_S:
+                yield []
+                renewed = time.monotonic()
+            elif not follow and time.monotonic() > deadline:
+                raise HeaderwareError(
+                    f"{self._source} could not be read to the end: no answer within {self._timeout_s:g} s"
+                )
+
+    def _judged(self, record: Record) -> Judged:
+        verified = None if self._verification is None else self._verification.verified
+        return judge(record, self._rule, verified=verified, compacts=self._compacts)
+
+    def _add(self, plan: _Plan, record: Record, verdict: Verdict, *, writes: bool) -> None:
+        """Add what becomes of a record to what is done next."""
+        plan.records += 1
+        plan.read_bytes += bytes_of(record) if is_readable(record) else 0
+        partition, count = record.partition or 0, len(verdict.offsets)
+        plan.done[partition] = (record.offset or 0) + 1
+        counts = plan.counts[partition]
+        if verdict.outcome == "waits":
+            return
+        if verdict.outcome == "loses":
+            counts[verdict.outcome, verdict.why] += count
+            return
+        if writes:
+            topic = self._target if verdict.outcome == "wins" else self._beside or self._target
+            found = [self._slice(record, offset) for offset in verdict.offsets]
+            if None in found:
+                counts["missed", None] += count
+                return
+            plan.sent += [each.replace(topic=topic) for each in found if each is not None]
+        counts[verdict.outcome, verdict.why] += count
+        plan.size_bytes += verdict.size_bytes
+        if verdict.outcome == "wins":
+            plan.written_bytes += verdict.size_bytes
+            plan.tombstones += record.value is None
+
+    def _slice(self, record: Record, offset: int) -> Record | None:
+        """Return a record, or another slice of its message; None if that is gone."""
+        if offset == record.offset:
+            return record
+        known = self._slices.get((record.partition or 0, offset))
+        return known or self._singles.get(self._source, record.partition or 0, offset)
+
+    def _send(
+        self, plan: _Plan, winners: Winners, sender: TransactionalSender | None, result: Result
+    ) -> None:
+        """Send what is planned in one transaction, and note it."""
+        changed = {
+            partition: offset
+            for partition, offset in plan.done.items()
+            if offset != plan.begins.get(partition)
+        }
+        if not plan.records:
+            changed = plan.done  # committed again, or the broker would forget them
+        if sender is not None and changed:
+            syncs = self._syncs(winners, {partition: plan.begins[partition] for partition in changed})
+            offsets = [
+                TopicPartition(self._source, partition, offset, _METADATA + self._purpose)
+                for partition, offset in changed.items()
+            ]
+            account = [] if self._audit is None or not plan.records else [self._account(plan, changed)]
+            failed = sender.send([*plan.sent, *account], offsets, self._member)
+            for index, error in failed.items():
+                refused = [*plan.sent, *account][index]
+                raise HeaderwareError(
+                    f"{refused.topic} refuses the record that stands at "
+                    f"{position(self._source, refused.partition, refused.offset)}: {error.str()}; nothing of "
+                    f"its transaction is written. Let the topic take what {self._source} takes "
+                    f"(max.message.bytes, message.timestamp.*)"
+                )
+            winners.written(changed, syncs)
+        plan.begins.update(changed)
+        plan.count(result)
+
+    def _syncs(self, winners: Winners, begins: Mapping[int, int]) -> dict[int, Sync]:
+        """Return places in both topics; only between transactions is the target's end such a place."""
+        wanted = [partition for partition, offset in begins.items() if winners.needs_sync(partition, offset)]
+        if not wanted:
+            return {}
+        ends = self._offsets(self._target, "latest")
+        return {partition: Sync(begins[partition], ends[partition]) for partition in wanted}
+
+    def _account(self, plan: _Plan, changed: Mapping[int, int]) -> Record:
+        """Return a record for the audit topic: what becomes of the records of a transaction, and why."""
+        partitions = {
+            str(partition): {
+                "from": plan.begins[partition],
+                "to": offset,
+                **{
+                    outcome if why is None else f"{outcome}: {why}": count
+                    for (outcome, why), count in sorted(plan.counts[partition].items(), key=str)
+                },
+            }
+            for partition, offset in changed.items()
+        }
+        account = {
+            "worker": "compact",
+            "group": self._group,
+            "source": self._source,
+            "target": self._target,
+            "at_ms": wall_clock_ms(),
+            "partitions": partitions,
+        }
+        return Record(str(self._audit), json.dumps(account).encode(), self._source.encode())
+
+    def _positions(self) -> dict[int, int]:
+        """Return up to where the group is done.
+
+        Raises:
+            HeaderwareError: it has done something else.
+        """
+        with self._open() as reader:
+            committed = reader.committed()
+        for metadata in {metadata for _, metadata in committed.values()}:
+            if metadata != _METADATA + self._purpose:
+                raise HeaderwareError(
+                    f"group {self._group} has read {self._source} for something else: by another rule, or "
+                    f"from or into a topic that was made again; name another group (--group) and a new "
+                    f"target, or delete the group and what it has written"
+                )
+        return {partition: offset for partition, (offset, _) in committed.items()}
+
+    def _problems(self) -> list[str]:
+        """Return why it cannot be done as it is."""
+        source, problems = self._topics[self._source], []
+        for name in (self._target, self._beside):
+            if name is None:
+                continue
+            topic = self._topics.get(name)
+            if topic is None or topic.partitions != source.partitions:
+                found = "there is none" if topic is None else f"it has {topic.partitions}"
+                problems.append(
+                    f"{name} needs {counted(source.partitions, 'partition')}, but {found}; create it so"
+                )
+                continue
+            if topic.configs["message.timestamp.type"] != "CreateTime":
+                problems.append(f"{name} needs message.timestamp.type=CreateTime, to keep the records' times")
+            problems += [
+                f"{name} has a smaller {limit} than {self._source}, {topic.configs[limit]}; give it as much"
+                for limit in ("retention.ms", "retention.bytes")
+                if topic.keeps(limit) < source.keeps(limit)
+            ]
+            if int(topic.configs["max.message.bytes"]) < int(source.configs["max.message.bytes"]):
+                problems.append(
+                    f"{name} has a smaller max.message.bytes than {self._source}; give it as much"
+                )
+        if self._compacts and self._beside is None:
+            problems.append(
+                f"{self._target} is compacted, so it cannot keep what has no key or version; name a topic "
+                f"for that (--beside)"
+            )
+        if self._beside in self._topics and self._topics[str(self._beside)].is_compacted:
+            problems.append(
+                f"{self._beside} is compacted; what is left untouched needs cleanup.policy=delete"
+            )
+        if self._audit is not None and self._audit not in self._topics:
+            problems.append(f"there is no topic {self._audit}; create it")
+        if not problems and not self._positions() and self._has_records(self._target):
+            problems.append(
+                f"{self._target} has records that group {self._group} has not written; a copy begins in an "
+                f"empty topic"
+            )
+        return problems
+
+    def _has_records(self, topic: str) -> bool:
+        with self._open(topic) as reader:
+            reader.start()
+            return any(True for _ in reader.to_end())
+
+    def _described(self, name: str) -> _Topic | None:
+        """Return what the cluster says of a topic; None if there is none."""
+        collection = TopicCollection([name])
+        asked = self._admin.describe_topics(collection, request_timeout=self._timeout_s)[name]
+        try:
+            found = asked.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        (configs,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
+        values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+        return _Topic(str(found.topic_id), len(found.partitions), values)
+
+    def _offsets(self, topic: str, which: str) -> dict[int, int]:
+        spec = OffsetSpec.latest() if which == "latest" else OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
+        wanted = {TopicPartition(topic, number): spec for number in range(self._topics[topic].partitions)}
+        asked = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        return {place.partition: future.result().offset for place, future in asked.items()}
+
+    def close(self) -> None:
+        """Close its clients."""
+        self._singles.close()
+        if self._verification is not None:
+            self._verification.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Plan:
+    """What goes into the next transaction, and what is to be counted once it is committed."""
+
+    def __init__(self, begins: dict[int, int]) -> None:
+        self.begins: Final = begins
+        """Up to where each partition is done; it moves on with the commit."""
+        self.done: Final = dict(begins)
+        self.sent: list[Record] = []
+        self.counts: Final[defaultdict[int, Counter[tuple[str, str | None]]]] = defaultdict(Counter)
+        self.records = self.read_bytes = self.size_bytes = self.written_bytes = self.tombstones = 0
+
+    def count(self, result: Result) -> None:
+        """Add it to a result."""
+        result.records += self.records
+        result.size_bytes += self.read_bytes
+        result.written_bytes += self.written_bytes
+        result.tombstones += self.tombstones
+        counts: Any = sum(self.counts.values(), Counter())
+        for (outcome, why), count in counts.items():
+            if outcome == "wins":
+                result.written += count
+            elif outcome == "untouched":
+                result.untouched[why] = result.untouched.get(why, 0) + count
+            elif outcome == "loses":
+                result.lost[why] = result.lost.get(why, 0) + count
+            else:
+                result.missed += count
+        # A run may begin in the middle of a message.
+        settled = result.written + sum(result.untouched.values()) + sum(result.lost.values())
+        result.waiting = max(0, result.records - settled)

@@ -1,0 +1,6 @@
+"""The admission guard: what a chain and a policy admit goes on into other topics, exactly once."""
+
+from headerware.ops.guard.rules import QuotaError, Routes
+from headerware.ops.guard.worker import Guard, Status
+
+__all__ = ["Guard", "QuotaError", "Routes", "Status"]

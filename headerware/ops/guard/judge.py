@@ -1,0 +1,524 @@
+"""From records of ingress topics to decisions, partition by partition, in order.
+
+Each record goes through the consuming side of the chain, which decides; :mod:`headerware.ops.guard.rules`
+says what else must hold. What comes out is the record as it came, or, with a second chain, what that makes of
+the record behind the first one.
+
+A message in slices is one decision, made when its last slice comes: all of its slices go on then, next to
+one another, or all go to the dead letters. Until then they stay, and the others of the partition go on. What
+stays below the position of a partition is part of its commit (:mod:`headerware.ops.stays`), so that a restart
+reads the slices again, and nothing else.
+
+A record that cannot be judged yet, or not sent on yet, holds its partition: a keyring that cannot be read, a
+key service that is down, an egress topic that is missing, a quota.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from headerware.clients.messages import is_readable
+from headerware.core.errors import (
+    DelayedError,
+    HeaderwareError,
+    HeldBackError,
+    InterceptorError,
+    ReassemblyError,
+    WireFormatError,
+)
+from headerware.core.hooks import DROP, FanOut
+from headerware.core.record import VERIFIED, Record, bytes_of
+from headerware.core.runner import flat
+from headerware.core.step import LoggedReasons, wrapped
+from headerware.interceptors.admission.interceptor import AdmissionStep
+from headerware.ops.guard.rules import (
+    Buckets,
+    QuotaError,
+    Routes,
+    require_admitted,
+    require_own_partition,
+)
+from headerware.ops.slices import slice_header_of
+from headerware.ops.stays import encode_stays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from headerware.core.runner import Outcome
+    from headerware.core.services import TopicPartitionKey
+    from headerware.core.session import Session
+    from headerware.interceptors.slice.header import SliceHeader
+
+Verdict = Literal["admitted", "refused", "dropped"]
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 10.0
+_log: Final = logging.getLogger("headerware.ops.guard")
+
+
+class Decision(NamedTuple):
+    """What becomes of a record, or of all slices of a message.
+
+    Args:
+        originals: the records as they came.
+        verdict: ``admitted``; ``refused``, with ``error``; or ``dropped``, by a step that drops on purpose.
+        sent: what goes on.
+        error: why it is refused.
+    """
+
+    originals: tuple[Record, ...]
+    verdict: Verdict
+    sent: tuple[Record, ...] = ()
+    error: InterceptorError | None = None
+
+    @property
+    def topic(self) -> str:
+        """The ingress topic."""
+        return self.originals[0].topic
+
+    @property
+    def reason(self) -> str:
+        """The step that refused it, and the class of the error, for counters; empty for others."""
+        error = self.error
+        return "" if error is None else f"{error.step or 'guard'}: {type(error).__name__}"
+
+    def refused(self, error: InterceptorError) -> Decision:
+        """Return the same decision the other way."""
+        return Decision(self.originals, "refused", (), error)
+
+
+class _Ready(NamedTuple):
+    """A record that the chain has admitted, and that waits for what else must hold."""
+
+    originals: tuple[Record, ...]
+    whole: Record
+    sent: tuple[Record, ...] | None = None
+
+
+class _Partition:
+    """One partition: what was read, what was decided, and what stays."""
+
+    def __init__(self, begin: int, stays: Iterable[int]) -> None:
+        self.begin: Final = begin
+        """Below this all is decided but what stays; it is read again only to know copies of it."""
+        self.position = begin
+        self.next = 0
+        """The first offset that was not read."""
+        self.unseen: set[int] = set(stays)
+        """What stays of an earlier process, and was not read again yet."""
+        self.slices: dict[int, tuple[SliceHeader, Record]] = {}
+        """The slices of messages that are not whole."""
+        self.backlog: deque[Record] = deque()
+        self.ready: _Ready | None = None
+        self.until = 0.0
+        """When it goes on, by the monotonic clock; 0 if nothing holds it."""
+        self.pause_s = 0.0
+        self.why: HeldBackError | None = None
+
+    def stays(self) -> set[int]:
+        """Return the offsets below the position that are not decided."""
+        return {*self.unseen, *(offset for offset in self.slices if offset < self.position)}
+
+    def read_slices_again(self) -> None:
+        """Put slices back, so that the chain, which has forgotten them, sees them again."""
+        ready = () if self.ready is None else self.ready.originals
+        again = {record.offset or 0: record for record in ready}
+        again |= {offset: record for offset, (_, record) in self.slices.items()}
+        self.unseen |= {offset for offset in again if offset < self.position}
+        self.slices, self.ready = {}, None
+        self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
+
+
+class _Hold(Exception):  # noqa: N818 - it is no failure
+    """The next record of the partition cannot be decided yet."""
+
+    def __init__(self, error: HeldBackError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Judge:
+    """Decide about records; for one caller at a time.
+
+    Args:
+        session: the chain of a consumer of the ingress topics.
+        routes: where records go.
+        second: the chain of a producer that what is admitted goes through; None sends records as they came.
+        count_partitions: returns how many partitions a topic has, 0 if it does not exist.
+        partitioner: refuse records that stand in another partition than their key decides by this
+            partitioner of librdkafka's; None lets them stand anywhere.
+        waits: whether quotas and failures hold partitions; a dry run counts them and goes on.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        routes: Routes,
+        *,
+        second: Session | None = None,
+        count_partitions: Callable[[str], int],
+        partitioner: str | None = None,
+        waits: bool = True,
+    ) -> None:
+        self._routes: Final = routes
+        self._second: Final = second
+        self.count_partitions = count_partitions
+        self._partitioner: Final = partitioner
+        self._waits: Final = waits
+        self._partitions: dict[TopicPartitionKey, _Partition] = {}
+        self._buckets: Final = Buckets()
+        self._logged: Final = LoggedReasons()
+        self.held_back: Final[Counter[str]] = Counter()
+        """How often something held a partition back, by what."""
+        self._bind(session)
+
+    def close(self) -> None:
+        """Close the chains."""
+        self._session.close()
+        if self._second is not None:
+            self._second.close()
+
+    def _bind(self, session: Session) -> None:
+        self._session = session
+        self._consume = session.consume_outcome
+        self._admissions = [step.opened for step in session.steps if isinstance(step.opened, AdmissionStep)]
+
+    def use(self, session: Session) -> None:
+        """Take another session in place of the present one, between two records."""
+        keeps = session.keeps_waiting(self._session)
+        self._bind(session)
+        if not keeps:
+            for partition in self._partitions.values():
+                partition.read_slices_again()
+
+    # Partitions
+
+    def assign(self, topic_partition: TopicPartitionKey, begin: int, stays: Iterable[int] = ()) -> None:
+        """Begin with a partition, below ``begin`` of which all is decided but what stays."""
+        self._partitions[topic_partition] = _Partition(begin, stays)
+
+    def revoke(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
+        """Forget partitions: what is not committed of them comes again, here or elsewhere."""
+        gone = list(topic_partitions)
+        for topic_partition in gone:
+            self._partitions.pop(topic_partition, None)
+        self._session.revoke(gone)
+
+    @property
+    def assigned(self) -> list[TopicPartitionKey]:
+        """The partitions."""
+        return list(self._partitions)
+
+    def held(self) -> dict[TopicPartitionKey, HeldBackError]:
+        """Return the partitions that something holds back now, and what."""
+        return {key: each.why for key, each in self._partitions.items() if each.why is not None}
+
+    def position(self, topic_partition: TopicPartitionKey) -> int:
+        """Return the offset behind what was decided last."""
+        return self._partitions[topic_partition].position
+
+    def commit_of(self, topic_partition: TopicPartitionKey) -> tuple[int, str]:
+        """Return the offset and the metadata to commit, once what was decided is sent."""
+        partition = self._partitions[topic_partition]
+        return encode_stays(partition.position, partition.stays())
+
+    # Records
+
+    def add(self, record: Record) -> None:
+        """Take a record that was read; those of a partition come in the order of their offsets."""
+        partition = self._partitions.get((record.topic, record.partition or 0))
+        # A rebalance may leave some in a batch that come again behind it.
+        if partition is not None and _at(record) >= partition.next:
+            partition.next = _at(record) + 1
+            partition.backlog.append(record)
+
+    def decide(self) -> list[Decision]:
+        """Decide about what was added, as far as it can be decided now."""
+        if self._session.ticks:
+            self._session.tick()
+        decisions: list[Decision] = []
+        self._give_up(decisions)
+        for partition in self._partitions.values():
+            if partition.until > time.monotonic():
+                continue
+            try:
+                while partition.ready is not None or partition.backlog:
+                    self._next(partition, decisions)
+            except _Hold as hold:
+                self._hold(partition, hold.error)
+            else:
+                self._let_go(partition)
+        self._give_up(decisions)
+        self._refuse_late_slices(decisions)
+        return decisions
+
+    def _next(self, partition: _Partition, decisions: list[Decision]) -> None:
+        if partition.ready is None:
+            record = partition.backlog[0]
+            found = self._judged(partition, record, decisions)
+            partition.backlog.popleft()
+            if not isinstance(found, _Ready):
+                partition.position = max(partition.position, _at(record) + 1)
+                if found is not None:
+                    decisions.append(found)
+                return
+            partition.ready = found
+        decisions.append(self._passed_on(partition, partition.ready))
+
+    def _judged(
+        self, partition: _Partition, record: Record, decisions: list[Decision]
+    ) -> Decision | _Ready | None:
+        """Return what the chain makes of a record; None if it waits for others, or was decided before."""
+        offset = record.offset or 0
+        is_known = offset < partition.begin and offset not in partition.unseen
+        # What is gone from the topic, and stood before this, does not come any more.
+        lost = {each for each in partition.unseen if each < offset}
+        if not is_readable(record):
+            partition.unseen -= {*lost, offset}
+            refusal = InterceptorError("the name of one of its headers is no UTF-8").at("guard", record)
+            return None if is_known else Decision((record,), "refused", (), refusal)
+        outcome = self._consume(record)
+        header = slice_header_of(record)
+        if isinstance(outcome, HeldBackError):
+            if header is not None:
+                # Whoever puts slices together may count it as seen.
+                self._session.revoke([(record.topic, record.partition or 0)])
+                partition.read_slices_again()
+            if self._waits:
+                raise _Hold(outcome)
+            self.held_back[_kind(outcome)] += 1
+            return None
+        partition.unseen -= {*lost, offset}
+        if is_known:
+            return None
+        if header is None:
+            return self._verdict((record,), outcome, ())
+        if isinstance(outcome, list) and not outcome:
+            partition.slices[offset] = header, record
+            return None
+        # What it has pushed out belongs to other messages.
+        self._give_up(decisions)
+        group = self._message_of(partition, header, record)
+        headers = [*(partition.slices[_at(each)][0] for each in group), header]
+        return self._verdict((*group, record), outcome, headers)
+
+    def _message_of(self, partition: _Partition, header: SliceHeader, record: Record) -> tuple[Record, ...]:
+        """Return the slices that went with a slice: they wait no longer."""
+        key = (record.topic, record.partition or 0)
+        waiting = set(self._session.waiting_offsets().get(key, ()))
+        return tuple(
+            other
+            for offset, (own, other) in sorted(partition.slices.items())
+            if own.message_id == header.message_id and offset not in waiting
+        )
+
+    def _verdict(
+        self,
+        originals: tuple[Record, ...],
+        outcome: Outcome,
+        slices: Sequence[SliceHeader],
+    ) -> Decision | _Ready:
+        if outcome is DROP or (isinstance(outcome, list) and not outcome):
+            return self._settled(Decision(originals, "dropped"))
+        if isinstance(outcome, list) and len(outcome) == 1:
+            (outcome,) = outcome
+        try:
+            if isinstance(outcome, HeaderwareError):
+                raise outcome
+            if not isinstance(outcome, Record):
+                raise InterceptorError("the chain makes several records of it, and only one can be judged")
+            require_admitted(
+                outcome,
+                slices,
+                by_certificate=bool(self._admissions),
+            )
+            if self._partitioner is not None:
+                count = self.count_partitions(originals[0].topic)
+                require_own_partition(_first(originals), self._partitioner, count)
+        except HeaderwareError as error:
+            return self._settled(Decision(originals, "refused", (), _at_guard(error, originals[0])))
+        return _Ready(originals, outcome)
+
+    def _passed_on(self, partition: _Partition, ready: _Ready) -> Decision:
+        """Return the decision about an admitted record, once nothing holds it."""
+        original = ready.originals[0]
+        try:
+            if ready.sent is None:
+                ready = partition.ready = ready._replace(sent=self._sent(ready))
+            self._count(ready)
+        except HeldBackError as error:
+            if self._waits:
+                raise _Hold(error) from error
+            self.held_back[_kind(error)] += 1
+        except HeaderwareError as error:
+            refusal = _at_guard(error, original)
+            self._session.stopped(original, "dead_lettered", refusal)
+            return self._settled(Decision(ready.originals, "refused", (), refusal))
+        sent = ready.sent or ()
+        is_dropped = self._second is not None and not sent
+        return self._settled(Decision(ready.originals, "dropped" if is_dropped else "admitted", sent))
+
+    def _settled(self, decision: Decision) -> Decision:
+        """Note a decision in its partition."""
+        partition = self._partitions[decision.topic, decision.originals[0].partition or 0]
+        for record in decision.originals:
+            partition.slices.pop(_at(record), None)
+        partition.ready = None
+        partition.position = max(partition.position, _at(decision.originals[-1]) + 1)
+        return decision
+
+    def _sent(self, ready: _Ready) -> tuple[Record, ...]:
+        original = ready.originals[0]
+        egress = self._routes.egress(original.topic)
+        if egress is None:
+            raise HeldBackError(f"no route says where records of {original.topic} go")
+        count = self.count_partitions(egress)
+        if (original.partition or 0) >= count:
+            raise HeldBackError(
+                f"the egress topic {egress} has {count} partitions, and records of partition "
+                f"{original.partition} keep theirs; create it, or add partitions"
+                if count
+                else f"there is no egress topic {egress}; create it"
+            )
+        if self._second is None:
+            return tuple(each.replace(topic=egress, offset=None) for each in ready.originals)
+        # Its steps may ask who wrote it.
+        local = None if ready.whole.verified is None else {VERIFIED: ready.whole.verified}
+        whole = Record(
+            egress,
+            ready.whole.value,
+            ready.whole.key,
+            ready.whole.headers,
+            original.partition,
+            ready.whole.timestamp_ms,
+            ready.whole.timestamp_type,
+            local=local,
+        )
+        outcome = self._second.send_outcome(whole)
+        if isinstance(outcome, HeldBackError):
+            raise outcome
+        records = list(outcome) if isinstance(outcome, FanOut) else flat(outcome)
+        # Who sends it elsewhere leaves the partition to the key.
+        return tuple(
+            each
+            if each.topic == egress or each.partition != original.partition
+            else each.replace(partition=None)
+            for each in records
+        )
+
+    def _count(self, ready: _Ready) -> None:
+        """Raise if a record is above a quota of whoever wrote it."""
+        verified = ready.whole.verified
+        if verified is None:
+            return
+        quotas = [quota for step in self._admissions for quota in step.quotas(ready.whole)]
+        if not quotas:
+            return
+        now_ms = self._session.context.now_ms()
+        until_ms, over = self._buckets.take(
+            quotas,
+            (verified.issuer, verified.subject),
+            records=len(ready.originals),
+            size_bytes=sum(map(bytes_of, ready.originals)),
+            now_ms=now_ms,
+        )
+        if not until_ms:
+            return
+        # Neither is a value of a header: the certificate was verified.
+        text = f"above the quota of {verified.subject!r}, certified by {verified.issuer!r}"
+        if over == "refuse":
+            raise QuotaError(text, step="quota")
+        error = DelayedError(text, until_ms=until_ms)
+        error.step = "quota"
+        raise error
+
+    # What waits
+
+    def _give_up(self, decisions: list[Decision]) -> None:
+        """Refuse messages that the chain has given up, with all slices that had come."""
+        if not self._session.polls:
+            return
+        for outcome in self._session.poll():
+            if not isinstance(outcome, ReassemblyError) or outcome.topic is None:
+                continue
+            partition = self._partitions.get((outcome.topic, outcome.partition or 0))
+            if partition is not None:
+                offsets = [offset for offset in sorted(outcome.offsets) if offset in partition.slices]
+                self._refuse_slices(partition, offsets, outcome, decisions)
+
+    def _refuse_late_slices(self, decisions: list[Decision]) -> None:
+        """Refuse slices that nothing waits for, and those that a commit cannot note."""
+        if not any(partition.slices for partition in self._partitions.values()):
+            return
+        waiting = self._session.waiting_offsets()
+        for key, partition in self._partitions.items():
+            kept = {*waiting.get(key, ()), *(map(_at, partition.ready.originals) if partition.ready else ())}
+            late = [offset for offset in sorted(partition.slices) if offset not in kept]
+            error = ReassemblyError(
+                "a slice that nothing waits for: its message has come already, was given up, or had no first "
+                "slice",
+                step="slice",
+            )
+            self._refuse_slices(partition, late, error, decisions)
+            try:
+                encode_stays(partition.position, partition.stays())
+            except WireFormatError as too_many:
+                self._session.revoke([key])
+                error = ReassemblyError(f"its message is not whole, and {too_many}", step="slice")
+                self._refuse_slices(partition, sorted(partition.slices), error, decisions)
+                partition.unseen.clear()
+
+    def _refuse_slices(
+        self,
+        partition: _Partition,
+        offsets: Iterable[int],
+        error: InterceptorError,
+        decisions: list[Decision],
+    ) -> None:
+        originals = tuple(partition.slices.pop(offset)[1] for offset in offsets)
+        if originals:
+            partition.position = max(partition.position, _at(originals[-1]) + 1)
+            decisions.append(Decision(originals, "refused", (), error))
+
+    def _hold(self, partition: _Partition, error: HeldBackError) -> None:
+        if isinstance(error, DelayedError):
+            pause_s = max(0.001, (error.until_ms - self._session.context.now_ms()) / 1_000)
+        else:
+            pause_s = partition.pause_s = min(max(_FIRST_PAUSE_S, 2 * partition.pause_s), _LONGEST_PAUSE_S)
+            if self._logged.is_new_error(error):
+                _log.warning("%s; nothing of the partition goes on until then", error)
+        if partition.why is None or _kind(partition.why) != _kind(error):
+            self.held_back[_kind(error)] += 1
+        partition.until, partition.why = time.monotonic() + pause_s, error
+
+    @staticmethod
+    def _let_go(partition: _Partition) -> None:
+        partition.until = partition.pause_s = 0.0
+        partition.why = None
+
+
+def _at(record: Record) -> int:
+    return record.offset or 0
+
+
+def _first(originals: tuple[Record, ...]) -> Record:
+    """Return the record that has the message's own key."""
+    for each in originals:
+        header = slice_header_of(each)
+        if header is not None and not header.index:
+            return each
+    return originals[0]
+
+
+def _kind(error: HeldBackError) -> str:
+    return f"{error.step or 'guard'}: {type(error).__name__}"
+
+
+def _at_guard(error: HeaderwareError, record: Record) -> InterceptorError:
+    refusal = error if isinstance(error, InterceptorError) else wrapped(error)
+    if refusal.topic is None:
+        refusal.topic, refusal.partition, refusal.offset = record.topic, record.partition, record.offset
+    refusal.step = refusal.step or "guard"
+    return refusal

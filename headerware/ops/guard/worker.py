@@ -1,0 +1,684 @@
+"""Let into topics what a policy admits, each record exactly once, and keep the rest as dead letters.
+
+One transaction has what a batch of ingress records leads to: the admitted records as they came, the dead
+letters of the others, what is told about both, and the offsets. The group's metadata goes along, so a process
+that the group has given up cannot commit any more. A process that is killed leaves a transaction that the
+broker aborts; the next owner of its partitions waits for that, and goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import Counter
+from contextlib import suppress
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from opentelemetry.metrics import Observation, get_meter
+
+from headerware.clients.live_chain import FollowsFile
+from headerware.clients.messages import is_readable, record_of
+from headerware.core.chain import Chain
+from headerware.core.client_chain import is_disabled
+from headerware.core.context import Context
+from headerware.core.dead_letter import dead_letters
+from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
+from headerware.core.headers import EMPTY
+from headerware.core.hooks import Interceptor, states
+from headerware.core.record import Record, bytes_of
+from headerware.interceptors.sign import Sign
+from headerware.ops.guard.judge import Decision, Judge
+from headerware.ops.guard.rules import Routes
+from headerware.ops.stays import decode_stays
+from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from opentelemetry.metrics import CallbackOptions
+
+    from headerware.core.services import TopicPartitionKey
+    from headerware.core.session import Session
+
+GROUP: Final = "headerware-guard"
+_BATCH: Final = 500
+_WAIT_S: Final = 0.1
+_LOOK_FOR_TOPICS_S: Final = 30.0
+_LOOK_AGAIN_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 30.0
+_log: Final = logging.getLogger("headerware.ops.guard")
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a guard has done, and what it waits for.
+
+    Args:
+        admitted: how many records were let through, by ingress topic.
+        refused: how many were not, by ingress topic and reason.
+        dropped: how many were dropped on purpose by a step, such as copies by ``dedup``, by ingress topic.
+        sent_bytes: the size of the keys, values and headers that were let through.
+        held: what holds a partition back now, by partition, such as ``orders[3]``.
+        held_back: how often something has held a partition back, by what.
+        lag: how many offsets are not decided yet, by partition.
+        deleted: how many offsets retention took before they were judged.
+        transactions: how many were committed.
+        chain: the counters of the chain's interceptors.
+    """
+
+    admitted: dict[str, int]
+    refused: dict[str, dict[str, int]]
+    dropped: dict[str, int]
+    sent_bytes: int
+    held: dict[str, str]
+    held_back: dict[str, int]
+    lag: dict[str, int]
+    deleted: int
+    transactions: int
+    chain: dict[str, dict[str, int]]
+
+
+class Guard(FollowsFile):
+    """Forward what a chain and a policy admit; for one caller at a time, only :meth:`stop` is for any thread.
+
+    Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
+    its partition, and the order of its partition; a message in slices stands where its last slice stood.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, for all clients that it makes; the chain's own keys
+            (``headerware.config``, ``headerware.reload``) may be among them.
+        routes: an egress topic for each ingress topic, see :class:`~headerware.ops.guard.rules.Routes`.
+        chain: the chain that judges, as a consumer of the ingress topics would have it, if code makes it.
+            What a step refuses is refused here, whether its ``on_error`` says ``raise``, ``drop`` or
+            ``dead_letter``; and nothing passes that no step has verified.
+        second: a chain whose sending side admitted records go through; None sends them as they came.
+        group_id: the consumer group.
+        instance: a name that each process of the group has for itself and keeps over restarts. A process
+            that is started again then ends at once what the one before has left open, and has its
+            partitions; one that is stopped for good keeps them for ``session.timeout.ms``. None draws one.
+        dead_letter_topic: where refused records go; ``{topic}`` is the ingress topic.
+        audit_topic: where an account of each transaction goes, as JSON; None keeps none.
+        partitioner: refuse records whose key belongs to another partition by this partitioner of librdkafka,
+            such as ``murmur2_random``.
+        look_back_s: how far before the committed offset records are read again to know copies of them, in
+            seconds; None means ``max_age_ms`` of ``sign`` where that has a ``replay_window``.
+        timeout_s: how long the cluster may take to answer, in seconds.
+
+    Raises:
+        ConfigError: a route that cannot work, or a chain that verifies nothing.
+        HeaderwareError: an interceptor cannot be opened.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        routes: Mapping[str, str],
+        *,
+        chain: Chain | None = None,
+        second: Chain | None = None,
+        group_id: str = GROUP,
+        instance: str | None = None,
+        dead_letter_topic: str = "{topic}.dead-letter",
+        audit_topic: str | None = None,
+        partitioner: str | None = None,
+        look_back_s: float | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        if is_disabled():
+            raise ConfigError("HEADERWARE_DISABLED is set, and a guard without its chain would pass nothing")
+        self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic)
+        first, rest = self._hw_chain_for(dict(conf), chain)
+        self._hw_chain = self._hw_whole_chain(first)
+        self._hw_chained = True
+        self._conf: Final = {"log_level": 0, **rest}
+        self._second_chain: Final = second
+        self._group: Final = group_id
+        self._is_named: Final = instance is not None
+        self._instance: Final = instance or uuid.uuid4().hex
+        self._audit_topic: Final = audit_topic
+        self._partitioner: Final = partitioner
+        self._look_back_s: Final = look_back_s
+        self._look_back(self._hw_chain)
+        self._timeout_s: Final = timeout_s
+        self._stop: Final = Event()
+        self._cluster_id: str | None = None
+        self._session: Session | None = None
+        self._judge: Judge | None = None
+        self._topics: dict[str, int] = {}
+        self._looked = 0.0
+        self._committed: dict[TopicPartitionKey, tuple[int, str]] = {}
+        self._paused: set[TopicPartitionKey] = set()
+        self._lag: dict[str, int] = {}
+        self._counts: Final[Counter[tuple[str, str, str]]] = Counter()
+        self._sent_bytes = self._deleted = self._transactions = 0
+        self._has_worked = False
+        meter = get_meter("headerware.ops.guard")
+        self._counter: Final = meter.create_counter(
+            "headerware.guard.records", unit="{record}", description="Records of ingress topics, by verdict."
+        )
+        meter.create_observable_gauge(
+            "headerware.guard.lag",
+            [self._observe_lag],
+            unit="{record}",
+            description="Offsets of ingress partitions that are not decided yet.",
+        )
+
+    # The chain
+
+    def _hw_whole_chain(self, chain: Chain) -> Chain:
+        """Return a chain whose steps leave refused records to the guard."""
+        if not any(states(step, "verifies") for step in chain):
+            raise ConfigError(
+                "the guard's chain verifies nothing, so nothing could pass; it needs a sign step, and "
+                "admission to judge by certificates"
+            )
+        own = [
+            msgspec.structs.replace(step, on_error="raise")
+            if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
+            else step
+            for step in chain
+        ]
+        self._look_back(chain)
+        return Chain(own)
+
+    def _look_back(self, chain: Chain) -> float:
+        """Return how far before a committed offset to begin, in seconds."""
+        windows = [step for step in chain if isinstance(step, Sign) and step.replay_window]
+        stated: float | None = getattr(self, "_look_back_s", None)
+        if stated is not None or not windows:
+            return stated or 0.0
+        if any(step.max_age_ms is None for step in windows):
+            raise ConfigError(
+                "sign has a replay_window and no max_age_ms: set that, or look_back_s, for it says how far a "
+                "guard that is started again reads back to know copies of what it has let through",
+                path="look_back_s",
+            )
+        return max((step.max_age_ms or 0) + step.clock_skew_ms for step in windows) / 1_000
+
+    def _hw_use_chain(self, chain: Chain) -> None:
+        if self._session is not None and self._judge is not None:
+            earlier = self._session
+            self._session = chain.open(earlier.context, previous=earlier)
+            self._judge.use(self._session)
+            earlier.close()
+        self._hw_chain = chain
+
+    # Running
+
+    def stop(self) -> None:
+        """Stop behind the transaction that is under way; for signal handlers and other threads."""
+        self._stop.set()
+
+    def run(self, tell: Callable[[Status], object] = lambda _: None) -> None:
+        """Forward records until :meth:`stop`; ``tell`` is called behind each transaction.
+
+        A cluster that does not answer is waited for, once it has answered.
+
+        Raises:
+            TakenOverError: another process has the same ``instance``.
+            HeaderwareError: not even a stub of a dead letter is taken, or the group's offsets are of
+                something else.
+            confluent_kafka.KafkaException: the cluster cannot be reached at first, or forbids something.
+        """
+        if self._hw_live is not None:
+            self._hw_live.follow(self)
+        pause_s = _WAIT_S
+        try:
+            while not self._stop.is_set():
+                transactions = self._transactions
+                try:
+                    self._serve(tell)
+                except (StaleGroupError, TakenOverError, KafkaException) as error:
+                    if not self._goes_on_after(error):
+                        raise
+                    pause_s = _WAIT_S if self._transactions > transactions else 2 * pause_s
+                    pause_s = min(pause_s, _LONGEST_PAUSE_S)
+                    _log.warning("%s; what was not committed is done again in %.1f s", error, pause_s)
+                    self._stop.wait(pause_s)
+        finally:
+            self._close()
+
+    def _goes_on_after(self, error: Exception) -> bool:
+        if isinstance(error, StaleGroupError):
+            return True
+        if isinstance(error, TakenOverError):
+            return not self._is_named
+        cause = error.args[0]
+        if cause.code() in _FORBIDDEN or (self._is_named and cause.fatal()):
+            return False
+        return self._has_worked
+
+    def _serve(self, tell: Callable[[Status], object]) -> None:
+        """Read and send until something fails."""
+        # It ends what an earlier process of this name has left open, before offsets are asked for.
+        sender = TransactionalSender(
+            self._conf,
+            f"{self._group}-{self._instance}",
+            what=f"guard {self._instance} of group {self._group}",
+            timeout_s=self._timeout_s,
+        )
+        consumer = cimpl.Consumer(self._consumer_settings())
+        try:
+            judge = self._begin(consumer, dry_run=False)
+            subscribed: list[str] = []
+            while not self._stop.is_set():
+                if time.monotonic() - self._looked > _LOOK_FOR_TOPICS_S or not subscribed:
+                    subscribed = self._subscribe(consumer, subscribed)
+                if self._hw_next_chain is not None:
+                    self._hw_take_next_chain()
+                self._read(consumer, judge)
+                if self._send(consumer, sender, judge, judge.decide()):
+                    self._has_worked = True
+                    tell(self.status())
+                self._pause_held(consumer, judge)
+        finally:
+            if self._judge is not None:
+                self._judge.revoke(self._judge.assigned)
+            self._committed.clear()
+            self._paused.clear()
+            self._lag = {}
+            # First what is undone, then the partitions go to others.
+            sender.close()
+            consumer.close()
+
+    def dry_run(self, tell: Callable[[Status], object] = lambda _: None) -> Status:
+        """Judge what is there now, from the group's offsets on, and return what would be done.
+
+        Nothing is sent or committed, and the group is not joined. Quotas count as time passes, so they say
+        little here; what they would hold back is counted and goes on.
+
+        Raises:
+            confluent_kafka.KafkaException: the cluster does not answer, or forbids something.
+        """
+        settings = {**self._consumer_settings(), "enable.partition.eof": True}
+        settings.pop("group.instance.id", None)
+        consumer = cimpl.Consumer(settings)
+        try:
+            judge = self._begin(consumer, dry_run=True)
+            self._look(consumer)
+            partitions = [
+                TopicPartition(topic, number)
+                for topic in self._ingress()
+                for number in range(self._topics[topic])
+            ]
+            begins = self._positions(consumer, partitions)
+            consumer.assign(begins)
+            reading = {(each.topic, each.partition) for each in begins}
+            while reading and not self._stop.is_set():
+                reading -= self._read(consumer, judge)
+                for decision in judge.decide():
+                    self._count(_Plan(decision, self._routes, self._group, self._cluster_id))
+                self._learn_lag(consumer, judge)
+                tell(self.status())
+            return self.status()
+        finally:
+            consumer.close()
+            self._close()
+
+    def status(self) -> Status:
+        """Return what was done so far, and what waits."""
+        refused: dict[str, dict[str, int]] = {}
+        by_verdict: dict[str, dict[str, int]] = {"admitted": {}, "dropped": {}}
+        for (topic, verdict, reason), count in sorted(self._counts.items()):
+            if verdict == "refused":
+                refused.setdefault(topic, {})[reason] = count
+            else:
+                by_verdict[verdict][topic] = count
+        judge, session = self._judge, self._session
+        held = {} if judge is None else judge.held()
+        return Status(
+            admitted=by_verdict["admitted"],
+            refused=refused,
+            dropped=by_verdict["dropped"],
+            sent_bytes=self._sent_bytes,
+            held={f"{topic}[{number}]": str(error) for (topic, number), error in held.items()},
+            held_back={} if judge is None else dict(judge.held_back),
+            lag=dict(self._lag),
+            deleted=self._deleted,
+            transactions=self._transactions,
+            chain={} if session is None else session.stats(),
+        )
+
+    # Topics and partitions
+
+    def _consumer_settings(self) -> dict[str, Any]:
+        # So the partitions of a process that is started again are still its own.
+        static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
+        return {
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            **static,
+            **self._conf,
+            "group.id": self._group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+
+    def _begin(self, consumer: Any, *, dry_run: bool) -> Judge:
+        """Open the chains, the first time."""
+        self._look(consumer)
+        if self._judge is None:
+            context = Context(
+                side="consumer",
+                client_id=self._conf.get("client.id"),
+                group_id=self._group,
+                bootstrap_servers=self._conf.get("bootstrap.servers"),
+                cluster_id=lambda: self._cluster_id,
+                dry_run=dry_run,
+            )
+            self._session = self._hw_chain.open(context)
+            second = None
+            if self._second_chain is not None:
+                producing = msgspec.structs.replace(context, side="producer", transactional=True)
+                second = self._second_chain.open(producing)
+            self._judge = Judge(
+                self._session,
+                self._routes,
+                second=second,
+                count_partitions=lambda topic: self._count_partitions(consumer, topic),
+                partitioner=self._partitioner,
+                waits=not dry_run,
+            )
+        self._judge.count_partitions = lambda topic: self._count_partitions(consumer, topic)
+        return self._judge
+
+    def _look(self, consumer: Any) -> None:
+        """Learn which topics there are."""
+        found = consumer.list_topics(timeout=self._timeout_s)
+        self._cluster_id = found.cluster_id
+        self._topics = {name: len(topic.partitions) for name, topic in found.topics.items()}
+        self._looked = time.monotonic()
+
+    def _count_partitions(self, consumer: Any, topic: str) -> int:
+        count = self._topics.get(topic, 0)
+        if not count and time.monotonic() - self._looked > _LOOK_AGAIN_S:
+            self._look(consumer)
+            count = self._topics.get(topic, 0)
+        return count
+
+    def _ingress(self) -> list[str]:
+        found = [topic for topic in sorted(self._topics) if self._routes.egress(topic) is not None]
+        for topic in found:
+            self._routes.check(topic)
+        return found
+
+    def _subscribe(self, consumer: Any, subscribed: list[str]) -> list[str]:
+        self._look(consumer)
+        topics = self._ingress()
+        if topics != subscribed:
+            _log.info("guarding %s", ", ".join(topics) or "no topic yet")
+            if topics:
+                consumer.subscribe(
+                    topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+                )
+            else:
+                consumer.unsubscribe()
+        return topics
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        begins = self._positions(consumer, partitions)
+        strategy = str(self._conf.get("partition.assignment.strategy", ""))
+        if "cooperative" in strategy or self._conf.get("group.protocol") == "consumer":
+            consumer.incremental_assign(begins)
+        else:
+            consumer.assign(begins)
+
+    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
+        gone = [(each.topic, each.partition) for each in partitions]
+        if self._judge is not None:
+            self._judge.revoke(gone)
+        self._paused.difference_update(gone)
+        for key in gone:
+            self._committed.pop(key, None)
+            self._lag.pop(f"{key[0]}[{key[1]}]", None)
+
+    def _positions(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return where to begin to read, and tell the judge from where on to decide.
+
+        Raises:
+            HeaderwareError: the group's offsets are of a topic that was made again, or of something else.
+        """
+        assert self._judge is not None  # noqa: S101 - it was made before anything is assigned
+        asked = [TopicPartition(each.topic, each.partition) for each in partitions]
+        committed = consumer.committed(asked, timeout=self._timeout_s) if asked else []
+        earlier = self._seconds_before(consumer, asked)
+        begins = []
+        for found in committed:
+            if found.error is not None:
+                raise KafkaException(found.error)
+            key = found.topic, found.partition
+            place = TopicPartition(*key)
+            if found.offset < 0:
+                self._judge.assign(key, 0)
+                begins.append(place)
+                continue
+            done, stays = decode_stays(found.offset, found.metadata or "")
+            low, high = consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            if done > high:
+                raise HeaderwareError(
+                    f"group {self._group} is done with {key[0]}[{key[1]}] up to offset {done}, but it ends "
+                    f"at {high}: the topic was made again; delete the group's offsets of it, or name another "
+                    f"group"
+                )
+            self._deleted += max(0, low - done) + sum(offset < low for offset in stays)
+            self._judge.assign(key, max(done, low), [offset for offset in stays if offset >= low])
+            self._committed[key] = found.offset, found.metadata or ""
+            begin = min(found.offset, earlier.get(key, found.offset))
+            begins.append(TopicPartition(*key, max(low, begin)))
+        return begins
+
+    def _seconds_before(
+        self, consumer: Any, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartitionKey, int]:
+        """Return from where on records are known to be as young as copies may be."""
+        look_back_s = self._look_back(self._hw_chain)
+        if not look_back_s or not partitions:
+            return {}
+        at_ms = max(0, int((time.time() - look_back_s) * 1_000))
+        asked = [TopicPartition(each.topic, each.partition, at_ms) for each in partitions]
+        found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    # Records
+
+    def _read(self, consumer: Any, judge: Judge) -> set[TopicPartitionKey]:
+        """Read what is there, and return the partitions that ended."""
+        ended = set()
+        for message in consumer.consume(_BATCH, _WAIT_S):
+            error = message.error()
+            if error is None:
+                judge.add(record_of(message))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
+                ended.add((message.topic(), message.partition()))
+            elif error.fatal() or error.code() in _FORBIDDEN:
+                raise KafkaException(error)
+            else:
+                _log.info("%s", error.str())
+        return ended
+
+    def _pause_held(self, consumer: Any, judge: Judge) -> None:
+        """Read nothing of partitions that are held, and go on with those that are not."""
+        held = set(judge.held())
+        for change, call in ((held - self._paused, consumer.pause), (self._paused - held, consumer.resume)):
+            if change:
+                with suppress(KafkaException):  # it has gone meanwhile
+                    call([TopicPartition(*key) for key in change])
+        self._paused = held
+
+    def _send(
+        self, consumer: Any, sender: TransactionalSender, judge: Judge, decisions: Sequence[Decision]
+    ) -> bool:
+        """Send what decisions lead to, with the offsets, and return whether there was anything."""
+        plans = [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
+        changed: dict[TopicPartitionKey, tuple[int, str]] = {}
+        for key in judge.assigned:
+            commit = judge.commit_of(key)
+            if commit != self._committed.get(key, (0, "")):
+                changed[key] = commit
+        if not (plans or changed):
+            return False
+        offsets = [
+            TopicPartition(*key, offset, metadata) if metadata else TopicPartition(*key, offset)
+            for key, (offset, metadata) in changed.items()
+        ]
+        group_metadata = consumer.consumer_group_metadata()
+        while True:
+            places = [(plan, index) for plan in plans for index in range(len(plan.records))]
+            records = [plan.records[index] for plan, index in places]
+            if self._audit_topic is not None and plans:
+                records.append(self._account(self._audit_topic, plans, changed))
+            unfit = sender.send(records, offsets, group_metadata)
+            if not unfit:
+                break
+            for at, error in unfit.items():
+                if at == len(places):
+                    raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {error.str()}")
+                plan, index = places[at]
+                plan.refuse(index, error)
+        self._committed |= changed
+        self._transactions += 1
+        for plan in plans:
+            self._count(plan)
+        self._learn_lag(consumer, judge)
+        return True
+
+    def _account(
+        self,
+        topic: str,
+        plans: Iterable[_Plan],
+        changed: Mapping[TopicPartitionKey, tuple[int, str]],
+    ) -> Record:
+        """Return what is told about a transaction."""
+        counts: Counter[tuple[str, str, str]] = Counter()
+        for plan in plans:
+            decision = plan.decision
+            counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
+        account = {
+            "version": 1,
+            "worker": "guard",
+            "group": self._group,
+            "instance": self._instance,
+            "at_ms": time.time_ns() // 1_000_000,
+            "records": [
+                {"topic": name, "verdict": verdict, "reason": reason or None, "count": count}
+                for (name, verdict, reason), count in sorted(counts.items())
+            ],
+            "done": [
+                {"topic": name, "partition": number, "offset": offset}
+                for (name, number), (offset, _) in sorted(changed.items())
+            ],
+        }
+        return Record(topic, msgspec.json.encode(account), self._instance.encode())
+
+    def _count(self, plan: _Plan) -> None:
+        decision = plan.decision
+        counted = decision.topic, decision.verdict, decision.reason
+        count = len(decision.originals)
+        self._counts[counted] += count
+        attributes = {
+            "messaging.destination.name": decision.topic,
+            "headerware.guard.verdict": decision.verdict,
+        }
+        if decision.reason:
+            attributes["headerware.guard.reason"] = decision.reason
+        self._counter.add(count, attributes)
+        if decision.verdict == "admitted":
+            self._sent_bytes += sum(map(bytes_of, plan.records))
+
+    def _learn_lag(self, consumer: Any, judge: Judge) -> None:
+        lag = {}
+        for key in judge.assigned:
+            with suppress(KafkaException):  # not known yet, or it has gone
+                _, high = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
+                lag[f"{key[0]}[{key[1]}]"] = max(0, high - judge.position(key))
+        self._lag = lag
+
+    def _observe_lag(self, _options: CallbackOptions) -> Iterator[Observation]:
+        for name, lag in list(self._lag.items()):
+            topic, _, number = name.rpartition("[")
+            yield Observation(
+                lag,
+                {
+                    "messaging.destination.name": topic,
+                    "messaging.destination.partition.id": number.removesuffix("]"),
+                },
+            )
+
+    def _close(self) -> None:
+        if self._hw_live is not None:
+            self._hw_live.close(self)
+        if self._judge is not None:
+            self._judge.close()
+
+
+class _Plan:
+    """A decision, and the records that it leads to."""
+
+    def __init__(self, decision: Decision, routes: Routes, group_id: str, cluster: str | None) -> None:
+        self._routes = routes
+        self._group_id = group_id
+        self._cluster = cluster
+        self._letters: list[Iterator[Record]] = []
+        self.decision = decision
+        self.records: list[Record] = list(decision.sent)
+        if decision.verdict == "refused":
+            self._make_letters()
+
+    def refuse(self, index: int, error: KafkaError) -> None:
+        """Take the answer of a topic that refuses a record: it becomes a dead letter, or that a smaller one.
+
+        Raises:
+            HeaderwareError: not even a stub is taken.
+        """
+        if self.decision.verdict == "admitted":
+            first = self.decision.originals[0]
+            text = f"the topic {self.records[index].topic} refuses it: {error.str()}"
+            self.decision = self.decision.refused(InterceptorError(text).at("egress", first))
+            self._make_letters()
+            return
+        letter = next(self._letters[index], None)
+        if letter is None:
+            original = self.decision.originals[index]
+            where = position(original.topic, original.partition, original.offset)
+            raise HeaderwareError(
+                f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
+                f"{error.str()}; nothing of its partition goes on before that"
+            )
+        self.records[index] = letter
+
+    def _make_letters(self) -> None:
+        self._letters = [self._letters_of(original) for original in self.decision.originals]
+        self.records = [next(letters) for letters in self._letters]
+
+    def _letters_of(self, original: Record) -> Iterator[Record]:
+        assert self.decision.error is not None  # noqa: S101 - what is refused has a reason
+        whole = is_readable(original)
+        for letter, is_stub in dead_letters(
+            original if whole else original.replace(headers=EMPTY),
+            self.decision.error,
+            stubs=True,
+            topic=self._routes.dead_letters(original.topic),
+            names="headerware",
+            stage="ON_CONSUME",
+            group_id=self._group_id,
+            cluster=self._cluster,
+            now_ms=time.time_ns() // 1_000_000,
+        ):
+            if whole or is_stub:  # a letter without its headers would be taken for the record
+                yield letter
+
+
+_FORBIDDEN: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own name
+    }
+)
+"""What no waiting mends."""

@@ -1,0 +1,353 @@
+"""Remove the records of a topic that have outlived their time, as Kafka permits it.
+
+One pass reads the topic to where it ends, and decides by the rules alone. Then the beginning of each
+partition, where all has expired, is deleted up to an offset. Keys of a compacted topic get tombstones.
+Nothing is kept between passes: what was not removed, because the process was killed, is found again.
+
+A tombstone must not delete a record that came meanwhile. So the tombstones of a batch are stored in a
+transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
+is not committed. If a record of such a key stands before its tombstone, the transaction is undone, and done
+again without that key. What comes behind a tombstone is newer, and stays. So two passes at once do no harm
+either.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import Counter
+from contextlib import closing
+from functools import partial
+from itertools import islice
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
+
+from headerware.clients.messages import is_readable, record_of
+from headerware.clients.settings import connection_settings
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
+from headerware.core.headers import Headers
+from headerware.core.record import Record
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.keyring.signature import SIGNATURE_HEADER
+from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstone
+from headerware.ops.slices import named_headers
+from headerware.ops.topic_reader import TopicReader
+from headerware.ops.transactions import TransactionalSender
+from headerware.ops.verify import Verification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headerware.core.chain import Chain
+    from headerware.ops.topic_reader import Progress
+
+RETAINED: Final = "headerware.retained"
+"""The header of the tombstones that are written here; its value is drawn by each process, and counted."""
+_TOMBSTONES: Final = 1_000
+_TIMEOUT_S: Final = 30.0
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What was removed of a topic, or would be.
+
+    Args:
+        topic: the topic.
+        executed: whether anything was removed; else it is what would be.
+        records: how many records were read.
+        fates: how many there are of each fate.
+        deleted: how many stand in beginnings that are deleted.
+        delete_before: up to which offset each of these partitions is deleted.
+        tombstones: how many keys get tombstones, those of slices among them.
+        replaced: how many records these stand for.
+        newer: how many keys got none, for a newer record had come.
+        rest: how many expired records only a copy can leave out.
+        stopped: whether it was stopped before the end.
+    """
+
+    topic: str
+    executed: bool
+    records: int = 0
+    fates: dict[Fate, int] = msgspec.field(default_factory=dict)
+    deleted: int = 0
+    delete_before: dict[int, int] = msgspec.field(default_factory=dict)
+    tombstones: int = 0
+    replaced: int = 0
+    newer: int = 0
+    rest: int = 0
+    stopped: bool = False
+
+
+class _NewerError(HeaderwareError):
+    """Newer records of some keys have come."""
+
+    def __init__(self, keys: frozenset[bytes]) -> None:
+        super().__init__("newer records have come")
+        self.keys = keys
+
+
+class Retention:
+    """Remove what has expired of a topic; for one caller at a time, only :meth:`stop` is for any thread.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        topic: the topic.
+        rule: how long records live.
+        audit: a topic for an account of what is removed and why, as JSON.
+        chain: a chain with ``sign``; what it does not verify stays.
+        rate: how many records are read in a second at most, or None.
+        timeout_s: how long the cluster may take to answer, in seconds.
+        now_ms: the clock.
+
+    Raises:
+        ConfigError: there is no such topic.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        rule: RetentionRule,
+        *,
+        audit: str | None = None,
+        chain: Chain | None = None,
+        rate: float | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        now_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        if audit == topic:
+            raise ConfigError(f"expected another topic for the audit than {topic}", path="audit")
+        self._conf: Final = {"log_level": 0, **conf}
+        self._topic: Final = topic
+        self._rule: Final = rule.for_topic(topic)
+        self._audit: Final = audit
+        self._rate: Final = rate
+        self._timeout_s: Final = timeout_s
+        self._now_ms: Final = now_ms
+        self._id: Final = f"headerware-retain-{topic}"
+        self._token: Final = secrets.token_hex(8).encode()
+        self._attempt = 0
+        self._stop: Final = Event()
+        self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
+        self._progress: Callable[[], Progress] | None = None
+        with self._open("read_committed") as reader:
+            if audit is not None and not reader.count_partitions(audit):
+                raise ConfigError(f"there is no topic {audit}; create it", path="audit")
+            cluster_id = reader.cluster_id
+        self._policy: Final = self._cleanup_policy()
+        self._verification: Final = (
+            None if chain is None else Verification(chain, topic, cluster_id=cluster_id, now_ms=now_ms)
+        )
+
+    def stop(self) -> None:
+        """Stop behind what is being removed; for signal handlers and other threads."""
+        self._stop.set()
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the pass over the topic is, in offsets; None before it begins."""
+        return None if self._progress is None else self._progress()
+
+    def preview(self) -> Result:
+        """Return what would be removed, without removing anything."""
+        result = Result(topic=self._topic, executed=False)
+        self._plans(result)
+        return result
+
+    def execute(self) -> Result:
+        """Remove what has expired by now, and return what that was.
+
+        Raises:
+            HeaderwareError: another process has taken over, or the audit refuses a record.
+            KeyringError: records cannot be verified now.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+        """
+        result = Result(topic=self._topic, executed=True)
+        with closing(
+            TransactionalSender(
+                self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
+            )
+        ) as sender:
+            plans, ends = self._plans(result)
+            for number, plan in sorted(plans.items()):
+                if self._stop.is_set():
+                    break
+                if plan.deleted:
+                    self._delete(sender, number, plan)
+                self._write_tombstones(sender, number, plan.tombstones, ends[number], result)
+        result.stopped = self._stop.is_set()
+        return result
+
+    def _plans(self, result: Result) -> tuple[dict[int, PartitionPlan], dict[int, int]]:
+        """Read the topic, and return what may be removed of each partition, and where each was read to."""
+        now_ms, began = self._now_ms(), time.monotonic()
+        with self._open("read_committed") as reader:
+            self._progress = lambda: reader.progress
+            reader.start()
+            bounds = reader.bounds
+            partitions = {
+                number: Partition(begin, deletes="delete" in self._policy, compacts="compact" in self._policy)
+                for number, (begin, _) in bounds.items()
+            }
+            for batch in reader.to_end(each_batch=True):
+                for message in batch:
+                    record = record_of(message)
+                    partitions[record.partition or 0].take(*self._judged(record, now_ms))
+                result.records += len(batch)
+                if self._stop.is_set():
+                    return {}, {}
+                if self._rate:
+                    self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
+            ends = {number: end for number, (_, end) in bounds.items()}
+            plans = {number: partition.plan(ends[number]) for number, partition in partitions.items()}
+        fates: Counter[Fate] = Counter()
+        for number, plan in plans.items():
+            fates.update(plan.fates)
+            result.deleted += plan.deleted
+            if plan.deleted:
+                result.delete_before[number] = plan.delete_before
+            result.tombstones += len(plan.tombstones)
+            result.replaced += plan.replaced
+            result.rest += plan.rest
+        result.fates = dict(fates)
+        return plans, ends
+
+    def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
+        """Return a record with its fate, and which slice of a message it is."""
+        if not is_readable(record):
+            return record, "malformed", None
+        is_signed = False
+        read: Record | None = record
+        try:
+            if self._verification is not None:
+                read = self._verification.verified(record)
+            if read is None:
+                return record, "unverified", None
+            read = read.with_headers(named_headers(read))
+            found = read.headers.last(SLICE_HEADER)
+            part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
+            is_signed = SIGNATURE_HEADER in named_headers(record)
+        except (WireFormatError, HeaderError):
+            return record, "malformed", None
+        fate = self._rule.fate_of(read, now_ms)
+        if fate == "expired" and is_signed and self._policy == {"compact"}:
+            return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
+        return record, fate, part
+
+    def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
+        """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
+        self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
+        place = TopicPartition(self._topic, number, plan.delete_before)
+        for asked in self._admin.delete_records([place], request_timeout=self._timeout_s).values():
+            asked.result()
+
+    def _write_tombstones(
+        self,
+        sender: TransactionalSender,
+        number: int,
+        tombstones: Sequence[Tombstone],
+        end: int,
+        result: Result,
+    ) -> None:
+        """Write tombstones for the keys that have no newer record."""
+        left, size = dict(tombstones), _TOMBSTONES
+        while left and not self._stop.is_set():
+            keys = dict(islice(left.items(), size))
+            self._attempt += 1
+            token = b"%s.%d" % (self._token, self._attempt)
+            headers = Headers([(RETAINED, token)])
+            records = [Record(self._topic, None, key, headers, number) for key in keys]
+            if self._audit is not None:
+                records.append(self._account_of(number, "keys", len(keys), before=max(keys.values()) + 1))
+            try:
+                self._send(sender, records, partial(self._require_latest, number, keys, token, end))
+            except _NewerError as error:
+                result.newer += len(error.keys)
+                result.tombstones -= len(error.keys)
+                keys = dict.fromkeys(error.keys, 0)
+                size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
+            else:
+                size = min(_TOMBSTONES, size * 2)
+            for key in keys:
+                del left[key]
+        result.tombstones -= len(left)
+
+    def _require_latest(self, number: int, keys: Mapping[bytes, int], token: bytes, end: int) -> None:
+        """Raise a _NewerError if keys have records between where the pass ended and their tombstones."""
+        newer: set[bytes] = set()
+        written: set[bytes] = set()
+        with self._open("read_uncommitted", number) as reader:
+            reader.start(offsets={number: end})
+            for batch in reader.to_end():
+                for message in batch:
+                    record = record_of(message)
+                    if record.key not in keys or record.key in written:
+                        continue
+                    found = record.headers.last(RETAINED) if is_readable(record) else None
+                    if found == token:
+                        written.add(record.key)
+                    elif found is None or not found.startswith(self._token):  # else it is one that was undone
+                        newer.add(record.key)
+        if len(written) < len(keys):
+            raise HeaderwareError(
+                f"{self._topic}[{number}]: tombstones could not be read again, so none was written"
+            )
+        if newer:
+            raise _NewerError(frozenset(newer))
+
+    def _account(
+        self, sender: TransactionalSender, number: int, what: str, count: int, *, before: int
+    ) -> None:
+        if self._audit is not None:
+            self._send(sender, [self._account_of(number, what, count, before=before)], None)
+
+    def _account_of(self, number: int, what: str, count: int, *, before: int) -> Record:
+        """Return a record for the audit: what is removed of a partition, and why."""
+        account = {
+            "worker": "retain",
+            "topic": self._topic,
+            "partition": number,
+            "at_ms": self._now_ms(),
+            "removed": what,
+            "count": count,
+            "before": before,
+            "why": "expired",
+        }
+        return Record(str(self._audit), json.dumps(account).encode(), self._topic.encode())
+
+    @staticmethod
+    def _send(
+        sender: TransactionalSender, records: Sequence[Record], check: Callable[[], object] | None
+    ) -> None:
+        for index, error in sender.send(records, check=check).items():
+            raise HeaderwareError(
+                f"{records[index].topic} refuses a record: {error.str()}; nothing is removed by it"
+            )
+
+    def _open(self, isolation: str, partition: int | None = None) -> TopicReader:
+        conf = {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
+        return TopicReader(
+            conf, self._topic, group_id=self._id, partition=partition, timeout_s=self._timeout_s
+        )
+
+    def _cleanup_policy(self) -> frozenset[str]:
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
+        (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
+        return frozenset(asked.result()["cleanup.policy"].value.split(","))
+
+    def close(self) -> None:
+        """Close what the chain has opened."""
+        if self._verification is not None:
+            self._verification.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

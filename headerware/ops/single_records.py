@@ -1,0 +1,96 @@
+"""Read single records of topics by their positions."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+
+from headerware.clients.messages import record_of
+from headerware.core.errors import HeaderwareError, position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.core.record import Record
+
+
+class SingleRecords:
+    """Read single records; those that follow one another are read in one go. For one caller at a time.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+        group_id: a group's name, for librdkafka asks for one; it is neither joined nor committed to.
+        timeout_s: how long the cluster may take to answer, in seconds.
+    """
+
+    _NEAR: Final = 1_000
+
+    def __init__(self, conf: Mapping[str, Any], group_id: str, timeout_s: float) -> None:
+        self._conf = conf
+        self._group_id = group_id
+        self._timeout_s = timeout_s
+        self._consumer: Any = None
+        self._at: tuple[str, int, int] | None = None
+        self._end = 0
+
+    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+        """Return a record; None if it is not there any more, or not yet.
+
+        Raises:
+            HeaderwareError: the cluster does not answer in time.
+            confluent_kafka.KafkaException: the topic cannot be read.
+        """
+        if self._consumer is None:
+            settings = {
+                "isolation.level": "read_committed",
+                "queued.max.messages.kbytes": 16_384,
+                "fetch.wait.max.ms": 10,
+                **self._conf,
+                "group.id": self._group_id,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+            self._consumer = cimpl.Consumer(settings)
+        at = self._at
+        is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
+        if not is_near or offset >= self._end:
+            place = TopicPartition(topic, partition)
+            low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            self._at = None
+            if not low <= offset < self._end:
+                return None
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+            self._at = topic, partition, offset
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
+            message = self._consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found = record_of(message)
+                if (found.offset or 0) < offset:
+                    continue
+                # What stands behind a hole is another record, and the next call begins anew.
+                is_it = found.offset == offset
+                self._at = (topic, partition, offset + 1) if is_it else None
+                return found if is_it else None
+            self._at = None
+            # librdkafka's own names: the end of what may be read, and an offset that is gone.
+            if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
+                return None
+            if not error.retriable():
+                raise KafkaException(error)
+            self._consumer.assign([TopicPartition(topic, partition, offset)])
+        self._at = None
+        raise HeaderwareError(
+            f"{position(topic, partition, offset)} could not be read within {self._timeout_s:g} s"
+        )
+
+    def close(self) -> None:
+        """Close the consumer, if there is one."""
+        if self._consumer is not None:
+            self._consumer.close()

@@ -1,0 +1,245 @@
+"""Send records, and the offsets of what they were made of, in one transaction.
+
+A worker that reads a topic and writes others loses nothing and doubles nothing, wherever it is killed, if all
+that a batch leads to is one transaction: what it writes, and the offsets that say what was read.
+:class:`TransactionalSender` does that, and tells apart what can go wrong:
+
+- A transaction that the broker aborts is sent again.
+- A record that its topic refuses, for its size, key or time, does not hold up the others: it is told, nothing
+  of the batch is sent, and the worker decides.
+- Another process has taken the worker's place (:class:`TakenOverError`), or the group has given its
+  partitions to another member (:class:`StaleGroupError`). Nothing of the batch is sent.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+
+from headerware.clients.dead_letters import UNFIT
+from headerware.clients.messages import wire_headers
+from headerware.core.errors import HeaderwareError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headerware.core.record import Record
+
+TIMEOUT_S: Final = 30.0
+TRANSACTION_TIMEOUT_MS: Final = 15_000
+"""For so long readers of the topics wait behind a process that was killed, unless it is started again."""
+PARTITIONER: Final = "murmur2_random"
+"""That of Java's clients, for records that go by their keys; a client's own setting stands first."""
+_ATTEMPTS: Final = 5
+_TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
+_STALE: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class TakenOverError(HeaderwareError):
+    """Another process has the same transactional id, or the broker has forgotten this one."""
+
+
+class StaleGroupError(HeaderwareError):
+    """The group has begun a new generation since the records were read: others may have the partitions."""
+
+
+class TransactionalSender:
+    """Send batches, each in one transaction; for one caller at a time.
+
+    Making it ends what an earlier process with the same id has left open, so offsets that are read behind
+    that are those of the last transaction.
+
+    Args:
+        conf: the settings of a client of confluent-kafka; they stand before the ones here.
+        transactional_id: of whoever starts later, those before are fenced.
+        what: the worker, for messages, such as ``redrive of orders.dead-letter``.
+        timeout_s: how long the cluster may take to answer, in seconds.
+
+    Raises:
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], transactional_id: str, *, what: str, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self._what: Final = what
+        self._timeout_s: Final = timeout_s
+        self._producer: Final = cimpl.Producer(
+            {
+                "message.max.bytes": 1_000_000_000,  # the topics decide
+                "partitioner": PARTITIONER,
+                "linger.ms": 5,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                **conf,
+                "transactional.id": transactional_id,
+                "delivery.report.only.error": True,  # of the others the commit tells
+            }
+        )
+        try:
+            self._producer.init_transactions(timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(
+        self,
+        records: Sequence[Record | None],
+        offsets: Sequence[TopicPartition] = (),
+        group_metadata: Any = None,
+        *,
+        check: Callable[[], object] | None = None,
+    ) -> Mapping[int, KafkaError]:
+        """Send records and offsets in one transaction, and return an empty mapping once it is committed.
+
+        If topics refuse some of the records, nothing is sent or committed, and the errors of these are
+        returned by their indexes. There may be more of them: call it again without those.
+
+        Args:
+            records: the records, in the order in which they go; None stands for one that is not sent.
+            offsets: the offsets to commit, with their metadata.
+            group_metadata: of the consumer that has read up to these offsets
+                (``consumer_group_metadata()``), from before it polled again.
+            check: called when all is stored and nothing can be seen yet; what it raises undoes the
+                transaction, and comes out of here.
+
+        Raises:
+            TakenOverError: another process has taken over.
+            StaleGroupError: the group does not take the offsets from this member any more.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+        """
+        if not offsets and all(record is None for record in records):
+            return {}
+        suspects: frozenset[int] = frozenset()
+        attempt = 0
+        while True:
+            try:
+                unfit = self._transaction(records, offsets, group_metadata, suspects, check)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.fatal() or cause.code() in _TAKEN_OVER:
+                    raise TakenOverError(
+                        f"{cause.str()}; another {self._what} has taken over, or the broker has forgotten "
+                        f"this one: what it had not finished is undone; start it again to go on"
+                    ) from error
+                # An open transaction would keep readers of the topics waiting until it times out.
+                with suppress(KafkaException):
+                    self._producer.abort_transaction(self._timeout_s)
+                if cause.code() in _STALE:
+                    raise StaleGroupError(
+                        f"{cause.str()}; the group has given partitions of the {self._what} to another "
+                        f"member: what had not been committed is undone, and is done there"
+                    ) from error
+                if not cause.txn_requires_abort() or attempt >= _ATTEMPTS:
+                    raise
+                time.sleep(0.1 * 2**attempt)
+                attempt += 1
+                continue
+            if unfit.keys() <= suspects:
+                return unfit
+            # The broker refuses a request as a whole; the next time these go alone.
+            suspects |= unfit.keys()
+
+    def _transaction(
+        self,
+        records: Sequence[Record | None],
+        offsets: Sequence[TopicPartition],
+        group_metadata: Any,
+        suspects: frozenset[int],
+        check: Callable[[], object] | None,
+    ) -> dict[int, KafkaError]:
+        """Send a batch; if a topic refuses some of the records, return why, and nothing is sent.
+
+        ``suspects`` are the indexes of records that go in requests of their own.
+        """
+        producer = self._producer
+        failed: dict[int, KafkaError] = {}
+
+        def report(index: int) -> Callable[[Any, Any], None]:
+            def hear(error: Any, _: Any) -> None:
+                if error is not None:
+                    failed[index] = error
+
+            return hear
+
+        producer.begin_transaction()
+        for index, record in enumerate(records):
+            if record is None:
+                continue
+            if index in suspects:
+                producer.flush(self._timeout_s)
+            try:
+                self._produce(record, report(index))
+            except KafkaException as error:
+                if error.args[0].code() not in UNFIT:
+                    raise
+                failed[index] = error.args[0]
+            if index in suspects:
+                producer.flush(self._timeout_s)
+            if failed:
+                break
+        producer.flush(self._timeout_s)
+        unfit = {index: error for index, error in failed.items() if error.code() in UNFIT}
+        if unfit:
+            producer.abort_transaction(self._timeout_s)
+            return unfit
+        if check is not None:
+            try:
+                check()
+            except BaseException:
+                producer.abort_transaction(self._timeout_s)
+                raise
+        if offsets:
+            producer.send_offsets_to_transaction(list(offsets), group_metadata, self._timeout_s)
+        self._commit()
+        return {}
+
+    def _produce(self, record: Record, report: Callable[[Any, Any], None]) -> None:
+        partition = -1 if record.partition is None else record.partition
+        headers = wire_headers(record.headers)
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic,
+                    record.value,
+                    record.key,
+                    partition,
+                    report,
+                    None,
+                    record.timestamp_ms or 0,
+                    headers,
+                )
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _commit(self) -> None:
+        """Commit; a time-out says nothing about the outcome, so it is asked again."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._producer.commit_transaction(self._timeout_s)
+            except KafkaException as error:
+                if not error.args[0].retriable() or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Close the producer; what is not committed is undone."""
+        self._producer.purge()
+        # One that was fenced cannot abort any more, and has nothing to abort; it warns of that, or raises.
+        with warnings.catch_warnings(), suppress(KafkaException):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._producer.close()

@@ -1,0 +1,576 @@
+"""Compaction by header on a real broker: what is kept, under kills, by two at once, and while it grows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headerware import ConfigError, Headers, HeaderwareError
+from headerware.interceptors import Sign, Slice
+from headerware.ops.compaction import Compaction, Result, Rule, worker
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+DEADLINE_S: Final = 60.0
+TIMESTAMP_MS: Final = 1_700_000_000_000
+FOREVER: Final = {"retention.ms": "-1"}
+COMPACTED: Final = {"cleanup.policy": "compact"}
+
+
+class Topics:
+    """A source, a target that the broker compacts, and a topic beside it."""
+
+    def __init__(self, cluster: Cluster, *, partitions: int = 1, compacted: bool = True) -> None:
+        self.cluster = cluster
+        self.partitions = partitions
+        self.source = cluster.topic("orders", partitions=partitions, config=FOREVER)
+        self.target = cluster.topic(
+            "latest", partitions=partitions, config=COMPACTED if compacted else FOREVER
+        )
+        self.beside = cluster.topic("beside", partitions=partitions, config=FOREVER) if compacted else None
+        self._wire = cluster.plain_producer()
+
+    def put(self, key: bytes | None, version: object, value: bytes | None = b"v", **parts: Any) -> None:
+        headers: list[Any] = [] if version is None else [("version", str(version).encode())]
+        parts = {"partition": 0, "timestamp": TIMESTAMP_MS, **parts}
+        self._wire.produce(parts.pop("topic", self.source), value, key, headers=headers, **parts)
+
+    def flush(self) -> None:
+        assert self._wire.flush(DEADLINE_S) == 0
+
+    def open(self, **options: Any) -> Compaction:
+        settings = {"bootstrap.servers": self.cluster.servers}
+        rule = Rule(header="version", missing=options.pop("missing", "untouched"))
+        return Compaction(settings, self.source, self.target, rule, beside=self.beside, **options)
+
+    def compact(self, **options: Any) -> Result:
+        self.flush()
+        with self.open(**options) as work:
+            return work.execute()
+
+    def read(self, topic: str | None) -> list[Message]:
+        assert topic is not None
+        self.cluster.wait_until_stable(topic)
+        return self.cluster.on_the_wire(topic)
+
+    def values(self, topic: str | None = None) -> list[bytes | None]:
+        return [message.value() for message in self.read(topic or self.target)]
+
+
+@pytest.fixture
+def topics(cluster: Cluster) -> Topics:
+    return Topics(cluster)
+
+
+@contextmanager
+def following(work: Compaction, **options: Any) -> Iterator[list[BaseException]]:
+    """Let a compaction follow its source in a thread, and stop it."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work.execute(follow=True, **options)
+        except HeaderwareError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield failures
+    finally:
+        work.stop()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+class TestWhatIsKept:
+    def test_is_the_record_with_the_highest_version_as_it_was(self, cluster: Cluster) -> None:
+        topics = Topics(cluster, partitions=2)
+        for partition in (0, 1):
+            for number, (key, version) in enumerate(
+                [(b"a", 3), (b"b", 1), (b"a", 2), (b"b", 1), (b"c", 7), (b"a", 1)]
+            ):
+                value = b"%d.%d" % (partition, number)
+                topics.put(key, version, value, partition=partition, timestamp=TIMESTAMP_MS + number)
+        result = topics.compact()
+        found = topics.read(topics.target)
+        for partition in (0, 1):
+            own = [message for message in found if message.partition() == partition]
+            numbers = [int((message.value() or b"").split(b".")[1]) for message in own]
+            assert numbers == [0, 3, 4], "in the order of the source"
+            assert [message.timestamp()[1] - TIMESTAMP_MS for message in own] == numbers
+            assert [message.key() for message in own] == [b"a", b"b", b"c"]
+            assert [Headers(m.headers()).last("version") for m in own] == [b"3", b"1", b"7"]
+        assert (result.records, result.written, result.lost) == (12, 6, {"older": 4, "tie": 2})
+        assert result.ok
+        assert topics.compact().records == 0
+
+    def test_a_tombstone_deletes_only_what_is_older(self, topics: Topics) -> None:
+        topics.put(b"a", 5, b"newer")
+        topics.put(b"a", 4, None)
+        topics.put(b"b", 1, b"older")
+        topics.put(b"b", 2, None)
+        topics.put(b"c", 1, b"kept")
+        topics.put(b"c", None, None)
+        result = topics.compact()
+        assert [(m.key(), m.value()) for m in topics.read(topics.target)] == [
+            (b"a", b"newer"),
+            (b"b", None),
+            (b"c", b"kept"),
+        ]
+        assert (result.tombstones, result.untouched) == (1, {"no_version": 1})
+        assert [(m.key(), m.value()) for m in topics.read(topics.beside)] == [(b"c", None)]
+
+    @pytest.mark.parametrize("missing", ["untouched", "oldest", "timestamp"])
+    def test_records_without_a_version(self, topics: Topics, missing: str) -> None:
+        topics.put(b"a", TIMESTAMP_MS, b"1")
+        topics.put(b"a", None, b"2", timestamp=TIMESTAMP_MS + 1)
+        topics.put(b"b", None, b"3")
+        topics.put(b"b", None, b"4")
+        topics.compact(missing=missing)
+        kept = {"untouched": [b"1"], "oldest": [b"1", b"4"], "timestamp": [b"2", b"4"]}
+        assert topics.values() == kept[missing]
+        assert topics.values(topics.beside) == ([b"2", b"3", b"4"] if missing == "untouched" else [])
+
+    def test_what_cannot_be_judged_stays_in_its_place_without_a_topic_beside(self, cluster: Cluster) -> None:
+        topics = Topics(cluster, compacted=False)
+        topics.put(b"a", 1, b"1")
+        topics.put(None, 1, b"no key")
+        topics.put(b"a", "x", b"malformed")
+        topics.put(b"a", 2, b"2")
+        result = topics.compact()
+        assert topics.values() == [b"no key", b"malformed", b"2"]
+        assert (result.untouched, result.ok) == ({"no_key": 1, "malformed": 1}, False)
+
+    def test_the_broker_s_compaction_keeps_the_winner(self, topics: Topics) -> None:
+        # What Kafka's own compaction keeps is the last by offset.
+        with topics.open() as work, following(work):
+            for version in (3, 1, 5, 4, 2):
+                topics.put(b"a", version, b"%d" % version)
+                topics.flush()
+            until(lambda: topics.values()[-1:] == [b"5"])
+        assert topics.compact().records == 0
+        assert topics.values()[-1] == b"5"
+
+
+class TestMessagesInSlices:
+    @pytest.mark.parametrize("has_own_keys", [False, True])
+    def test_are_kept_or_left_out_whole(self, cluster: Cluster, *, has_own_keys: bool) -> None:
+        topics = Topics(cluster, compacted=has_own_keys)
+        step = Slice(max_bytes=1_500, compacted_topics=("orders-*", "latest-*") if has_own_keys else ())
+        producer = cluster.producer(step)
+        values = [b"%d" % number * 5_000 for number in range(4)]
+        for key, version, value in zip(b"aaab", (1, 3, 2, 1), values, strict=True):
+            headers = [("version", b"%d" % version)]
+            producer.produce(topics.source, value, bytes([key]), 0, headers=headers)
+            assert producer.flush(DEADLINE_S) == 0
+        topics.put(b"b", 0, b"less")
+        result = topics.compact()
+        assert result.ok
+        assert result.lost.keys() == {"older"}
+        assert (result.waiting, result.records) == (0, result.written + result.lost["older"])
+        cluster.wait_until_stable(topics.target)
+        found = cluster.rest_of(cluster.consumer(topics.target, step), topics.target)
+        assert [message.value() for message in found] == [values[1], values[3]]
+
+    def test_that_are_not_whole_wait(self, topics: Topics, cluster: Cluster, cut: Any) -> None:
+        topics.put(b"key", None, b"")  # its target is compacted, and these have the key of the message
+        topics = Topics(cluster, compacted=False)
+        pieces = cut(topics.source, bytes(5_000))
+        wire = cluster.plain_producer()
+
+        def send(*records: Any) -> None:
+            for each in records:
+                headers = [*each.headers, *([("version", b"9")] if each is pieces[0] else [])]
+                wire.produce(topics.source, each.value, each.key, 0, headers=headers)
+            assert wire.flush(DEADLINE_S) == 0
+
+        topics.put(b"key", 1, b"whole")
+        topics.flush()
+        send(*pieces[:-1])
+        assert topics.compact().waiting == len(pieces) - 1
+        assert topics.values() == [b"whole"]
+        send(pieces[-1])
+        topics.put(b"key", 8, b"less")
+        assert topics.compact().written == len(pieces)
+        cluster.wait_until_stable(topics.target)
+        found = cluster.rest_of(cluster.consumer(topics.target, Slice()), topics.target)
+        assert [message.value() for message in found] == [b"whole", bytes(5_000)]
+
+    def test_with_the_key_of_the_message_do_not_go_into_a_compacted_target(
+        self, topics: Topics, cluster: Cluster
+    ) -> None:
+        producer = cluster.producer(Slice(max_bytes=1_500))
+        producer.produce(topics.source, bytes(5_000), b"a", 0, headers=[("version", b"2")])
+        assert producer.flush(DEADLINE_S) == 0
+        topics.put(b"a", 1, b"small")
+        result = topics.compact()
+        assert list(result.untouched) == ["exposed_slices"]
+        assert topics.values() == [b"small"]
+        assert len(topics.read(topics.beside)) == result.untouched["exposed_slices"]
+
+
+class TestUnverified:
+    def test_records_win_nothing_and_stay_beside(
+        self, topics: Topics, cluster: Cluster, keyring: str
+    ) -> None:
+        sign = Sign(keyring=keyring, key_id="test", require="enforce")
+        producer = cluster.producer(sign)
+        for version in (1, 2):
+            headers = [("version", b"%d" % version)]
+            producer.produce(topics.source, b"%d" % version, b"a", 0, headers=headers)
+        assert producer.flush(DEADLINE_S) == 0
+        topics.put(b"a", 9, b"forged")
+        topics.put(b"a", 9, None)
+        result = topics.compact(chain=producer.chain)
+        assert (result.untouched, result.written) == ({"unverified": 2}, 1)
+        assert topics.values(topics.beside) == [b"forged", None]
+        # The copies are signed for the topic that they come from.
+        reader = Sign(
+            keyring=keyring, key_id="test", require="enforce", accept_origins=(f"*/{topics.source}",)
+        )
+        cluster.wait_until_stable(topics.target)
+        found = cluster.rest_of(cluster.consumer(topics.target, reader), topics.target)
+        assert [message.value() for message in found] == [b"2"]
+
+
+class TestWhatIsKnown:
+    def test_survives_the_loss_of_the_store_and_of_the_source_s_beginning(
+        self, topics: Topics, cluster: Cluster, tmp_path: Path
+    ) -> None:
+        store = tmp_path / "store"
+        topics.put(b"a", 9, b"9")
+        topics.compact(store=str(store))
+        store.unlink()
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        for future in admin.delete_records([TopicPartition(topics.source, 0, 1)]).values():
+            future.result()
+        topics.put(b"a", 8, b"8")
+        assert topics.compact(store=str(store)).lost == {"older": 1}
+        assert topics.values() == [b"9"]
+
+    def test_is_for_one_rule_and_for_topics_that_stay_the_same(
+        self, topics: Topics, cluster: Cluster
+    ) -> None:
+        topics.put(b"a", 1)
+        topics.compact()
+        with pytest.raises(HeaderwareError, match="for something else"):
+            topics.compact(missing="oldest")
+        with pytest.raises(ConfigError, match="begins in an empty topic"):
+            topics.compact(group_id="another")
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        admin.delete_topics([topics.target])[topics.target].result()
+        until(lambda: topics.target not in admin.list_topics(timeout=DEADLINE_S).topics)
+        cluster.broker.create_topic(topics.target, config=COMPACTED)
+        with pytest.raises(HeaderwareError, match="made again"):
+            topics.compact()
+
+    def test_offsets_that_were_deleted_unread_are_told(self, topics: Topics, cluster: Cluster) -> None:
+        topics.put(b"a", 1)
+        topics.compact()
+        topics.put(b"a", 2)
+        topics.put(b"a", 0)
+        topics.flush()
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        for future in admin.delete_records([TopicPartition(topics.source, 0, 2)]).values():
+            future.result()
+        result = topics.compact()
+        assert (result.missed, result.ok, result.lost) == (1, False, {"older": 1})
+
+
+class TestTopicsThatDoNotFit:
+    def test_are_told_and_nothing_is_done(self, cluster: Cluster) -> None:
+        topics = Topics(cluster)
+        topics.put(b"a", 1)
+        topics.flush()
+        topics.beside = None
+        topics.target = cluster.topic(
+            "latest",
+            partitions=2,
+            config={"message.timestamp.type": "LogAppendTime"},
+        )
+        with topics.open() as work:
+            assert "needs 1 partition, but it has 2" in " ".join(work.preview().problems)
+        topics.target = cluster.topic(
+            "latest",
+            config={
+                "message.timestamp.type": "LogAppendTime",
+                "retention.ms": "1000",
+                "max.message.bytes": "1000",
+            },
+        )
+        with topics.open() as work:
+            problems = " ".join(work.preview().problems)
+            for part in ("CreateTime", "retention.ms", "max.message.bytes"):
+                assert part in problems
+            with pytest.raises(ConfigError, match="CreateTime"):
+                work.execute()
+        topics.target = cluster.topic("latest", config=COMPACTED)
+        with topics.open() as work:
+            assert "--beside" in " ".join(work.preview().problems)
+        topics.target = "missing"
+        with topics.open() as work:
+            result = work.preview()
+            assert "there is none" in " ".join(result.problems)
+            assert (result.written, result.executed) == (1, False), "what it would do is told all the same"
+
+    def test_are_different_ones(self, topics: Topics) -> None:
+        topics.target = topics.source
+        with pytest.raises(ConfigError, match="different topics"):
+            topics.open()
+
+
+class TestFollowing:
+    def test_adds_what_wins_later_and_accounts_for_it(self, topics: Topics, cluster: Cluster) -> None:
+        audit = cluster.topic("audit")
+        topics.put(b"a", 5, b"5")
+        topics.flush()
+        with topics.open(audit=audit) as work, following(work) as failures:
+            until(lambda: topics.values() == [b"5"])
+            for version in (4, 6, 5, 7):
+                topics.put(b"a", version, b"%d" % version)
+            topics.flush()
+            until(lambda: topics.values()[-1] == b"7")
+        assert failures == []
+        accounts = [json.loads(message.value() or b"") for message in topics.read(audit)]
+        assert accounts[0]["partitions"] == {"0": {"from": 0, "to": 1, "wins": 1}}
+        assert [each["partitions"]["0"]["to"] for each in accounts][-1] == 5
+        assert sum(each["partitions"]["0"].get("loses: older", 0) for each in accounts) >= 1
+
+    def test_the_later_of_two_takes_over(self, topics: Topics) -> None:
+        with topics.open() as first, following(first) as failures:
+            topics.put(b"a", 1, b"1")
+            topics.flush()
+            until(lambda: topics.values() == [b"1"])
+            with topics.open() as second, following(second) as others:
+                versions = itertools.count(2)
+
+                def grow() -> None:
+                    topics.put(b"a", version := next(versions), b"%d" % version)
+                    topics.flush()
+                    time.sleep(0.05)
+
+                # One that is idle learns of it with the next record.
+                until(lambda: failures, meanwhile=grow)
+                last = b"%d" % (next(versions) - 1)
+                until(lambda: topics.values()[-1] == last)
+            assert others == []
+        values = [int(value or b"") for value in topics.values()]
+        assert values == sorted(set(values)), "in order, and nothing comes twice"
+        assert "has taken over" in str(failures[0])
+
+    def test_one_that_is_idle_keeps_its_offsets_and_learns_that_another_has_taken_over(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(worker, "_RENEW_S", 0.1)
+        group = f"headerware-compact-{topics.target}"
+        with topics.open() as first, following(first) as failures:
+            until(lambda: topics.cluster.committed(group, topics.source)[0] == 0)
+            with topics.open() as second, following(second) as others:
+                until(lambda: failures)
+            assert others == []
+        assert "has taken over" in str(failures[0])
+
+
+class TestTranslatedGroups:
+    def group(self, topics: Topics, name: str, offset: int) -> None:
+        consumer = topics.cluster.consumer(topics.source, group_id=name)
+        topics.cluster.take(consumer, offset)
+        topics.cluster.commit(consumer)
+        consumer.close()
+
+    def test_go_on_where_nothing_is_missing(self, topics: Topics, tmp_path: Path) -> None:
+        for number in range(3_000):
+            topics.put(b"%d" % number, 1, b"%d" % number)
+        store = str(tmp_path / "store")
+        with topics.open(store=store, rate=1e9) as work:
+            topics.flush()
+            work.execute()
+        for number in range(3_000, 3_100):
+            topics.put(b"%d" % number, 1, b"%d" % number)
+        topics.compact(store=store)
+        groups = {f"{topics.source}-{kind}": offset for kind, offset in [("all", 3_100), ("some", 3_050)]}
+        for name, offset in groups.items():
+            self.group(topics, name, offset)
+        with topics.open(store=store) as work:
+            (done,), (behind,) = (work.translate(name) for name in groups)
+            assert (done.exact, done.lag, behind.exact, behind.lag) == (True, 0, False, 50)
+            for name in groups:
+                work.commit_translated(name, work.translate(name))
+            with pytest.raises(HeaderwareError, match="already"):
+                work.commit_translated(name, [done])
+        reader = topics.cluster.consumer(topics.target, group_id=f"{topics.source}-all")
+        assert topics.cluster.rest_of(reader, topics.target) == []
+        reader = topics.cluster.consumer(topics.target, group_id=f"{topics.source}-some")
+        first = int(topics.cluster.take(reader, 1)[0].value() or b"")
+        assert 2_000 < first <= 3_050, "not from the beginning, and nothing is left out"
+
+    def test_with_members_are_left_alone(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        topics.compact()
+        name = f"{topics.source}-alive"
+        consumer = topics.cluster.consumer(topics.source, group_id=name)
+        topics.cluster.take(consumer, 1)
+        topics.cluster.commit(consumer)
+        with topics.open() as work, pytest.raises(KafkaException):
+            work.commit_translated(name, work.translate(name))
+
+
+class Command:
+    """``headerware compact`` as a process."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._command = [
+            *(sys.executable, "-m", "headerware", "compact", topics.source, topics.target),
+            *("--bootstrap-servers", topics.cluster.servers, "--header", "version", "--json"),
+            *(() if topics.beside is None else ("--beside", topics.beside)),
+        ]
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*self._command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def run(self, *options: str) -> tuple[int, Mapping[str, Any]]:
+        with self.start(*options) as process:
+            shown, said = process.communicate(timeout=DEADLINE_S)
+        assert said == ""
+        return process.returncode, json.loads(shown)
+
+
+class TestCommand:
+    def test_shows_first_then_does_it(self, topics: Topics) -> None:
+        for version in (2, 1):
+            topics.put(b"a", version, b"%d" % version)
+        topics.flush()
+        command = Command(topics)
+        code, shown = command.run()
+        assert (code, shown["result"]["written"], shown["result"]["executed"]) == (0, 1, False)
+        assert topics.read(topics.target) == []
+        code, shown = command.run("--execute")
+        assert (code, shown["result"]["lost"]) == (0, {"older": 1})
+        assert topics.values() == [b"2"]
+        assert command.run("--follow")[0] == 2
+        code, shown = command.run("--translate-group", "nobody")
+        assert (code, shown["result"]["partitions"]) == (0, [])
+
+    def test_says_it_in_words(self, topics: Topics) -> None:
+        for key, version in ((b"a", 2), (b"a", 1), (None, 1)):
+            topics.put(key, version, b"v")
+        topics.flush()
+        group = f"{topics.source}-group"
+        consumer = topics.cluster.consumer(topics.source, group_id=group)
+        topics.cluster.take(consumer, 2)
+        topics.cluster.commit(consumer)
+        consumer.close()
+
+        def said(*options: str) -> str:
+            command = [sys.executable, "-m", "headerware", "compact", topics.source, topics.target]
+            command += ["--bootstrap-servers", topics.cluster.servers, "--header", "version", *options]
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            ).stdout
+
+        shown = said()
+        for part in (
+            r"in the way: .*--beside",
+            r"would be written +1 +\d+ bytes, 0 tombstones",
+            r"would be left out +1 +their key has a higher version",
+            r"would be left untouched +1 +they have no key",
+            "nothing was written; --execute does it",
+        ):
+            assert re.search(part, shown), shown
+        beside = ("--beside", str(topics.beside))
+        assert re.search(r"\n +written +1 |\nwritten +1 ", said("--execute", *beside))
+        shown = said("--translate-group", group, *beside)
+        assert re.search(r"\n *0 +2 +1 +0 +some come again", shown), shown
+        assert "nothing was committed" in shown
+        assert "committed" in said("--translate-group", group, "--execute", *beside)
+        assert topics.cluster.committed(group, topics.target)[0] == 0
+
+    def test_a_signal_stops_one_that_follows(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        topics.flush()
+        process = Command(topics).start("--execute", "--follow")
+        until(lambda: topics.read(topics.target))
+        process.terminate()
+        shown, _ = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, json.loads(shown)["ok"]) == (0, True)
+
+
+class TestKilledAtAnyMoment:
+    # `HEADERWARE_COMPACT_RECORDS=1000000 pytest ...` is the long form.
+    RECORDS: Final = int(os.environ.get("HEADERWARE_COMPACT_RECORDS", "12000"))
+
+    def test_each_key_ends_with_its_winner_and_nothing_comes_twice(
+        self, cluster: Cluster, tmp_path: Path
+    ) -> None:
+        topics, rest, kills = Topics(cluster, partitions=2), random.Random(7), 6
+        best: dict[tuple[int, bytes], tuple[int, int]] = {}
+        strays: list[int] = []
+
+        def grow(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                key, version = b"%d" % rest.randrange(self.RECORDS // 6), rest.randrange(1_000)
+                if not number % 50:
+                    strays.append(number)
+                    topics.put(key, None, b"%d" % number, partition=number % 2)
+                    continue
+                place = number % 2, key
+                best[place] = max(best.get(place, (version, number)), (version, number))
+                topics.put(key, version, b"%d" % number, partition=number % 2)
+            topics.flush()
+
+        def has_grown(written: int) -> bool:
+            return cluster.count_committed(topics.target) > written
+
+        share = self.RECORDS // (kills + 1)
+        command, store = Command(topics), ("--store", str(tmp_path / "store"))
+        for turn in range(kills):
+            grow(turn * share, share)
+            # The topic grows while it works, and half of the time nothing is known of what was before.
+            process = command.start(
+                "--execute", "--follow", "--rate", str(share * 2), *store[: 2 * (turn % 2)]
+            )
+            if turn % 3:  # it has written something, and dies in the middle; else it dies while it starts
+                written = cluster.count_committed(topics.target)
+                until(partial(has_grown, written))
+            time.sleep(rest.uniform(0.0, 0.8))
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+        grow(kills * share, share)
+        code, shown = command.run("--execute", *store)
+        assert (code, shown["error"]) == (1, None), "strays are left untouched"
+        assert 0 < shown["result"]["records"] < kills * share + share, "the killed ones did some of it"
+        found = topics.read(topics.target)
+        numbers = [int(message.value() or b"") for message in found]
+        assert len(set(numbers)) == len(numbers), "nothing comes twice"
+        last = {(m.partition(), m.key()): int(m.value() or b"") for m in found}
+        assert last == {place: number for place, (_, number) in best.items()}
+        for parity in (0, 1):
+            own = [number for number in numbers if number % 2 == parity]
+            assert own == sorted(own), "in order"
+        assert sorted(int(value or b"") for value in topics.values(topics.beside)) == strays

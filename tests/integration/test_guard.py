@@ -1,0 +1,342 @@
+"""Guards at a real broker: what comes through, once and in order, whatever happens to the processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from headerware import Record
+from headerware.core.dead_letter import read_reason
+from headerware.ops.guard import Guard, Status
+from tests.ingress import Ingress
+from tests.integration.conftest import ends_of
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from confluent_kafka import Message
+
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+DEADLINE_S: Final = 60.0
+
+
+class Topics:
+    """An ingress topic, its egress topic and its dead letters."""
+
+    def __init__(self, cluster: Cluster, folder: Path, partitions: int = 3) -> None:
+        self.cluster = cluster
+        self.ingress = Ingress(folder)
+        self.group = f"guard-{uuid.uuid4().hex[:8]}"
+        self.egress = f"orders-{uuid.uuid4().hex[:8]}"
+        self.name = f"ingress.{self.egress}"
+        self.letters = f"{self.name}.dead-letter"
+        self.audit = f"{self.egress}-audit"
+        for topic in (self.name, self.egress, self.letters):
+            cluster.broker.create_topic(topic, partitions=partitions)
+        cluster.broker.create_topic(self.audit, partitions=1)
+        self.routes = {self.name: self.egress}
+        self.chain_file = self.ingress.write_guard_chain()
+        self._wire = cluster.plain_producer(linger_ms=5)
+        self._asks = cluster.plain_consumer()
+
+    def put(self, records: Iterable[Record], partition: int = 0) -> None:
+        for each in records:
+            while True:
+                try:
+                    self._wire.produce(self.name, each.value, each.key, partition, headers=list(each.headers))
+                    break
+                except BufferError:
+                    self._wire.poll(0.1)
+
+    def flush(self) -> None:
+        assert self._wire.flush(DEADLINE_S) == 0
+
+    def sent(self, *values: bytes, **options: Any) -> list[Record]:
+        return self.ingress.sent(*values, topic=self.name, **options)
+
+    def guard(self, conf: dict[str, Any] | None = None, **options: Any) -> Guard:
+        settings = {
+            "bootstrap.servers": self.cluster.servers,
+            "headerware.config": self.chain_file,
+            "session.timeout.ms": 6_000,
+            **(conf or {}),
+        }
+        return Guard(settings, self.routes, group_id=self.group, audit_topic=self.audit, **options)
+
+    @contextmanager
+    def running(self, guard: Guard) -> Iterator[None]:
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                guard.run()
+            except BaseException as error:  # noqa: BLE001 - it is raised below
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            guard.stop()
+            thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        assert failures == []
+
+    def process(self, instance: str | None) -> subprocess.Popen[str]:
+        timeouts = ("session.timeout.ms=6000", "transaction.timeout.ms=4000", "delivery.timeout.ms=4000")
+        command = [
+            *(sys.executable, "-m", "headerware", "guard", "--config", self.chain_file, "--json"),
+            *("--bootstrap-servers", self.cluster.servers, "--group", self.group),
+            *("--route", f"{self.name}={self.egress}"),
+            *(part for each in timeouts for part in ("-X", each)),
+            *(() if instance is None else ("--instance", instance)),
+        ]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def end(self) -> int:
+        """Return where the egress topic ends, in all partitions."""
+        return sum(ends_of(self._asks, self.egress).values())
+
+    def out(self) -> list[Message]:
+        return self.cluster.on_the_wire(self.egress)
+
+    def refused(self) -> list[Message]:
+        return self.cluster.on_the_wire(self.letters)
+
+
+@pytest.fixture
+def topics(cluster: Cluster, tmp_path: Path) -> Topics:
+    return Topics(cluster, tmp_path)
+
+
+def headers_of(message: Message) -> list[Any]:
+    return list(message.headers() or ())
+
+
+def done(status: Status) -> int:
+    refused = sum(count for reasons in status.refused.values() for count in reasons.values())
+    return sum(status.admitted.values()) + refused
+
+
+def measured(reader: InMemoryMetricReader) -> dict[str, dict[frozenset[Any], Any]]:
+    """Return the values of each instrument by their attributes."""
+    found: Any = reader.get_metrics_data()
+    return {
+        metric.name: {frozenset(point.attributes.items()): point.value for point in metric.data.data_points}
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+class TestAGuard:
+    def test_lets_in_what_is_admitted_as_it_came_and_keeps_the_rest(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = InMemoryMetricReader()
+        monkeypatch.setattr("headerware.ops.guard.worker.get_meter", MeterProvider([reader]).get_meter)
+        came = topics.sent(*(b"%d" % number for number in range(30)), headers=[("a", b"1"), ("a", None)])
+        for number in range(30):
+            topics.put([came[number]], number % 3)
+        topics.put([came[0].replace(value=b"forged"), Record(topics.name, b"unsigned", b"k")], 1)
+        topics.put(topics.sent(b"thief", who="thief"), 2)
+        slices = topics.sent(bytes(5_000), slice_bytes=2_000)
+        topics.put(slices, 2)
+        topics.flush()
+        guard = topics.guard()
+        with topics.running(guard):
+            until(lambda: done(guard.status()) == 33 + len(slices))
+            metrics = measured(reader)
+        status = guard.status()
+        assert status.refused[topics.name] == {
+            "admission: AdmissionError": 1,
+            "sign: SignatureError": 2,
+        }
+        admitted = {"headerware.guard.verdict": "admitted", "messaging.destination.name": topics.name}
+        assert metrics["headerware.guard.records"][frozenset(admitted.items())] == 30 + len(slices)
+        assert sum(metrics["headerware.guard.records"].values()) == 33 + len(slices)
+        assert len(metrics["headerware.guard.lag"]) == 3
+        found = topics.out()
+        for partition in range(3):
+            expected = [each for number, each in enumerate(came) if number % 3 == partition]
+            expected += slices if partition == 2 else []
+            own = [message for message in found if message.partition() == partition]
+            assert [each.value() for each in own] == [each.value for each in expected]
+            assert [each.headers() for each in own] == [list(each.headers) for each in expected]
+        letters = {each.value(): read_reason(headers_of(each)) for each in topics.refused()}
+        assert letters.keys() == {b"forged", b"unsigned", b"thief"}
+        reason = letters[b"thief"]
+        assert reason is not None
+        assert (reason.topic, reason.partition, reason.step) == (topics.name, 2, "admission")
+        accounts = [json.loads(each.value() or b"") for each in topics.cluster.on_the_wire(topics.audit)]
+        counted = [each for account in accounts for each in account["records"]]
+        assert sum(each["count"] for each in counted if each["verdict"] == "admitted") == 30 + len(slices)
+        assert sum(each["count"] for each in counted if each["verdict"] == "refused") == 3
+
+    def test_that_comes_later_goes_on_where_the_first_ended(self, topics: Topics) -> None:
+        copies = topics.sent(b"1", b"2")
+        topics.put(copies)
+        topics.flush()
+        first, second = (topics.guard(instance="a") for _ in range(2))
+        with topics.running(first):
+            until(lambda: done(first.status()) == 2)
+        # A copy of what the first let in, which only reading back knows.
+        topics.put([copies[0], *topics.sent(b"3")])
+        topics.flush()
+        with topics.running(second):
+            until(lambda: done(second.status()) == 2)
+        assert [each.value() for each in topics.out()] == [b"1", b"2", b"3"]
+        assert [each.value() for each in topics.refused()] == [b"1"]
+
+    def test_keeps_as_a_dead_letter_what_its_egress_topic_refuses(
+        self, cluster: Cluster, topics: Topics
+    ) -> None:
+        small = cluster.topic("small", config={"max.message.bytes": "2000"})
+        topics.routes = {topics.name: small}
+        topics.put(topics.sent(b"1", bytes(10_000), b"2"))
+        topics.flush()
+        guard = topics.guard()
+        with topics.running(guard):
+            until(lambda: done(guard.status()) == 3)
+        assert [each.value() for each in cluster.on_the_wire(small)] == [b"1", b"2"]
+        assert guard.status().refused == {topics.name: {"egress: InterceptorError": 1}}
+        assert [len(each.value() or b"") for each in topics.refused()] == [10_000]
+
+    def test_follows_the_file_of_its_chain_and_refuses_a_bad_one(self, topics: Topics) -> None:
+        path = topics.ingress.folder / "guard.toml"
+        good = path.read_text()
+        guard = topics.guard({"headerware.reload": "watch"})
+
+        def put(text: str) -> None:
+            path.with_name("next").write_text(text)
+            path.with_name("next").replace(path)
+
+        def in_force() -> Any:
+            found = guard.chain_in_force()
+            assert found is not None
+            return found
+
+        with topics.running(guard):
+            topics.put(topics.sent(b"1"))
+            topics.flush()
+            until(lambda: done(guard.status()) == 1)
+            put('[[interceptors]]\ntype = "slice"\n')
+            until(lambda: in_force().failures == 1)
+            assert "verifies nothing" in in_force().failure
+            topics.put(topics.sent(b"2", b"x", who="thief"))
+            topics.flush()
+            until(lambda: done(guard.status()) == 3)
+            put(good.replace("replay_window = 100_000", "replay_window = 50_000"))
+            until(lambda: in_force().reloads == 1)
+            topics.put(topics.sent(b"3"))
+            topics.flush()
+            until(lambda: done(guard.status()) == 4)
+        assert [each.value() for each in topics.out()] == [b"1", b"3"]
+
+
+class TestADryRun:
+    def test_counts_and_leaves_everything_as_it_was(self, topics: Topics) -> None:
+        topics.put([*topics.sent(b"1", b"2"), Record(topics.name, b"unsigned")])
+        topics.flush()
+        status = topics.guard().dry_run()
+        assert status.admitted == {topics.name: 2}
+        assert status.refused == {topics.name: {"sign: SignatureError": 1}}
+        assert status.lag == {f"{topics.name}[{number}]": 0 for number in range(3)}
+        assert (topics.out(), topics.refused()) == ([], [])
+        assert topics.cluster.committed(topics.group, topics.name)[0] < 0
+
+
+class TestKilledAtAnyMoment:
+    MESSAGES: Final = 10_000
+
+    # Without names others wait for the broker to end what the killed ones have left open.
+    @pytest.mark.parametrize(("kills", "named"), [(8, True), (2, False)], ids=["named", "unnamed"])
+    def test_each_admitted_record_comes_once_and_in_order(
+        self, topics: Topics, kills: int, *, named: bool
+    ) -> None:
+        rest = random.Random(16)
+        came, expected, refused = self._traffic(topics)
+        total = sum(map(len, expected.values()))
+        guards = {name: topics.process(name if named else None) for name in ("a", "b")}
+        size = len(came) // (kills + 2)
+        try:
+            for round_ in range(kills + 2):
+                before = topics.end()
+                for partition, record in came[round_ * size : (round_ + 1) * size]:
+                    topics.put([record], partition)
+                topics.flush()
+                until(lambda: topics.end() > before)  # noqa: B023 - it is called at once
+                if round_ == kills:
+                    # It sleeps until the group gives it up, and others go on; then it wakes up.
+                    guards["a"].send_signal(signal.SIGSTOP)
+                    time.sleep(9.0)
+                    guards["a"].send_signal(signal.SIGCONT)
+                elif round_ < kills:
+                    time.sleep(rest.uniform(0.0, 0.4))
+                    name = rest.choice(("a", "b"))
+                    guards[name].kill()
+                    guards[name].communicate()
+                    guards[name] = topics.process(name if named else None)
+            for partition, record in came[(kills + 2) * size :]:
+                topics.put([record], partition)
+            topics.flush()
+            until(lambda: len(topics.out()) >= total, meanwhile=lambda: time.sleep(0.5))
+            until(lambda: len(topics.refused()) >= len(refused), meanwhile=lambda: time.sleep(0.5))
+        finally:
+            shown = [self._end(process) for process in guards.values()]
+        found = topics.out()
+        for partition, own in expected.items():
+            assert [each.value() for each in found if each.partition() == partition] == own
+        assert sorted(each.value() or b"" for each in topics.refused()) == sorted(refused)
+        left = [sum(json.loads(line)["result"]["admitted"].values()) for line in shown if line]
+        assert left, "one was still there at the end"
+        assert 0 < sum(left) < total, "the killed ones did some of it"
+
+    def _traffic(
+        self, topics: Topics
+    ) -> tuple[list[tuple[int, Record]], dict[int, list[bytes]], list[bytes]]:
+        """Return records with their partitions, what is to come out of each, and what is refused."""
+        came: list[tuple[int, Record]] = []
+        expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        refused = []
+        for number, record in enumerate(topics.sent(*(b"%d" % each for each in range(self.MESSAGES)))):
+            partition = number % 3
+            if number % 10 == 7:
+                forged = record.replace(value=b"forged %d" % number)
+                refused.append(forged.value)
+                came.append((partition, forged))
+            elif number % 50 == 3:
+                slices = topics.sent(b"%d:" % number + bytes(4_000), slice_bytes=2_000)
+                # Another record stands inside of the message.
+                came += [(partition, each) for each in (*slices[:2], record, *slices[2:])]
+                expected[partition] += [record.value, *(each.value for each in slices)]
+            else:
+                came.append((partition, record))
+                expected[partition].append(record.value)
+        return came, expected, refused
+
+    @staticmethod
+    def _end(process: subprocess.Popen[str]) -> str:
+        process.terminate()
+        try:
+            return process.communicate(timeout=DEADLINE_S)[0]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return ""

@@ -1,0 +1,98 @@
+"""Retention by header: what may be removed of any partition, against a search through all that could be."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headerware.core.record import Record
+from headerware.interceptors.slice.header import SliceHeader
+from headerware.ops.retention.rules import Fate, Partition, PartitionPlan
+
+COUNT = 2
+FATES: st.SearchStrategy[Fate] = st.sampled_from(
+    ["expired", "expired", "expired", "alive", "held", "tombstone"]
+)
+KEYS = st.sampled_from([b"a", b"b", None])
+
+
+class Event(NamedTuple):
+    """A record, or one of the two slices of a message."""
+
+    key: bytes | None
+    fate: Fate
+    message: int | None = None
+    number: int = 0
+
+
+SINGLES = st.tuples(KEYS, FATES).map(lambda pair: Event(*pair))
+SLICES = st.tuples(st.sampled_from([b"a", b"b"]), FATES, st.integers(0, 2), st.integers(0, COUNT - 1)).map(
+    lambda parts: Event(*parts)
+)
+HISTORIES = st.lists(SINGLES | SLICES, max_size=20)
+
+
+def model(events: list[Event]) -> list[tuple[list[int], Fate]]:
+    """Return records and messages as their offsets and fates."""
+    messages: defaultdict[int, list[int]] = defaultdict(list)
+    units: list[tuple[list[int], Fate]] = []
+    for offset, event in enumerate(events):
+        if event.message is None:
+            units.append(([offset], event.fate))
+        else:
+            messages[event.message].append(offset)
+    for offsets in messages.values():
+        slices = [events[offset] for offset in offsets]
+        heads = {each.fate for each in slices if each.number == 0}
+        is_whole = len({each.number for each in slices}) == COUNT
+        is_held = any(each.fate == "held" for each in slices)
+        expires = is_whole and not is_held and heads == {"expired"}
+        units.append((offsets, "expired" if expires else "held" if is_held else "alive"))
+    return units
+
+
+def planned(events: list[Event], *, deletes: bool, compacts: bool) -> PartitionPlan:
+    partition = Partition(0, deletes=deletes, compacts=compacts)
+    for offset, event in enumerate(events):
+        part = None
+        if event.message is not None:
+            part = SliceHeader(event.message.to_bytes(16), event.number, COUNT, 2 * COUNT, 2)
+        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part)
+    return partition.plan(len(events))
+
+
+@given(events=HISTORIES)
+def test_the_beginning_that_is_deleted_is_the_longest_that_may_be(events: list[Event]) -> None:
+    units = model(events)
+
+    def may_be_deleted(before: int) -> bool:
+        touched = [(offsets, fate) for offsets, fate in units if offsets[0] < before]
+        return all(fate == "expired" and offsets[-1] < before for offsets, fate in touched)
+
+    plan = planned(events, deletes=True, compacts=False)
+    longest = max(before for before in range(len(events) + 1) if may_be_deleted(before))
+    assert plan.delete_before == longest
+    assert plan.deleted == longest
+    assert plan.rest == sum(len(offsets) for offsets, fate in units if fate == "expired") - longest
+    assert sum(plan.fates.values()) == len(events)
+
+
+@given(events=HISTORIES)
+def test_a_key_is_deleted_only_if_its_latest_record_has_expired_and_none_is_held(events: list[Event]) -> None:
+    units = model(events)
+    of_key: defaultdict[bytes, list[tuple[int, Fate]]] = defaultdict(list)
+    for offsets, fate in units:
+        for offset in offsets:
+            if (key := events[offset].key) is not None:
+                of_key[key].append((offset, fate))
+    expected = {
+        key: max(found)[0]
+        for key, found in of_key.items()
+        if max(found)[1] == "expired" and all(fate != "held" for _, fate in found)
+    }
+    plan = planned(events, deletes=False, compacts=True)
+    assert (plan.delete_before, plan.deleted) == (0, 0)
+    assert dict(plan.tombstones) == expected

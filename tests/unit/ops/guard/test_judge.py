@@ -1,0 +1,143 @@
+"""What a judge makes of records: a second chain, chains that change, and messages in slices in any order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headerware import DROP, Chain, Headers, Interceptor, InterceptorError, Record
+from headerware.core.hooks import Stage
+from headerware.interceptors import Sign, Slice
+from headerware.ops.stays import decode_stays
+from tests.ingress import INGRESS, Gate, Ingress, values, verdicts
+
+
+@pytest.fixture(scope="module")
+def ingress(tmp_path_factory: pytest.TempPathFactory) -> Ingress:
+    return Ingress(Path(tmp_path_factory.mktemp("ingress")))
+
+
+class Upper(Interceptor, frozen=True, kw_only=True):
+    """Write values in capital letters, with who wrote them; refuse numbers, drop what is empty."""
+
+    type: ClassVar[str] = "upper"
+    stage: ClassVar[Stage] = Stage.OBJECTS
+
+    def on_send(self, record: Record) -> Any:
+        """Return another record, or none."""
+        if not record.value:
+            return DROP
+        if record.value.isdigit():
+            raise InterceptorError("a number")
+        assert record.verified is not None
+        headers = record.headers.add("by", record.verified.subject.encode())
+        topic = "elsewhere" if record.value == b"route" else record.topic
+        return record.replace(topic=topic, value=record.value.upper(), headers=headers)
+
+
+class TestASecondChain:
+    def test_takes_what_was_admitted(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, second=Chain([Upper()]))
+        (decision,) = gate.take(ingress.sent(b"v", headers=[("a", b"1")]))
+        (sent,) = decision.sent
+        assert (sent.topic, sent.partition, sent.key, sent.value) == ("orders", 0, b"k", b"V")
+        # Certificate and signature were for the record as it came.
+        assert sent.headers == Headers([("a", b"1"), ("by", b"shop")])
+
+    def test_sees_nothing_that_was_not(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, second=Chain([Upper()]))
+        assert verdicts(gate.take(ingress.sent(b"v", who="thief"))) == ["refused admission: AdmissionError"]
+
+    def test_may_refuse_drop_and_route(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, second=Chain([Upper()]))
+        decisions = gate.take(ingress.sent(b"1", b"", b"route"))
+        assert verdicts(decisions) == ["refused upper: InterceptorError", "dropped", "admitted"]
+        (sent,) = decisions[-1].sent
+        assert (sent.topic, sent.partition, sent.key) == ("elsewhere", None, b"k")
+
+    def test_gets_messages_whole_and_may_split_them(self, ingress: Ingress) -> None:
+        second = Chain(
+            [Slice(max_bytes=1_000), Sign(keyring=str(ingress.folder / "bank.json"), key_id="bank")]
+        )
+        gate = Gate(ingress, second=second)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        (decision,) = gate.take(slices)
+        assert len(decision.originals) == len(slices) < len(decision.sent)
+        assert {each.partition for each in decision.sent} == {0}
+
+
+class TestAnotherChain:
+    def test_judges_slices_that_wait_anew(self, ingress: Ingress) -> None:
+        gate = Gate(ingress)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        assert gate.take(slices[:2]) == []
+        other = ingress.guard_chain(replay_window=7).open(gate.context, previous=gate.session)
+        gate.judge.use(other)
+        assert values(gate.take(slices[2:])) == [each.value for each in slices]
+
+    def test_goes_on_with_slices_that_wait(self, ingress: Ingress) -> None:
+        gate = Gate(ingress)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        assert gate.take(slices[:2]) == []
+        gate.judge.use(ingress.guard_chain().open(gate.context, previous=gate.session))
+        assert values(gate.take(slices[2:])) == [each.value for each in slices]
+
+
+class TestPartitions:
+    def test_that_went_away_are_forgotten(self, ingress: Ingress) -> None:
+        gate = Gate(ingress)
+        gate.take(ingress.sent(bytes(5_000), slice_bytes=2_000)[:2])
+        gate.judge.revoke([gate.place])
+        assert gate.take(ingress.sent(b"late")) == []
+        assert gate.judge.assigned == []
+
+    def test_records_that_come_twice_in_a_batch_count_once(self, ingress: Ingress) -> None:
+        gate = Gate(ingress)
+        for record in ingress.sent(b"v") * 2:
+            gate.judge.add(record.replace(topic=INGRESS, partition=0, offset=4))
+        assert values(gate.judge.decide()) == [b"v"]
+
+    def test_more_slices_than_a_commit_can_note_are_refused(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.stays._MAX_METADATA_BYTES", 10)
+        gate = Gate(ingress)
+        decisions = gate.take(ingress.sent(bytes(5_000), slice_bytes=2_000)[:3])
+        assert verdicts(decisions) == ["refused slice: ReassemblyError"] * 3
+        assert gate.commit() == (3, "")
+
+    def test_what_stays_and_is_gone_from_the_topic_does_not_stay_for_ever(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, begin=5, stays={1, 3})
+        gate.take(ingress.sent(b"v"), at=6)
+        assert gate.commit() == (7, "")
+
+
+class TestMessagesInSlices:
+    """Whatever stands among whose slices, and wherever it is begun again: all or nothing, once, in order."""
+
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+    @given(data=st.data())
+    def test_in_any_order_over_any_restarts(self, ingress: Ingress, data: st.DataObject) -> None:
+        sequences = [[each] for each in ingress.sent(b"1", b"2", b"3")]
+        sequences += [ingress.sent(bytes([65 + n]) * 3_000, slice_bytes=2_000) for n in range(2)]
+        order = data.draw(st.permutations([n for n, each in enumerate(sequences) for _ in each]))
+        left = [list(each) for each in sequences]
+        wire = [left[number].pop(0).replace(topic=INGRESS, partition=0) for number in order]
+        # A message stands where its last slice stood.
+        ends = sorted(range(len(sequences)), key=lambda n: max(at for at, m in enumerate(order) if m == n))
+        expected = [each.value for number in ends for each in sequences[number]]
+        sent: list[Any] = []
+        begin, position, stays = 0, 0, frozenset[int]()
+        while position < len(wire):
+            upto = data.draw(st.integers(position + 1, len(wire)))
+            gate = Gate(ingress, begin=position, stays=stays)
+            sent += values(gate.take(wire[begin:upto], at=begin))
+            begin, metadata = gate.commit()
+            position, stays = decode_stays(begin, metadata)
+            gate.close()
+        assert sent == expected
+        assert stays == frozenset()
