@@ -343,13 +343,15 @@ def paired_source(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str,
     rows = spool(spark, folder)
     file = str(folder / "spool" / "airports.jsonl")
     by_hand = spark.read.format("by-hand").option("parts", spark.sparkContext.defaultParallelism).load(file)
-    return pairs_of(lambda: ran(source_frame(spark)), lambda: ran(by_hand), rows, pairs)
+    ours = source_frame(spark)
+    return pairs_of(lambda: ran(ours), lambda: ran(by_hand), rows, pairs)
 
 
 def source_rate(spark: SparkSession, folder: Path, *, pairs: int) -> dict[str, Any]:
     rows = spool(spark, folder)
-    ran(source_frame(spark))
-    return {"rate": rows / statistics.median(ran(source_frame(spark)).time for _ in range(pairs))}
+    ours = source_frame(spark)
+    ran(ours)
+    return {"rate": rows / statistics.median(ran(ours).time for _ in range(pairs))}
 
 
 # Memory: the Python workers are watched while many records go through

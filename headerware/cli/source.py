@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from contextlib import closing, contextmanager
-from itertools import islice
+import time
+from contextlib import closing, contextmanager, nullcontext
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,22 +12,36 @@ import click
 import msgspec
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.core.errors import SourceError
+from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headerware.sources import OffsetEntry, OffsetKey, Offsets
-    from headerware.sources.engine.task import Statistics
+    from headerware.sources import OffsetEntry, OffsetKey
+    from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime import RunConfig, SourceRunner
+    from headerware.sources.runtime.stores import StoredOffsets
 
 _REFRESH_S: Final = 0.5
-_SHOWN: Final = ("objects", "complete", "records", "acknowledged", "bad_records", "failed", "retries")
+_LINE_S: Final = 30.0
+"""How often a line is written where there is no terminal."""
+_BAR_WIDTH: Final = 10
+_SHOWN: Final = {
+    "complete": "complete",
+    "failed": "failed",
+    "retries": "retries",
+    "bad": "bad_records",
+    "records": "records",
+}
+"""What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
+_FLOW: Final = ("records/s", "in flight")
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
@@ -65,12 +79,7 @@ def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:
     if as_json:
         show_json({"source": loaded.name, "tasks": counts})
     else:
-        total = {name: sum(each[name] for each in counts.values()) for name in _SHOWN}
-        sent, objects = counted(total["acknowledged"], "record"), counted(total["objects"], "object")
-        click.echo(
-            f"{loaded.name}: {sent} of {objects}, {total['complete']:,} complete; "
-            f"{counted(total['bad_records'], 'bad record')}, {total['failed']:,} objects failed"
-        )
+        click.echo(_summary(runner))
 
 
 @source.command()
@@ -85,13 +94,20 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
 
     loaded, offsets = _opened(config)
+    listed, found = 0, []
     with closing(offsets), _source_errors(loaded):
-        found = list(islice((each for each in planned(loaded, offsets) if everything or each.reads), limit))
+        for each in planned(loaded, offsets):
+            listed += 1
+            if everything or each.reads:
+                found.append(each)
+                if len(found) > limit:
+                    break
+    more, found = found[limit:], found[:limit]
     if as_json:
         show_json([each._asdict() for each in found])
         return
     if not found:
-        click.echo(f"{loaded.name}: there is nothing to read")
+        click.echo(f"{loaded.name}: there is nothing to read ({counted(listed, 'object')} listed)")
         return
     table = Table("object", "task", "goes to", "from record", "why", box=None, pad_edge=False)
     for each in found:
@@ -104,7 +120,9 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
+    if more:
+        click.echo(f"and more; --limit {10 * limit} shows more of them")
 
 
 @source.group()
@@ -135,7 +153,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    Console(highlight=False, soft_wrap=True).print(table)
+    _show(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -149,30 +167,42 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
 
     Stop the source before; with offsets in a topic, a running one is made to stop.
     """
+    from headerware.sources.runtime.stores import sharings_in  # noqa: PLC0415 - as above
+
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
     loaded, store = _opened(config)
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
-    for task in reversed(range(loaded.tasks)):  # all of them have ended before anything is forgotten
-        writer = f"{loaded.name}-{task}"
-        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writer=writer)) as writing:
-            if task == 0 and found:
-                writing.put(dict.fromkeys(found))
+        sharings = dict.fromkeys([loaded.sharing, *sharings_in(store, loaded.name)])
+    writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
+    # All of them have ended before anything is forgotten.
+    with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
+        if found:
+            writing.put(dict.fromkeys(found))
     if as_json:
         show_json({"reset": [_key_text(key) for key in found]})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
 
 
-def _opened(config: str) -> tuple[RunConfig, Offsets]:
+def _show(table: Table) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table)
+
+
+def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
     from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
 
     loaded = RunConfig.load(config)
-    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name, writer=None)
+    return loaded, loaded.offsets.open(loaded.kafka, source=loaded.name)
 
 
-def _chosen(loaded: RunConfig, store: Offsets, keys: tuple[str, ...]) -> list[tuple[OffsetKey, OffsetEntry]]:
+def _chosen(
+    loaded: RunConfig, store: StoredOffsets, keys: tuple[str, ...]
+) -> list[tuple[OffsetKey, OffsetEntry]]:
     """Return the entries of keys, which are given as text, or all."""
     from headerware.sources.engine.decision import offset_key  # noqa: PLC0415 - as above
 
@@ -225,17 +255,22 @@ def _stopping(runner: SourceRunner) -> Iterator[None]:
 
 @contextmanager
 def _status(runner: SourceRunner) -> Iterator[None]:
-    """Show on a terminal what the tasks have done so far."""
+    """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
     done = Event()
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    with (
+        Live(console=console, transient=True, auto_refresh=False)
+        if console.is_terminal
+        else nullcontext() as live
+    ):
 
         def refresh() -> None:
-            while not done.wait(_REFRESH_S):
-                live.update(_table(runner.statistics), refresh=True)
+            rates = _Rates(runner)
+            while not done.wait(_LINE_S if live is None else _REFRESH_S):
+                if live is None:
+                    click.echo(_summary(runner, rates), err=True)
+                else:
+                    live.update(_table(runner, rates), refresh=True)
 
         thread = Thread(target=refresh, daemon=True)
         thread.start()
@@ -246,11 +281,69 @@ def _status(runner: SourceRunner) -> Iterator[None]:
             thread.join()
 
 
-def _table(statistics: dict[int, Statistics]) -> Table:
-    table = Table("task", *(name.replace("_", " ") for name in _SHOWN), box=None, pad_edge=False)
-    for number, found in sorted(statistics.items()):
-        table.add_row(str(number), *(f"{getattr(found, name):,}" for name in _SHOWN))
+class _Rates:
+    """How many records a task has read in a second, from one look to the next."""
+
+    def __init__(self, runner: SourceRunner) -> None:
+        self._runner: Final = runner
+        self._before: dict[int, int] = {}
+        self._at = time.monotonic()
+
+    def look(self) -> dict[int, float]:
+        """Return them by the task's number."""
+        now = time.monotonic()
+        counts = {number: found.records for number, found in self._runner.statistics.items()}
+        passed_s, self._at, before = max(now - self._at, 0.001), now, self._before
+        self._before = counts
+        return {number: (count - before.get(number, 0)) / passed_s for number, count in counts.items()}
+
+
+def _table(runner: SourceRunner, rates: _Rates) -> Table:
+    found, progress = rates.look(), runner.progress
+    title = f"{printable(runner.config.name)}: stopping; a second signal ends it at once"
+    table = Table(
+        *(Column(name, justify="right", no_wrap=True) for name in ("task", *_SHOWN, *_FLOW)),
+        Column("reads", no_wrap=True),
+        "",
+        box=None,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        title=title if runner.is_stopping else None,
+        title_justify="left",
+    )
+    for number, counts in sorted(runner.statistics.items()):
+        reads = progress.get(number)
+        table.add_row(
+            str(number),
+            *(f"{getattr(counts, name):,}" for name in _SHOWN.values()),
+            f"{found.get(number, 0.0):,.0f}",
+            f"{counts.records - counts.acknowledged:,}",
+            "" if reads is None else Text(printable(reads.key), overflow="ellipsis"),
+            "" if reads is None or not 0 < reads.position <= reads.length else _bar(reads),
+        )
     return table
+
+
+def _bar(reads: Progress) -> ProgressBar:
+    return ProgressBar(total=reads.length, completed=reads.position, width=_BAR_WIDTH)
+
+
+def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
+    """Return what all tasks have done so far as a line."""
+    counts = list(runner.statistics.values())
+
+    def total(name: str) -> int:
+        return sum(getattr(each, name) for each in counts)
+
+    going = ""
+    if rates is not None:
+        in_flight = total("records") - total("acknowledged")
+        going = f"; {sum(rates.look().values()):,.0f} records/s, {in_flight:,} in flight"
+    return (
+        f"{runner.config.name}: {counted(total('acknowledged'), 'record')} of "
+        f"{counted(total('objects'), 'object')}, {total('complete'):,} complete; "
+        f"{counted(total('bad_records'), 'bad record')}, {counted(total('failed'), 'object')} failed{going}"
+    )
 
 
 @contextmanager
@@ -259,5 +352,4 @@ def _source_errors(loaded: RunConfig) -> Iterator[None]:
     try:
         yield
     except (OSError, *loaded.source.retried) as error:
-        name = type(error).__name__
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {name}") from error
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

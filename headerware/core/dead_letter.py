@@ -45,6 +45,8 @@ PROCESSING: Final = "processing"
 """The name under which the application's own processing stands among the steps."""
 PROCESSING_STAGE: Final = "PROCESSING"
 """The stage of a record on which the application's own processing failed."""
+SOURCE_STAGE: Final = "SOURCE"
+"""The stage of what a source could not read or send: a part of an object, which was never a record."""
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
 KAFKA: Final = "__dlq.errors."
@@ -369,6 +371,11 @@ def read_reason(headers: Iterable[Pair]) -> Reason | None:
     prefix = next(prefix for prefix in PREFIXES if last.startswith(prefix))
     read = _READERS[_DIALECTS[prefix]]
     return read(lambda name: by_name.get(prefix + name))
+
+
+def is_of_a_source(headers: Iterable[Pair]) -> bool:
+    """Return whether a dead letter has a part of a source's object, which was never a record."""
+    return dict(headers).get(f"{CONNECT}stage") == SOURCE_STAGE.encode()
 
 
 def origin_of(headers: Iterable[Pair], found_in: str) -> Origin | None:

@@ -16,6 +16,7 @@
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
     ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
+    │   ├── SourceUnavailableError  the same for now, and an OSError; it is tried again
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
     │   └── BadRecordError       one record of an object that cannot be read; those behind it can
@@ -45,6 +46,7 @@ A message never holds a payload, a header's value or key material.
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -121,6 +123,21 @@ class InvalidWrappedKeyError(KeyServiceError):
 
 class SourceError(HeaderwareError):
     """A source that cannot be listed or read, or whose offsets cannot be kept."""
+
+
+class SourceUnavailableError(SourceError, OSError):
+    """A source that cannot be listed or read now; the same is tried again, as after any ``OSError``.
+
+    The text of another ``OSError`` is not shown, for it may quote anything.
+
+    Args:
+        message: what cannot be had now.
+        after_s: how long to wait at least, in seconds, if the source says so.
+    """
+
+    def __init__(self, message: str, *, after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_s = after_s
 
 
 class NotAStreamError(SourceError):
@@ -370,8 +387,14 @@ def raised_at(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of an error of ours; of another one, which may quote a payload, its class and place."""
-    return str(error) if isinstance(error, HeaderwareError) else type(error).__name__ + raised_at(error)
+    """Return the text of an error of ours; of another one, which may quote a payload, its class and place.
+
+    An ``OSError`` also has the operating system's own text for its number.
+    """
+    if isinstance(error, HeaderwareError):
+        return str(error)
+    reason = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
+    return f"{type(error).__name__}{reason}{raised_at(error)}"
 
 
 def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:

@@ -163,6 +163,10 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
     except RecursionError:
         raise ConfigError("is not TOML: it is nested too deeply", path=str(path)) from None
+    if "source" in table:
+        raise ConfigError(
+            "it configures a source, and no chain: headerware source plan shows what it does", path=str(path)
+        )
     _require_known(table, _TOP, str(path))
     return table
 

@@ -238,7 +238,9 @@ def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struc
         return value
     word = value.get("type")
     if not isinstance(word, str):
-        raise ConfigError('expected the word for a type, or a table with type = "..."', path=path)
+        names = getattr(lookup, "names", None)
+        known = f"; known: {', '.join(names())}" if names is not None else ""
+        raise ConfigError(f'expected the word for a type, or a table with type = "..."{known}', path=path)
     shown = given.shown if isinstance(given.shown, Mapping) else {}
     settings = {
         option: given._replace(value=own, shown=shown.get(option, own))
@@ -283,7 +285,7 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> Conf
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
     if missing := _MISSING.fullmatch(problem):
-        return ConfigError("this option has no default; give it", path=f"{path}{place}.{missing[1]}")
+        return ConfigError("this option has no default; give it", path=_below(path + place, missing[1]))
     if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
         if isinstance(hint, type):
             hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))

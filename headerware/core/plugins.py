@@ -87,7 +87,9 @@ class Catalogue(Generic[Kind]):
         """Return the error for an unknown word."""
         known = self.names()
         hint = did_you_mean(word, known)
-        return self.error(f"there is no {self.what} {word!r}; {hint}known: {', '.join(known)}", path=path)
+        return self.error(
+            f"there is no {self.what} {word!r}; {hint}known: {', '.join(known) or 'none'}", path=path
+        )
 
     def entries(self) -> tuple[EntryPoint, ...]:
         return _entry_points(self.group) if self.group else ()

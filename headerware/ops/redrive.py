@@ -31,6 +31,7 @@ from headerware.core.dead_letter import (
     STUB,
     Reason,
     is_dead_letter_topic,
+    is_of_a_source,
     read_reason,
     redriven,
     redrives,
@@ -63,6 +64,7 @@ Why = Literal[
     "gone",
     "changed",
     "no_payload",
+    "of_a_source",
     "too_often",
     "unfit",
 ]
@@ -77,6 +79,7 @@ WHY: Final[dict[Why, str]] = {
     "gone": "it has no payload, and the original is not in its topic any more",
     "changed": "it has no payload, and another record stands where the original was",
     "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
+    "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -416,6 +419,8 @@ class Redrive:
             return Letter(letter, reason, "passed_over")
         if reason is None:
             return Letter(letter, None, "stays", why="no_reason")
+        if is_of_a_source(letter.headers):
+            return Letter(letter, reason, "stays", why="of_a_source")
         return self._judge_selected(letter, reason)
 
     def _judge_selected(self, letter: Record, reason: Reason) -> Letter:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headerware.core.errors import BadRecordError, NotAStreamError, ObjectError, SourceError
+from headerware.core.errors import BadRecordError as BadRecordError
+from headerware.core.errors import NotAStreamError as NotAStreamError
+from headerware.core.errors import ObjectError as ObjectError
+from headerware.core.errors import SourceError as SourceError
+from headerware.core.errors import SourceUnavailableError as SourceUnavailableError
 from headerware.core.lazy import lazy
 
 if TYPE_CHECKING:
@@ -66,7 +70,7 @@ _HOMES: Final = {
     "UNKNOWN_LENGTH": "source",
     "open_source": "source",
 }
-_ERRORS: Final = (BadRecordError, NotAStreamError, ObjectError, SourceError)
+_ERRORS: Final = (BadRecordError, NotAStreamError, ObjectError, SourceError, SourceUnavailableError)
 __all__ = sorted([*_HOMES, *(error.__name__ for error in _ERRORS)])  # noqa: PLE0605 - made of the table
 
 _load: Final = lazy(__name__, _HOMES)

@@ -56,7 +56,8 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tasks: how many tasks share the source.
         distribution: how they share it: by a ``hash`` of the key, by the item's hint at a ``partition`` (by
             hash where it has none), or ``all`` by the only task.
-        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never.
+        retry_deadline_s: for how long listing and opening are tried again, in seconds; 0 is never. Other
+            objects go on meanwhile, unless ``on_object_error`` is ``raise``.
         retry_pause_s: the first pause between attempts, in seconds; each next one is twice as long.
         retry_max_pause_s: the longest pause, in seconds.
         on_record_error: what happens to a record that cannot be read: ``raise`` stops, ``skip`` logs it and
@@ -186,7 +187,7 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.key_pattern is not None:
             found = re.fullmatch(self.key_pattern, self.key_text(context.key))
             if found is None:
-                raise SourceError("its key does not match key_pattern")
+                raise SourceError("its key as a whole does not match key_pattern")
             values |= {group: text for group, text in found.groupdict().items() if text is not None}
         topic = _filled(self.topic, values, "topic")
         if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
@@ -233,7 +234,11 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ConfigError(f"expected a number from 0, found {self.partition}", path="partition")
         for option in ("topic", "partition"):
             template = getattr(self, option)
-            for variable in _VARIABLE.findall(template) if isinstance(template, str) else ():
+            if not isinstance(template, str):
+                continue
+            if not set("{}").isdisjoint(_VARIABLE.sub("", template)):
+                raise ConfigError("has a brace that opens or closes no variable", path=option)
+            for variable in _VARIABLE.findall(template):
                 if variable not in _VARIABLES and variable not in groups:
                     known = ", ".join([*_VARIABLES, *groups])
                     raise ConfigError(f"there is no variable {{{variable}}}; known: {known}", path=option)

@@ -10,7 +10,7 @@ import msgspec
 from headerware.connect.data.schema import Schema
 from headerware.connect.wire_records import joined
 from headerware.core.context import wall_clock_ms
-from headerware.core.dead_letter import dead_letter
+from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
 from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
@@ -73,22 +73,24 @@ def text_bytes(text: str) -> bytes:
 
 
 def source_dead_letter(
-    config: SourceConfig, key_text: str, number: str | None, *, topic: str, reason: str, raw: bytes | None
+    config: SourceConfig, key_text: str, number: str, *, topic: str, reason: str, raw: bytes | None
 ) -> Record:
     """Return the dead letter of a record that could not be read or sent.
 
     Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
     known.
     """
-    headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(key_text))]
-    if number is not None:
-        headers.append((NUMBER_HEADER, number.encode()))
+    headers = [
+        (SOURCE_HEADER, config.name.encode()),
+        (KEY_HEADER, text_bytes(key_text)),
+        (NUMBER_HEADER, number.encode()),
+    ]
     return dead_letter(
-        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number or '?'}"), Headers(headers)),
+        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number}"), Headers(headers)),
         InterceptorError(reason, step=config.extractor.type),
         topic=config.dead_letter_topic,
         names="connect",
-        stage="SOURCE",
+        stage=SOURCE_STAGE,
         group_id=None,
         cluster=None,
         now_ms=wall_clock_ms(),

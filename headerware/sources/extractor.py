@@ -19,15 +19,16 @@ for the end of the object.
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from tempfile import SpooledTemporaryFile
+from tempfile import SpooledTemporaryFile, gettempdir
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, SourceError
+from headerware.core.errors import BadRecordError, ConfigError, SourceError, SourceUnavailableError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem
 
 _SPOOLED_IN_MEMORY: Final = 1 << 20
+_NO_ROOM: Final = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _EXTRACTORS: Final = "headerware.sources.extractors"
 _BUILT_IN: Final = {
     "avro": f"{_EXTRACTORS}.avro:AvroExtractor",
@@ -113,6 +115,7 @@ class Input:
         self.skipped: int = 0
         """How many records the extractor has passed over by itself, ``skip`` at most. It sets this before it
         yields its first record, if it can begin there cheaply, by seeking for instance."""
+        self._stream: BinaryIO | None = None
         self._open = ExitStack()
 
     def open_stream(self) -> BinaryIO:
@@ -123,7 +126,16 @@ class Input:
             OSError: it cannot be read now.
             ObjectError: it cannot be read.
         """
-        return self._open.enter_context(self.item.open_stream())
+        self._stream = stream = self._open.enter_context(self.item.open_stream())
+        return stream
+
+    @property
+    def position(self) -> int:
+        """Where the latest stream is, in bytes; 0 if it does not tell."""
+        try:
+            return 0 if self._stream is None else self._stream.tell()
+        except (AttributeError, OSError, ValueError):
+            return 0
 
     def open_seekable(self) -> BinaryIO:
         """Return a fresh stream that can seek; one that cannot is copied to a temporary file first.
@@ -142,7 +154,14 @@ class Input:
         """
         copy = SpooledTemporaryFile(_SPOOLED_IN_MEMORY)  # noqa: SIM115 - closed with the others
         self._open.callback(copy.close)
-        shutil.copyfileobj(stream, copy)
+        try:
+            shutil.copyfileobj(stream, copy)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise SourceUnavailableError(
+                f"there is no room for a copy of it in {gettempdir()}", after_s=0
+            ) from error
         copy.seek(0)
         return cast("BinaryIO", copy)
 

@@ -410,7 +410,7 @@ def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) 
 def _admin(conf: Mapping[str, Any]) -> Any:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - heavy
 
-    return AdminClient(_without(conf, _OF_CONSUMERS + _OF_PRODUCERS))
+    return AdminClient({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS)})
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import tracemalloc
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, islice
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import boto3
@@ -19,11 +20,24 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from headerware.core.errors import ConfigError, ObjectError, SourceError
-from headerware.sources import Extracted, Input, NativeItem, Source, SourceContext, open_source
+from headerware.sources import (
+    Extracted,
+    Input,
+    NativeItem,
+    Source,
+    SourceConfig,
+    SourceContext,
+    open_source,
+)
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
 from headerware.sources.extractors import JsonLinesExtractor, ParquetExtractor
-from headerware.sources.ready import ObjectStorage, objects
+from headerware.sources.ready import Files, ObjectStorage, objects
+from headerware.spark_bridge.native.manifests import ManifestFolder
+from headerware.spark_bridge.native.planner import INITIAL, Limits, Planner
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 REGION = "eu-central-1"
 _numbers = count(1)
@@ -103,9 +117,10 @@ class TestListing:
         bucket.put("in/b/", b"")
         assert len(bucket.items()) == 5
 
-    def test_of_a_name_that_obstore_does_not_take_is_an_error(self, bucket: Bucket) -> None:
-        bucket.put("in/a//b", b"1\n")
-        with pytest.raises(SourceError, match="empty path segment"):
+    @pytest.mark.parametrize("name", ["a//b", "a/../b", "./b", "a\tb"])
+    def test_of_a_name_that_obstore_does_not_take_is_an_error(self, bucket: Bucket, name: str) -> None:
+        bucket.put(f"in/{name}", b"1\n")
+        with pytest.raises(SourceError, match=f'"in/{re.escape(name)}"'):
             bucket.items()
 
     def test_of_a_bucket_that_is_not_there_is_an_error(self, bucket: Bucket) -> None:
@@ -157,6 +172,21 @@ class TestOptions:
         with pytest.raises(ConfigError, match="options"):
             open_source(ObjectStorage(url="s3://b", options={"nonsense": "1"}), SourceContext())
 
+    @pytest.mark.parametrize("option", ["allow_http", "aws_conditional_put"])
+    def test_that_make_obstore_fail_are_refused_without_their_values(self, option: str) -> None:
+        with pytest.raises(ConfigError, match="options: the store") as raised:
+            open_source(ObjectStorage(url="s3://b", options={option: "SECRET"}), SourceContext())
+        assert "SECRET" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("endpoint", "error"), [("minio:9000", SourceError), ("http://user:SECRET@127.0.0.1:1", OSError)]
+    )
+    def test_of_an_endpoint_that_cannot_be_are_an_error(self, endpoint: str, error: type[Exception]) -> None:
+        source = ObjectStorage(url="s3://b", options={"endpoint": endpoint}, allow_http=True)
+        with pytest.raises(error) as raised:
+            list(open_source(source, SourceContext()).items(None))
+        assert "SECRET" not in str(raised.value)
+
 
 class _Endless(BaseHTTPRequestHandler):
     """Lists pages of a thousand objects each, as S3 does, without having them."""
@@ -207,3 +237,37 @@ class TestManyObjects:
                 tracemalloc.stop()
                 server.shutdown()
                 thread.join()
+
+
+class TestManifests:
+    """Those of Spark's streams, by pyarrow's own S3."""
+
+    @pytest.fixture
+    def location(self, bucket: Bucket) -> str:
+        endpoint = bucket.url.removeprefix("http://")
+        return f"s3a://{bucket.name}/checkpoint?region={REGION}&scheme=http&endpoint_override={endpoint}"
+
+    def planner(self, folder: Path, location: str) -> Planner:
+        source = Files(folder=str(folder))
+        config = SourceConfig(name="spool", source=source, extractor=JsonLinesExtractor(), topic="t")
+        return Planner(config, ManifestFolder(location), Limits(objects=1))
+
+    def test_repeat_a_batch(self, location: str, tmp_path: Path) -> None:
+        for name in "ab":
+            (tmp_path / name).touch()
+        planner = self.planner(tmp_path, location)
+        end = planner.latest(None)
+        restarted = self.planner(tmp_path, location)
+        (task,) = restarted.partitions(INITIAL, end)
+        assert [part.item.context.key for part in task.parts] == ["a"]
+        following = restarted.latest(end)
+        assert planner.latest(end) == end  # whose tasks nobody has asked for
+        planner.partitions(INITIAL, end)
+        assert planner.latest(end) == following
+        (task,) = planner.partitions(end, following)
+        assert [part.item.context.key for part in task.parts] == ["b"]
+
+    def test_need_a_bucket_at_the_start(self, location: str, bucket: Bucket, tmp_path: Path) -> None:
+        nowhere = location.replace(bucket.name, "no-such-bucket")
+        with pytest.raises(SourceError, match=r"cannot write .*no-such-bucket/checkpoint: "):
+            self.planner(tmp_path, nowhere).latest(None)

@@ -25,6 +25,9 @@ from headerware.interceptors import Compact, Dedup, Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.redrive import Redrive, Result, Selection
 from headerware.ops.tail import Condition
+from headerware.sources.config import SourceConfig
+from headerware.sources.evolving import source_dead_letter
+from headerware.sources.ready import Files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -369,6 +372,18 @@ class TestPayloadsByReference:
         result = topics.redrive()
         assert (result.done, result.stays) == (0, {"no_payload": 1})
         assert len(topics.back()) == 1
+
+    def test_that_is_a_part_of_a_sources_object_is_no_record(self, topics: Topics) -> None:
+        config = SourceConfig(name="s", topic=topics.topic, extractor="csv", source=Files(folder="."))
+        for number, raw in (("1", None), ("2", b"1,2,3")):
+            made = source_dead_letter(
+                config, "a.csv", number, topic=topics.topic, reason="it is bad", raw=raw
+            )
+            topics.put(made.value, made.headers, key=made.key)
+        topics.flush()
+        result = topics.redrive()
+        assert (result.done, result.stays) == (0, {"of_a_source": 2})
+        assert topics.back() == []
 
     def test_of_a_stub_is_fetched_and_compared(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders")

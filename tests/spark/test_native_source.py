@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.usefixtures("interpreted"), pytest.mark.timeout(300)]
 
-DEADLINE_S = 120
+DEADLINE_S = 240
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 FENCED = re.MULTILINE | re.DOTALL

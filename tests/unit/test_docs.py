@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -37,7 +36,8 @@ from headerware.serdes.plugins import serde_type
 from headerware.serdes.stores.store import Store, store_type
 from headerware.sources import ItemContext
 from headerware.sources.extractor import extractor_type
-from headerware.sources.runtime import RunConfig, SourceRunner
+from headerware.sources.extractors import StreamExtractor
+from headerware.sources.runtime import RunConfig, SourceRunner, offsets_type
 from headerware.sources.source import source_type
 from headerware.testing import EmbeddedCluster
 
@@ -276,17 +276,30 @@ class TestPython:
         for word, kind in (("zip", "Zip"), ("csv_rows", "CsvRows")):
             catalogue = source_type if word == "zip" else extractor_type
             monkeypatch.setitem(catalogue._built_in, word, f"page:{kind}")
-        whole, *ready, routes = (tomllib.loads(found.values[1]) for found in blocks("toml", [SOURCES]))
-        for shown in ready:
-            RunConfig.from_table({name: whole[name] for name in ("name", "topic", "kafka")} | shown)
-        with zipfile.ZipFile(tmp_path / "tables.zip", "w") as archive:
-            archive.writestr("orders-3.csv", "id\n1\n2\n")
-        whole["source"]["path"] = str(tmp_path / "tables.zip")
+        whole, *others = (tomllib.loads(found.values[1]) for found in blocks("toml", [SOURCES]))
+        bare = {name: whole[name] for name in ("name", "topic", "kafka")}
+        (points,) = (shown["project"]["entry-points"] for shown in others if "project" in shown)
+        for group, catalogue in (
+            ("headerware.sources", source_type),
+            ("headerware.extractors", extractor_type),
+        ):
+            assert catalogue.group == group
+            for word, place in points[group].items():
+                assert getattr(sys.modules["page"], place.partition(":")[2]) is catalogue(word)
+        for shown in others:
+            if "project" not in shown:
+                RunConfig.from_table((bare if "source" in shown else whole) | shown)
+        (tmp_path / "tables").mkdir()
+        (tmp_path / "tables" / "orders-3.csv").write_text("id\n1\n2\n")
+        whole["source"]["folder"] = str(tmp_path / "tables")
+        (keyed,) = (shown["kafka"] for shown in others if "kafka" in shown)
         with EmbeddedCluster(topics={"tables": 1, "headerware-offsets": 1}) as cluster:
-            whole["kafka"]["bootstrap.servers"] = cluster.bootstrap_servers
-            runner = SourceRunner(RunConfig.from_table(whole), once=True)
-            runner.run()
-        assert runner.statistics[0].acknowledged == 2
+            for name, kafka in (("plain", whole["kafka"]), ("keyed", keyed)):
+                kafka["bootstrap.servers"] = cluster.bootstrap_servers
+                runner = SourceRunner(RunConfig.from_table(whole | {"name": name, "kafka": kafka}), once=True)
+                runner.run()
+                assert runner.statistics[0].acknowledged == 2
+        (routes,) = (shown for shown in others if "key_pattern" in shown)
         routed = RunConfig.from_table(whole | routes)
         assert routed.route(ItemContext(key="orders-3.csv")) == ("orders", 3)
         suite = namespace["TestZip"]()
@@ -507,6 +520,20 @@ class TestOptions:
             word: self.options(key_service_type(word)) for word in key_service_type.built_in
         }
 
+    def test_of_sources_are_these_with_their_defaults(self) -> None:
+        documented = self.documented(SOURCES, "of")
+        every = self.options(StreamExtractor)
+        assert documented.pop("the file") == self.options(RunConfig)
+        assert documented.pop("every extractor") == every
+        for word in offsets_type.built_in:
+            assert documented.pop(f"offsets: {word}") == self.options(offsets_type(word))
+        sources = {word: self.options(source_type(word)) for word in source_type.built_in}
+        extractors = {
+            word: dict(self.options(extractor_type(word)).items() - every.items())
+            for word in extractor_type.built_in
+        }
+        assert documented == sources | extractors
+
     def documented(self, document: str, first: str) -> dict[str, dict[str, str]]:
         """Return the options with their defaults by what has them, as a table says."""
         found: dict[str, dict[str, str]] = {}
@@ -529,6 +556,8 @@ class TestOptions:
             return "-"
         if field.default_factory is not msgspec.NODEFAULT:
             return json.dumps(field.default_factory())
+        if isinstance(field.default, msgspec.Struct):
+            return str(vars(type(field.default))["type"])
         if isinstance(field.default, str):
             return field.default or '""'
         return "a list" if field.default and isinstance(field.default, tuple) else json.dumps(field.default)

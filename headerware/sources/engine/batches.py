@@ -29,8 +29,10 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
         key: the name of its offset.
         entry: how far the object was read when these are stored; complete with the last batch, as a rule.
         records: the records, in order; none if an object has none, or only bad ones.
+        numbers: those of the records in their object, behind ``part``.
         dead_letters: finished dead letters, which go past the chain.
         size_bytes: the approximate size of the records.
+        part: what stands before the records' numbers, if they are counted in a part of the object.
         is_last: whether it is the last batch of this reading of the object.
     """
 
@@ -38,8 +40,10 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     key: OffsetKey
     entry: OffsetEntry
     records: list[Record]
+    numbers: list[int]
     dead_letters: list[Record]
     size_bytes: int = 0
+    part: str = ""
     is_last: bool = False
     is_stored: bool = False
     """Whether its records are stored; set by the acknowledgement."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from headerware.core.errors import ObjectError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
     from headerware.sources.source import ItemContext, NativeItem
 
+_log: Final = logging.getLogger("headerware.sources")
 Action = Literal["read", "pass"]
 
 
@@ -30,6 +33,20 @@ class Decision(NamedTuple):
 def offset_key(config: SourceConfig, native_key: Any) -> OffsetKey:
     """Return the name of an object's offset, which does not depend on tasks."""
     return OffsetKey({"source": config.name, "object": config.source.partition(native_key)})
+
+
+def leave_out(config: SourceConfig, native_key: Any, error: SourceError) -> None:
+    """Do with an object whose offset no store can keep what the configuration says; it is never read.
+
+    Raises:
+        ObjectError: the configuration says to stop.
+    """
+    where = f"object {config.key_text(native_key)!r} of source {config.name!r}"
+    shown = f"{where} cannot be named among the offsets: {error}"
+    if config.on_object_error == "raise":
+        raise ObjectError(shown) from error
+    if config.on_object_error != "drop":
+        _log.warning("left out %s", shown)
 
 
 def task_of(config: SourceConfig, context: ItemContext) -> int:
@@ -60,6 +77,5 @@ def decide(config: SourceConfig, item: NativeItem, entry: OffsetEntry | None) ->
     if resumed is None:
         return Decision("read", "it was read in part, and its source starts such objects again")
     why = "it was read in part" if same else "it has grown"
-    return Decision(
-        "read", f"{why}, to record {resumed.record_number}", resumed.record_number, resumed.properties
-    )
+    number = resumed.record_number
+    return Decision("read", f"{why}, and goes on behind record {number}", number, resumed.properties)

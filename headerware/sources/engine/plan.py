@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
+from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headerware.core.errors import SourceError
 from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.engine.retries import Retries
 from headerware.sources.source import SourceContext, open_source
 
 if TYPE_CHECKING:
@@ -42,10 +44,12 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
 
     Raises:
         SourceError: the source cannot be listed, or the offsets cannot be read.
-        OSError: the source cannot be reached now; nothing is tried again here.
+        OSError: the source could not be reached up to the deadline; or it has no order, and fails behind its
+            first object.
     """
-    with closing(open_source(config.source, SourceContext(name=config.name, tasks=config.tasks))) as opened:
-        for item in listed(config, opened, config.first_key()):
+    retries = Retries(config, Event(), f"listing source {config.name!r}")
+    with closing(_opened(config, retries)) as opened:
+        for item in listed(config, opened, config.first_key(), retries):
             context = item.context
             try:
                 key = offset_key(config, context.key)
@@ -79,23 +83,50 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
             )
 
 
-def listed(config: SourceConfig, opened: OpenSource[Any], start: Any) -> Iterator[NativeItem]:
-    """Yield the objects from a key on, page after page, each key once; nothing is tried again.
+def _opened(config: SourceConfig, retries: Retries) -> OpenSource[Any]:
+    while True:
+        try:
+            return open_source(config.source, SourceContext(name=config.name, tasks=config.tasks))
+        except (OSError, *config.source.retried) as error:
+            retries.pause(error)
+
+
+def listed(
+    config: SourceConfig, opened: OpenSource[Any], start: Any, retries: Retries | None = None
+) -> Iterator[NativeItem]:
+    """Yield the objects from a key on, page after page, each key once.
+
+    Args:
+        config: the configuration.
+        opened: the source.
+        start: the first key, or None.
+        retries: what is paused when the listing fails; None tries nothing again.
 
     Raises:
         SourceError: the source cannot be listed.
-        OSError: it cannot be reached now.
+        OSError: it cannot be reached.
     """
-    passed = None
+    passed, is_first = None, True
     while True:
         last = start
-        for item in opened.items(start):
-            key = item.context.key
-            if key == passed:
-                continue  # it was the last one of the page before
-            yield item
-            if config.source.repeats_order and (last is None or last < key):
-                last = key
+        try:
+            for item in opened.items(start):
+                key = item.context.key
+                if key == passed:
+                    continue  # it was the last one before
+                is_first = False
+                if retries is not None:
+                    retries.progress()
+                yield item
+                if config.source.repeats_order and (last is None or last < key):
+                    last = key
+        except (OSError, *config.source.retried) as error:
+            if retries is None or not (config.source.repeats_order or is_first):
+                raise
+            retries.pause(error)
+            if not is_first:
+                start = passed = last
+            continue
         if last == start or last is None:
             return
         start = passed = last

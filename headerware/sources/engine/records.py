@@ -22,6 +22,7 @@ from headerware.sources.source import Source
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
+    from headerware.sources.engine.batches import Batch
     from headerware.sources.extractor import Extracted, Split
     from headerware.sources.source import NativeItem
     from headerware.sources.transformers import Transformers
@@ -31,34 +32,33 @@ _CONTENT_TYPE: Final = "content-type"
 _log: Final = logging.getLogger("headerware.sources")
 
 
-def refused(
-    config: SourceConfig, native_key: Any, record: Record, error: Exception, shown: str
-) -> list[Record]:
+def part_of(split: Split | None) -> str:
+    """Return what stands before the numbers of a part's records, if the part's first one is not known."""
+    return "" if split is None or split.first_record is not None else f"{split.begin}+"
+
+
+def refused(config: SourceConfig, batch: Batch, at: int, error: Exception, shown: str) -> list[Record]:
     """Do with a record that cannot be sent what the configuration says; return its dead letter, if any.
 
     Args:
         config: the configuration.
-        native_key: the key of the record's object.
-        record: the record, with the headers that it was made with.
+        batch: the batch of the record.
+        at: which of the batch's records it is, from 0.
         error: why it cannot be sent.
         shown: the error's text, which quotes no payload.
 
     Raises:
         SourceError: the configuration says to stop.
     """
-    key = config.key_text(native_key)
-    # An object's own headers come behind it.
-    stated = next(iter(record.headers.all(NUMBER_HEADER)), None) if config.headers else None
-    number = None if stated is None else stated.decode()
-    at = "a record" if number is None else f"record {number}"
-    reason = f"{at} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
+    key, number = config.key_text(batch.native_key), f"{batch.part}{batch.numbers[at]}"
+    reason = f"record {number} of object {key!r} of source {config.name!r} cannot be sent: {shown}"
     if config.on_record_error == "raise":
         raise SourceError(reason) from error
     if config.on_record_error == "skip":
         _log.warning("passed over %s", reason)
     if config.on_record_error != "dead_letter":
         return []
-    return [source_dead_letter(config, key, number, topic=record.topic, reason=reason, raw=None)]
+    return [source_dead_letter(config, key, number, topic=batch.records[at].topic, reason=reason, raw=None)]
 
 
 class RecordMaker:
@@ -81,14 +81,15 @@ class RecordMaker:
         self._text: Final = config.key_text(item.context.key)
         self.where: Final = f"object {self._text!r} of source {config.name!r}"
         """The object, for messages."""
-        self._part: Final = "" if split is None or split.first_record is not None else f"{split.begin}+"
+        self._part: Final = part_of(split)
         self._part_bytes: Final = self._part.encode()
         self._topic = ""
         self._partition: int | None = None
         self._headers: list[tuple[str, bytes | None]] = []
         if config.headers:
             self._headers = [(SOURCE_HEADER, config.name.encode()), (KEY_HEADER, text_bytes(self._text))]
-        self._content_type: Final = item.context.content_type or config.extractor.content_type
+        content_type = item.context.content_type or config.extractor.content_type
+        self._typed: Final = () if content_type is None else ((_CONTENT_TYPE, content_type.encode()),)
 
     def route(self) -> None:
         """Find the topic and the partition, before the first record; raise SourceError if there are none."""
@@ -109,11 +110,10 @@ class RecordMaker:
         if timestamp_ms is None:
             timestamp_ms = self._context.timestamp_ms
         headers = found.headers
-        if self._headers:
-            own = [*self._headers, (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))]
-            if self._content_type is not None and value.__class__ is bytes:
-                own.append((_CONTENT_TYPE, self._content_type.encode()))
-            headers = Headers.trusted([*own, *headers])
+        if self._headers:  # the last of a name counts: ours of hw.source, and the object's own content-type
+            typed = self._typed if value.__class__ is bytes else ()
+            numbered = (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))
+            headers = Headers.trusted([*typed, *headers, *self._headers, numbered])
         if not self._evolves:
             value, key = joined(found.schema, value), joined(found.key_schema, found.key)
             made = Record(self._topic, value, key, headers, self._partition, timestamp_ms)

@@ -8,6 +8,8 @@ import time
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.errors import SourceUnavailableError, described
+
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
 
@@ -33,17 +35,25 @@ class Retries:
         self._what: Final = what
         self._pause_s = config.retry_pause_s
         self._deadline: float | None = None
+        self._due = 0.0
 
     def progress(self) -> None:
         """Begin anew: something was read since the last failure."""
         self._deadline, self._pause_s = None, self._config.retry_pause_s
 
-    def pause(self, error: Exception) -> None:
+    def pause(self, error: Exception, shown: str | None = None) -> None:
         """Wait for the next attempt, or raise the error if there is no time for another one.
+
+        ``shown`` is the error's text for the log, if it may be shown and :func:`described` does not know.
 
         Raises:
             StoppedError: the task stops.
         """
+        if self._stopping.wait(self.postpone(error, shown)):
+            raise StoppedError
+
+    def postpone(self, error: Exception, shown: str | None = None) -> float:
+        """Return how many seconds to wait for the next attempt, or raise the error as :meth:`pause` does."""
         now = time.monotonic()
         if self._deadline is None:
             self._deadline = now + self._config.retry_deadline_s
@@ -51,9 +61,18 @@ class Retries:
         if left <= 0:
             raise error
         if self._pause_s == self._config.retry_pause_s:
-            _log.warning("%s failed, and is tried again: %s", self._what, type(error).__name__)
+            _log.warning(
+                "%s failed, and is tried again for %.0f s: %s", self._what, left, shown or described(error)
+            )
         # Some of the time by chance, so that tasks that failed together do not come back together.
         wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
         self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
-        if self._stopping.wait(wait_s):
-            raise StoppedError
+        if isinstance(error, SourceUnavailableError):
+            wait_s = min(left, max(wait_s, error.after_s))
+        self._due = now + wait_s
+        return wait_s
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time for the next attempt."""
+        return time.monotonic() >= self._due

@@ -28,6 +28,7 @@ from headerware.sources.source import SourceContext
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
+    from headerware.sources.engine.worker import Progress
     from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -200,6 +201,11 @@ class SourceTask:
     def is_done(self) -> bool:
         """Whether everything was read and given out, where the task reads once."""
         return self._queue.is_drained
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the object that is being read has been read, or None if there is none."""
+        return None if self._worker.reader is None else self._worker.reader.progress
 
     @property
     def queued(self) -> int:

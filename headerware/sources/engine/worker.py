@@ -13,19 +13,21 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from enum import Enum
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import (
     BadRecordError,
+    MissingPartError,
     ObjectError,
     SourceError,
     described,
 )
 from headerware.core.record import Record
 from headerware.sources.engine.batches import Batch
-from headerware.sources.engine.decision import decide, offset_key, task_of
-from headerware.sources.engine.records import RecordMaker
+from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
+from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.extractor import Input, extracted
 from headerware.sources.offsets import OffsetEntry
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from headerware.sources.engine.task import Known, Statistics
     from headerware.sources.extractor import Split
     from headerware.sources.offsets import OffsetKey, Offsets
-    from headerware.sources.source import ItemContext, NativeItem, OpenSource, SourceContext
+    from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -84,6 +86,11 @@ class Worker:
         self._retried: Final = (OSError, *config.source.retried)
         self._next_rescan = 0.0
         self._found = False
+        self._failing: dict[Any, Retries] = {}
+        """The objects that the last listing left for the next one, because they failed."""
+        self._left: dict[Any, Retries] = {}
+        """Those of the listing that is going on."""
+        self.reader: ObjectReader | None = None
 
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
@@ -92,7 +99,7 @@ class Worker:
                 transformers = resources.enter_context(self._config.opened_transformers())
                 opened = self._opened()
                 resources.callback(opened.close)
-                reader = ObjectReader(
+                reader = self.reader = ObjectReader(
                     self._config, transformers, self._queue, self._statistics, self._stopping, self._retried
                 )
                 self._read_on(opened, reader)
@@ -117,7 +124,7 @@ class Worker:
         pause_s = config.retry_pause_s
         while True:
             is_whole = self._list(opened, reader)
-            if self._once and is_whole:
+            if self._once and is_whole and not self._failing:
                 return
             if self._found:
                 pause_s = config.retry_pause_s
@@ -131,6 +138,8 @@ class Worker:
         config, source = self._config, self._config.source
         now = time.monotonic()
         oldest = self._known.oldest if source.repeats_order else None
+        if oldest is not None:
+            oldest = min((oldest, *self._failing))
         is_whole = oldest is None or self._once
         if oldest is not None and config.rescan_interval_s and now >= self._next_rescan:
             is_whole = True
@@ -164,6 +173,7 @@ class Worker:
             # A page may end before the last key: only one that brings no other key is the end. Else a task
             # would come back for ever to a page of known keys.
             if last is None or last == start:
+                self._failing, self._left = self._left, {}  # those that are gone are forgotten
                 return is_whole
             start = last
 
@@ -185,14 +195,25 @@ class Worker:
     def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
         """Read an object if it is to be read by this task; return whether anything was read."""
         context = item.context
+        if context.key in self._left:
+            return False
+        later = self._failing.pop(context.key, None)
+        if later is not None and not later.is_due:
+            self._left[context.key] = later
+            return False
         if self._known.holds(context.key, context.version):
             self._statistics.known += 1
+            if later is not None:  # what was read of it is on its way
+                self._left[context.key] = later
             return False
         try:
             key = offset_key(self._config, context.key)
             task = task_of(self._config, context)
         except SourceError as error:
-            return self._leave_out(context, error)
+            self._known.add(context.key, context.version)  # said once, as long as it is remembered
+            self._statistics.failed += 1
+            leave_out(self._config, context.key, error)
+            return False
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
@@ -202,19 +223,15 @@ class Worker:
             self._statistics.known += 1
             return False
         self._known.begin(context.key)
-        return reader.read(item, key, decision)
-
-    def _leave_out(self, context: ItemContext, error: SourceError) -> bool:
-        """Do with an object whose offset no store can keep what the configuration says; it is never read."""
-        self._known.add(context.key, context.version)  # said once, as long as it is remembered
-        self._statistics.failed += 1
-        text = self._config.key_text(context.key)
-        shown = f"object {text!r} of source {self._config.name!r} cannot be named among the offsets: {error}"
-        if self._config.on_object_error == "raise":
-            raise ObjectError(shown) from error
-        if self._config.on_object_error != "drop":
-            _log.warning("left out %s", shown)
-        return False
+        if self._config.on_object_error != "raise" and later is None:
+            what = f"reading object {self._config.key_text(context.key)!r} of source {self._config.name!r}"
+            later = Retries(self._config, self._stopping, what)
+        outcome = reader.read(item, key, decision, later=later)
+        if later is not None and outcome in {Outcome.LATER, Outcome.UNTOUCHED}:
+            self._left[context.key] = later
+        if outcome is Outcome.UNTOUCHED:
+            self._known.end(context.key)
+        return outcome is Outcome.READ
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1
@@ -224,6 +241,25 @@ class Worker:
                 self._config.name,
                 self._config.key_text(key),
             )
+
+
+class Progress(NamedTuple):
+    """How far an object has been read, in bytes."""
+
+    key: str
+    position: int
+    """0 if the object does not tell."""
+    length: int
+    """-1 if it is not known."""
+
+
+class Outcome(Enum):
+    """What became of an object."""
+
+    READ = "read to its end, or given up for good"
+    SKIPPED = "given up for this time"
+    LATER = "read in part, until it failed"
+    UNTOUCHED = "failed, and nothing new was read"
 
 
 class ObjectReader:
@@ -244,6 +280,16 @@ class ObjectReader:
         self._statistics: Final = statistics
         self._stopping: Final = stopping
         self._retried: Final = retried
+        self._reading: _Reading | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far the object that is being read has been read, or None."""
+        reading = self._reading
+        if reading is None or reading.is_over:
+            return None
+        item = reading.item
+        return Progress(self._config.key_text(item.context.key), reading.position, item.length)
 
     def read(
         self,
@@ -252,8 +298,9 @@ class ObjectReader:
         decision: Decision,
         split: Split | None = None,
         until: int | None = None,
-    ) -> bool:
-        """Put an object's records into the queue; return false if it is left for a later listing.
+        later: Retries | None = None,
+    ) -> Outcome:
+        """Put an object's records into the queue; all of them, unless it says otherwise.
 
         Args:
             item: the object.
@@ -261,23 +308,27 @@ class ObjectReader:
             decision: how many of its records are known.
             split: the part to read; None is the whole object, as only it may have known records.
             until: the number of the last record to read; None is the end.
+            later: the attempts at this object so far, if it is to be left for a later one when it fails.
         """
-        reading = _Reading(self._config, item, key, decision, self._queue, split)
+        reading = self._reading = _Reading(self._config, item, key, decision, self._queue, split)
         maker = RecordMaker(self._config, item, self._transformers, split)
-        retries = Retries(self._config, self._stopping, f"reading {maker.where}")
+        retries = later or Retries(self._config, self._stopping, f"reading {maker.where}")
         self._statistics.objects += 1
         while True:
             try:
                 maker.route()
                 self._extract(item, maker, reading, retries, until)
-            except StoppedError:
-                raise
+            except (StoppedError, MissingPartError):
+                raise  # what is not installed is missing for every object
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)
             except self._retried as error:
                 self._statistics.retries += 1
                 try:
+                    if later is not None:
+                        later.postpone(error)
+                        return reading.leave()
                     retries.pause(error)
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
@@ -291,7 +342,7 @@ class ObjectReader:
             else:
                 self._statistics.complete += 1
                 reading.end(complete=True)
-                return True
+                return Outcome.READ
 
     def _extract(
         self,
@@ -303,6 +354,7 @@ class ObjectReader:
     ) -> None:
         known = reading.number - reading.before
         given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        reading.given = given
         statistics, stopping = self._statistics, self._stopping
         records = extracted(self._config.extractor, given)
         try:
@@ -351,7 +403,7 @@ class ObjectReader:
             self._statistics.dead_letters += 1
         reading.pass_over(number, properties, letter)
 
-    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> bool:
+    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> Outcome:
         """Do with an object that cannot be read what the configuration says."""
         if isinstance(error, _FatalError):
             raise error
@@ -369,7 +421,7 @@ class ObjectReader:
             )
             self._statistics.dead_letters += 1
         reading.end(complete=policy != "skip")
-        return policy != "skip"
+        return Outcome.SKIPPED if policy == "skip" else Outcome.READ
 
 
 class _FatalError(SourceError):
@@ -388,7 +440,12 @@ class _Reading:
         queue: BatchQueue,
         split: Split | None,
     ) -> None:
-        self._item: Final = item
+        self.item: Final = item
+        self.given: Input | None = None
+        """What the extractor reads."""
+        self.position = 0
+        """Where it was in the object's bytes when it had read what was sent last."""
+        self.is_over = False
         self._key: Final = key
         self._queue: Final = queue
         self.split: Final = split
@@ -397,6 +454,7 @@ class _Reading:
         """How many records there are before the part."""
         self.number: int = decision.skip + self.before
         """The number of the last record that was read."""
+        self._began_at: Final = self.number
         self.properties: Mapping[str, Any] | None = decision.properties
         """Those of the offset behind that record."""
         self.furthest: int = decision.skip
@@ -414,6 +472,7 @@ class _Reading:
             if self._records and self._bytes + size_bytes > self._max_bytes:
                 self._send(complete=False, is_last=False)
             self._records.append(record)
+            self._numbers.append(number)
             self._bytes += size_bytes
             self.number, self.properties = number, properties
             if len(self._letters) + len(self._records) >= self._max_records:
@@ -424,7 +483,7 @@ class _Reading:
         with self._adding:
             if not self.number:
                 return
-            resumed = config.source.resumed(self._item.context.key, self._entry(complete=False))
+            resumed = config.source.resumed(self.item.context.key, self._entry(complete=False))
             if resumed is None:
                 self.number, self.properties = 0, None
                 self._clear()
@@ -472,29 +531,42 @@ class _Reading:
         with self._adding:
             self._send(complete=complete, is_last=True)
 
+    def leave(self) -> Outcome:
+        """Send what is left, if anything was read; the object is read on later."""
+        self.is_over = True
+        if self.number == self._began_at:
+            return Outcome.UNTOUCHED
+        self.end(complete=False)
+        return Outcome.LATER
+
     def _entry(self, *, complete: bool) -> OffsetEntry:
         return OffsetEntry(
             record_number=self.number,
             complete=complete,
-            version=self._item.context.version,
+            version=self.item.context.version,
             properties={} if self.properties is None else self.properties,
         )
 
     def _send(self, *, complete: bool, is_last: bool) -> None:
         batch = Batch(
-            native_key=self._item.context.key,
+            native_key=self.item.context.key,
             key=self._key,
             entry=self._entry(complete=complete),
             records=self._records,
+            numbers=self._numbers,
             dead_letters=self._letters,
             size_bytes=self._bytes,
+            part=part_of(self.split),
             is_last=is_last,
         )
         self._clear()
+        self.position = 0 if self.given is None else self.given.position
+        self.is_over = is_last
         self._queue.put(batch)
 
     def _clear(self) -> None:
         self._records: list[Record] = []
+        self._numbers: list[int] = []
         self._letters: list[Record] = []
         self._bytes = 0
 

@@ -6,7 +6,7 @@
 fastavro decodes the values. The blocks are read here, since fastavro's own reader takes a count that is cut
 off for the end of the file, decompresses without a bound, and checks neither the end of deflate nor snappy's
 checksum. Where the values of a block cannot be decoded, those behind them in the block cannot either; the
-next block can.
+next block can. A value that Python does not have, such as a time behind the year 9999, is one bad record.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
             if block is None:
                 return
             count, data = block
-            if given.skipped == number and number + count <= given.skip:  # nothing was yielded yet
+            # Nothing was yielded yet. The last known block is read again: it may be damaged behind them.
+            if given.skipped == number and number + count < given.skip:
                 given.skipped = number = number + count
                 continue
             number += count
@@ -253,6 +254,7 @@ class _Decode:
     def __init__(self, file: _File, options: AvroExtractor) -> None:
         try:
             self._writer: Final = _parsed(file.schema_text, coarse=options.schemas)
+            self._stored: Final = _parsed(file.schema_text, coarse=True, kept=frozenset()).tree
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, SerdeError) as error:
             raise ObjectError(f"its schema cannot be read: {type(error).__name__}") from error
         wanted = None
@@ -272,15 +274,25 @@ class _Decode:
         self._require_few(count, data, began)
         stream, schema, convert = io.BytesIO(data), self._schema, self._convert
         tree, wanted, size = self._writer.tree, self._wanted, len(data)
-        ended = 0
+        ended, is_sound = 0, False
         for at in range(1, count + 1):
             try:
                 value = schemaless_reader(stream, tree, wanted)
                 if convert is not None:
                     value = convert(value)
             except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
-                yield from self._lost(at, count, began, error)
-                return
+                stream.seek(ended)
+                if not (is_sound := is_sound or self._is_sound(stream, count - at + 1, size)):
+                    yield from self._lost(at, count, began, error)
+                    return
+                stream.seek(ended)
+                schemaless_reader(stream, self._stored, None)
+                ended = stream.tell()
+                yield BadRecordError(
+                    f"value {at} of the block at byte {began} does not fit the schema, or Python does not "
+                    f"have it ({type(error).__name__})"
+                )
+                continue
             before, ended = ended, stream.tell()
             if ended > size:  # a field that was left out was skipped, also behind the end
                 yield from self._lost(at, count, began, EOFError())
@@ -290,6 +302,15 @@ class _Decode:
             )
         if ended != size:
             raise ObjectError(f"the block at byte {began} goes on behind its last value")
+
+    def _is_sound(self, stream: io.BytesIO, count: int, size: int) -> bool:
+        """Return whether so many values as they are stored, whatever they mean, end where the block does."""
+        try:
+            for _ in range(count):
+                schemaless_reader(stream, self._stored, None)
+        except Exception:  # noqa: BLE001 - as above
+            return False
+        return stream.tell() == size
 
     def _lost(self, at: int, count: int, began: int, error: Exception) -> Iterator[BadRecordError]:
         kind = type(error).__name__
@@ -369,9 +390,12 @@ _CODECS: Final[Mapping[str, Callable[[bytes, int], bytes]]] = {
 }
 
 
-def _parsed(text: bytes, *, coarse: bool) -> AvroSchema:
+_KEPT_TYPES: Final = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
+
+
+def _parsed(text: bytes, *, coarse: bool, kept: frozenset[str] = _KEPT_TYPES) -> AvroSchema:
     if coarse:
-        text = msgspec.json.encode(_coarse(msgspec.json.decode(text)))
+        text = msgspec.json.encode(_coarse(msgspec.json.decode(text), kept))
     return AvroSchema.parsed(text)
 
 
@@ -384,7 +408,6 @@ def _wanted(path: str, *, coarse: bool) -> AvroSchema:
         ) from error
 
 
-_KEPT_TYPES: Final = frozenset({"decimal", "date", "time-millis", "timestamp-millis"})
 _FINER: Final[Mapping[str, str]] = {
     "time-micros": MICRO_TIME,
     "timestamp-micros": MICRO_TIMESTAMP,
@@ -394,15 +417,15 @@ _RAW_TYPE: Final = "headerware.logicalType"
 """Has the logical type of what is read as it is stored, since Connect has no type for it."""
 
 
-def _coarse(node: Any) -> Any:
-    """Return a schema in which fastavro leaves values as they are stored that Connect has no type for."""
+def _coarse(node: Any, kept: frozenset[str]) -> Any:
+    """Return a schema in which fastavro leaves values as they are stored but for some logical types."""
     if isinstance(node, list):
-        return [_coarse(item) for item in node]
+        return [_coarse(item, kept) for item in node]
     if not isinstance(node, dict):
         return node
-    made = {name: value if name == "default" else _coarse(value) for name, value in node.items()}
+    made = {name: value if name == "default" else _coarse(value, kept) for name, value in node.items()}
     logical = made.get("logicalType")
-    if isinstance(logical, str) and logical not in _KEPT_TYPES:
+    if isinstance(logical, str) and logical not in kept:
         made[_RAW_TYPE] = made.pop("logicalType")
     return made
 

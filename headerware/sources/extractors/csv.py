@@ -12,14 +12,22 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal, cast
 
+from msgspec.structs import force_setattr
+
 from headerware.connect.data.schema import OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder
 from headerware.connect.data.struct import Struct
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import BadRecordError, ConfigError, ObjectError
+from headerware.core.printable import counted
 from headerware.sources.extractor import Extracted, Input, Split
 from headerware.sources.extractors.lines import Text, begin, holds_ascii, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
 
 _FOREVER: Final = 1 << 62
+_NAME_BYTES: Final = 64
+"""What a name that is made up for a field takes in memory."""
+_HELD_FIELDS: Final = 1 << 17
+"""How many fields the schemas have that are kept for rows of other lengths."""
 _UNENDED: Final = "unexpected end of data"
 """The csv module's words for a quoted field that goes on behind what it was given."""
 
@@ -36,9 +44,10 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
             the first, ``field1``, and so on; without a header and ``columns``, all of them are.
         ragged: what is done with a row of another length: ``refuse`` makes it a bad record; ``fit`` gives it
-            nulls for what is missing, and ``field7`` as the name of an eighth field too many.
+            nulls for what is missing, and ``field7`` as the name of an eighth field too many. The names that
+            it makes up count for the length of a row.
         delimiter: what stands between fields, one character.
-        quote: what fields are quoted with, one character; None if they never are.
+        quote: what fields are quoted with, one character; None or ``""`` if they never are.
         escape: what takes the meaning of the next character away, one character; None if nothing does. A
             quotation mark in a quoted field may always be doubled.
         quoted_newlines: whether a quoted field may go on on the next line. If not, each line is a row, a
@@ -66,6 +75,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         """Refuse what no row could be read with."""
         super().__post_init__()
         holds_ascii(self.encoding)
+        if self.quote == "":  # as TOML, which has no null, says it
+            force_setattr(self, "quote", None)
         if self.columns is not None and len(set(self.columns)) != len(self.columns):
             raise ConfigError("a name is there twice", path="columns")
         if self.quote is not None and not self.quote.isascii():
@@ -102,6 +113,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             if not self.header:
                 first = row
             if names is None:
+                if self._is_too_wide(len(row), position - start):
+                    raise ObjectError(f"its first row {_too_long(self.max_record_bytes)}")
                 names = [(self.header and name) or f"field{at}" for at, name in enumerate(row)]
         if len(set(names)) != len(names):
             raise ObjectError("a column's name is there twice in the first row; name them by 'columns'")
@@ -122,11 +135,15 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 continue
             if len(row) == width:
                 value: Any = dict(zip(names, row)) if schema is None else Struct.trusted(schema, row)  # noqa: B905
-            elif self.ragged == "fit":
+            elif self.ragged == "fit" and not self._is_too_wide(len(row) - width, position - before):
                 value = shape.value(row)
+            elif self.ragged == "fit":
+                yield self._too_long(before)
+                before = position
+                continue
             else:
                 yield BadRecordError(
-                    f"the row that ends at byte {position} has {len(row)} fields, expected {width}"
+                    f"the row that ends at byte {position} has {counted(len(row), 'field')}, expected {width}"
                 )
                 before = position
                 continue
@@ -188,7 +205,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                     spans = count - before > 1 and position - begun > limit + 2
                     if spans or lines.problem(before, count) == "":
                         raise self._endless(begun) from None
-                    yield BadRecordError(f"the row at byte {begun} is not CSV: {error}"), position
+                    yield BadRecordError(f"the row at byte {begun} is not CSV: {_told(error)}"), position
             text.advance(position - began if known else len(block))
 
     def _reader(self, lines: Iterable[str]) -> Any:
@@ -201,6 +218,10 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             strict=True,
         )
 
+    def _is_too_wide(self, made_up: int, size: int) -> bool:
+        """Return whether a row is too long with the names that are made up for its fields."""
+        return size + _NAME_BYTES * made_up > self.max_record_bytes
+
     def _too_long(self, began: int) -> BadRecordError:
         return BadRecordError(f"the row at byte {began} {_too_long(self.max_record_bytes)}")
 
@@ -211,6 +232,12 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
 
 def _too_long(limit: int) -> str:
     return f"has more than {limit} bytes, the limit (max_record_bytes)"
+
+
+def _told(error: csv.Error) -> str:
+    """Return what the csv module says, which quotes no field; of line breaks it would tell a programmer."""
+    text = str(error)
+    return "a carriage return stands in a line; lines end in a line feed" if "new-line" in text else text
 
 
 class _Lines:
@@ -280,24 +307,28 @@ class _Shape:
         self.width: Final = len(names)
         self.names: Final = names
         self.schema: Final = _schema_of(names) if schemas else None
-        self._known: dict[int, tuple[list[str], Schema | None]] = {self.width: (names, self.schema)}
+        self._all: Final = list(names)
+        """The names, and behind them those of more fields, as far as a row had them."""
+        self._taken: Final = frozenset(names)
+        self._schemas: Final[BoundedCache[int, Schema]] = BoundedCache(
+            64,
+            lambda width: _schema_of(self._all[:width]),
+            max_cost=_HELD_FIELDS,
+            cost=lambda width, _: width,
+        )
 
     def value(self, row: list[Any]) -> Any:
         """Return a row of any length as a dict or a Struct."""
-        width = max(self.width, len(row))
-        names, schema = self._known.get(width) or self._of(width)
-        row += [None] * (width - len(row))
-        return dict(zip(names, row, strict=True)) if schema is None else Struct.trusted(schema, row)
-
-    def _of(self, width: int) -> tuple[list[str], Schema | None]:
-        names = list(self.names)
-        for at in range(self.width, width):
+        row += [None] * (self.width - len(row))
+        width = len(row)
+        for at in range(len(self._all), width):
             name = f"field{at}"
-            while name in names:
+            while name in self._taken:
                 name += "_"
-            names.append(name)
-        made = self._known[width] = (names, None if self.schema is None else _schema_of(names))
-        return made
+            self._all.append(name)
+        if self.schema is None:
+            return dict(zip(self._all, row, strict=False))
+        return Struct.trusted(self.schema if width == self.width else self._schemas[width], row)
 
 
 def _schema_of(names: list[str]) -> Schema:

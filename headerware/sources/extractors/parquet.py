@@ -42,15 +42,18 @@ from headerware.sources.extractors.connect_values import (
     optional,
     size_of,
 )
-from headerware.sources.extractors.streams import ReadingStream, StreamExtractor
+from headerware.sources.extractors.streams import FREE_BYTES, ReadingStream, StreamExtractor
 
 if TYPE_CHECKING:
     from pyarrow import DataType, RecordBatch
     from pyarrow.parquet import ParquetFile
 
 _BATCH_BYTES: Final = 4 << 20
-_MAX_BATCH_ROWS: Final = 8_192
+_MAX_BATCH_ROWS: Final = 1_024
+"""Few, for a long value that repeats is one in the file and many in memory; more would save nothing."""
 _READ_BYTES: Final = 1 << 20
+_NOT_IN_PYTHON: Final = (ValueError, OverflowError, KeyError)
+"""What comes of a time that is too far away, text that is no UTF-8, an unknown time zone."""
 
 
 class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
@@ -59,9 +62,10 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
     An object that cannot be sought in, or is itself compressed, is copied to a temporary file first.
 
     Args:
-        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record.
+        max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record,
+            and so is one with a value that Python does not have, such as a time behind the year 9999.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
-        max_expansion: in the same way, and for the column chunks of a file by its metadata.
+        max_expansion: in the same way, and for the row groups of a file by its metadata.
         columns: the columns to read, by the names of those at the top; None is all.
         schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
 
@@ -94,12 +98,18 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
                 groups = range(given.split.begin, min(given.split.end, file.num_row_groups))
             columns = self._names(file)
             rows: _Rows | None = None
+            length, plain = stream.seek(0, io.SEEK_END), 0
             for group in groups:
                 facts = file.metadata.row_group(group)
                 if given.skipped + facts.num_rows <= given.skip and rows is None:
                     given.skipped += facts.num_rows
                     continue
-                self._check_expansion(facts)
+                plain += facts.total_byte_size
+                if plain > FREE_BYTES and plain > self.max_expansion * length:
+                    raise ObjectError(
+                        f"it expands to more than {self.max_expansion} times its size, the limit "
+                        "(max_expansion)"
+                    )
                 rows = rows or _Rows(self, file.schema_arrow, columns)
                 average = max(1, facts.total_byte_size // max(1, facts.num_rows))
                 size = max(1, min(_BATCH_BYTES // average, _MAX_BATCH_ROWS))
@@ -111,16 +121,20 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         """Return runs of row groups."""
         stream, file = self._opened(given)
         with _Damage(stream):
-            begin, first, held, rows = 0, 1, 0, 0
-            for group in range(file.num_row_groups):
-                facts = file.metadata.row_group(group)
-                held += sum(facts.column(at).total_compressed_size for at in range(facts.num_columns))
+            # The facts of its columns say how large a row group is in the file; but if they are damaged,
+            # pyarrow 26.0 ends the process. So each group is taken to be compressed like the whole.
+            all_facts = [file.metadata.row_group(group) for group in range(file.num_row_groups)]
+            plain = max(1, sum(facts.total_byte_size for facts in all_facts))
+            share = stream.seek(0, io.SEEK_END) / plain
+            begin, first, held, rows = 0, 1, 0.0, 0
+            for group, facts in enumerate(all_facts):
+                held += share * facts.total_byte_size
                 rows += facts.num_rows
                 if held >= size_bytes:
                     yield Split(begin, group + 1, first)
-                    begin, first, held = group + 1, rows + 1, 0
-            if held:
-                yield Split(begin, file.num_row_groups, first)
+                    begin, first, held = group + 1, rows + 1, 0.0
+            if begin < len(all_facts):
+                yield Split(begin, len(all_facts), first)
 
     def _opened(self, given: Input) -> tuple[_Watched, ParquetFile]:
         try:
@@ -145,17 +159,6 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         if missing:
             raise ObjectError(f"there is no column {missing[0]!r}; it has: {', '.join(names)}")
         return self.columns or names
-
-    def _check_expansion(self, facts: Any) -> None:
-        """Refuse a row group whose metadata says that it becomes far larger."""
-        for at in range(facts.num_columns):
-            chunk = facts.column(at)
-            plain, stored = chunk.total_uncompressed_size, max(1, chunk.total_compressed_size)
-            if plain > _READ_BYTES and plain > self.max_expansion * stored:
-                raise ObjectError(
-                    f"a column expands to more than {self.max_expansion} times its size, the limit "
-                    "(max_expansion)"
-                )
 
 
 class _Watched(ReadingStream):
@@ -224,19 +227,37 @@ class _Rows:
     def of(self, batch: RecordBatch) -> Iterator[Extracted | BadRecordError]:
         """Yield the rows of a batch."""
         lists = []
+        bad: dict[int, str] = {}
         for name, stored, convert in zip(self._names, self._stored, self._converters, strict=True):
             column = batch.column(name)
-            values = (column if stored is None else _cast(column, stored, name)).to_pylist()
-            lists.append(values if convert is None else [convert(value) for value in values])
+            if stored is not None:
+                column = _cast(column, stored, name)
+            try:
+                values = column.to_pylist()
+                lists.append(values if convert is None else [convert(value) for value in values])
+            except _NOT_IN_PYTHON:
+                lists.append([_value(scalar, convert, at, name, bad) for at, scalar in enumerate(column)])
         schema, names, size = self._schema, self._names, batch.nbytes // max(1, batch.num_rows)
         measured = batch.nbytes > self._limit
-        for row in zip(*lists, strict=True):
-            if measured and (size := size_of(row)) > self._limit:
+        for at, row in enumerate(zip(*lists, strict=True)):
+            if at in bad:
+                yield BadRecordError(bad[at])
+            elif measured and (size := size_of(row)) > self._limit:
                 yield BadRecordError(f"a row has more than {self._limit} bytes, the limit (max_record_bytes)")
             elif schema is not None:
                 yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
             else:
                 yield Extracted(dict(zip(names, row, strict=True)), size_bytes=size)
+
+
+def _value(scalar: Any, convert: Any, at: int, name: str, bad: dict[int, str]) -> Any:
+    """Return one value of a column; note what is wrong with its row if Python does not have it."""
+    try:
+        value = scalar.as_py()
+        return value if convert is None else convert(value)
+    except _NOT_IN_PYTHON as error:
+        bad[at] = f"the column {name!r} has a value that Python does not have ({type(error).__name__})"
+        return None
 
 
 def _cast(column: Any, stored: DataType, name: str) -> Any:

@@ -3,7 +3,7 @@
     gzip      1f 8b 08            members one behind another, as bgzip and log rotation write them
     bzip2     "BZh"               streams one behind another, as pbzip2 writes them
     xz        fd "7zXZ" 00        streams one behind another
-    zstd      28 b5 2f fd         frames one behind another
+    zstd      28 b5 2f fd         frames one behind another; 50..5f 2a 4d 18 begins one that is skipped
     snappy    ff 06 00 00 "sNaPpY"  the framing format, such as `.sz` files have it
 
 The standard library's file objects are not used, since they raise OSError for damage, which would be taken
@@ -34,13 +34,15 @@ _ZSTD_PIECE_BYTES: Final = 1 << 10
 """Four bytes of zstd may stand for 128 KiB, and its decompressor has no bound; so this is 32 MiB at most."""
 _MEMORY_BYTES: Final = 256 << 20
 """The most that an xz or zstd stream may ask for to be decompressed."""
-_FREE_BYTES: Final = 64 << 20
+FREE_BYTES: Final = 64 << 20
+"""How large an object may become, whatever its size."""
 _MAGIC: Final[Mapping[bytes, Compression]] = {
     b"\x1f\x8b\x08": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\xff\x06\x00\x00sNaPpY": "snappy",
+    **{bytes((low,)) + b"\x2a\x4d\x18": "zstd" for low in range(0x50, 0x60)},
 }
 _MAGIC_BYTES: Final = max(map(len, _MAGIC))
 _SNAPPY_HEAD: Final = b"\xff\x06\x00\x00sNaPpY"
@@ -366,7 +368,7 @@ class _Decompressed(ReadingStream):
 
     def _count(self, given: int) -> None:
         self._given += given
-        if self._given > _FREE_BYTES and self._given > self._max_expansion * self._read:
+        if self._given > FREE_BYTES and self._given > self._max_expansion * self._read:
             raise ObjectError(
                 f"its {self._codec} data expands to more than {self._max_expansion} times its size, the "
                 "limit (max_expansion)"

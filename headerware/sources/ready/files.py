@@ -6,25 +6,24 @@ import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from heapq import nsmallest
-from logging import getLogger
 from typing import Annotated, BinaryIO, ClassVar, Final
 
 import msgspec
 
+from headerware.core.errors import SourceUnavailableError
 from headerware.core.options import PATH
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, Source
 
 _PAGE: Final = 100_000
 """How many names of a folder are held at once; one with more is read several times."""
-_log: Final = getLogger(__name__)
 
 
 class Files(Source[str], frozen=True, kw_only=True):
     """List files by their paths below a folder, with ``/`` between names; links are not followed.
 
     A file that is written in place is read while it is written. Write it elsewhere and rename it, or use
-    ``grows``. A file with a name that is not UTF-8 is left out, and logged.
+    ``grows``. A name that is not UTF-8 is an error of its file.
 
     Args:
         folder: the folder.
@@ -59,29 +58,32 @@ class Files(Source[str], frozen=True, kw_only=True):
     def _names(self, prefix: str, start: str) -> Iterator[str]:
         """Yield names in order; that of a folder ends in ``/``, which is how paths below it compare."""
         last = ""
-        while page := nsmallest(_PAGE, (name for name in self._scanned(prefix, start) if name > last)):
+        while page := nsmallest(_PAGE, self._scanned(prefix, start, last)):
             yield from page
             if len(page) < _PAGE:
                 return
             last = page[-1]
 
-    def _scanned(self, prefix: str, start: str) -> Iterator[str]:
+    def _scanned(self, prefix: str, start: str, last: str) -> Iterator[str]:
+        folder = os.path.join(self.folder, prefix)  # noqa: PTH118 - quicker with many files
         try:
-            entries = os.scandir(os.path.join(self.folder, prefix))  # noqa: PTH118 - quicker with many files
-        except FileNotFoundError:
-            if not prefix:
-                raise
-            return  # it has gone since it was listed
+            entries = os.scandir(folder)
+        except OSError as error:
+            if prefix and isinstance(error, FileNotFoundError):
+                return  # it has gone since it was listed
+            raise SourceUnavailableError(f"folder {folder!r}: {error.strerror}") from error
         with entries:
             for entry in entries:
-                name = entry.name
+                is_folder = entry.is_dir(follow_symlinks=False)
+                name = entry.name + "/" if is_folder else entry.name
+                if name <= last:
+                    continue
                 path = prefix + name
-                if entry.is_dir(follow_symlinks=False):
-                    name, path = name + "/", path + "/"
+                if is_folder:
                     wanted = (path >= start or start.startswith(path)) and not _any(self.exclude, path[:-1])
                 else:
                     wanted = path >= start and self._includes(path) and entry.is_file(follow_symlinks=False)
-                if wanted and _is_utf_8(path):
+                if wanted:
                     yield name
 
     def _includes(self, path: str) -> bool:
@@ -123,12 +125,3 @@ class File(NativeItem):
 
 def _any(patterns: list[str], path: str) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _is_utf_8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        _log.warning("left out %r, whose name is not UTF-8", path)
-        return False
-    return True

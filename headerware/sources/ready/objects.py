@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,8 +17,15 @@ from typing import Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    ConfigError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
+from headerware.sources.extractors.streams import ReadingStream
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
 
@@ -32,6 +40,8 @@ _PAGE: Final = 1_000
 _FIRST_READ_BYTES: Final = 1 << 20
 _LONGEST_READ_BYTES: Final = 8 << 20
 _SCHEMES: Final = ("s3", "gs", "az", "abfs", "abfss")
+_ERRORS: Final = (exceptions.BaseError, ValueError, TypeError)
+_SECRET: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)|(?<=Failed to parse \")[^\"]+")
 _used_by: list[int] = []
 """The process that has first used obstore, whose threads a forked one does not have."""
 
@@ -39,9 +49,9 @@ _used_by: list[int] = []
 class ObjectStorage(Source[str], frozen=True, kw_only=True):
     """List the objects of a bucket below a prefix, by their names without the prefix.
 
-    An object without bytes is not listed; among these are the markers of folders. A name with an empty part,
-    as in ``a//b``, stops the listing: obstore has none. A process that is forked from one that has used
-    obstore is refused; spawn it.
+    An object without bytes is not listed; among these are the markers of folders. A name that obstore has not
+    stops the listing: one with an empty part, as in ``a//b``, with ``.`` or ``..`` for a part, or a control
+    character. A process that is forked from one that has used obstore is refused; spawn it.
 
     Args:
         url: the bucket and the prefix, such as ``s3://bucket/orders/2026``.
@@ -69,17 +79,13 @@ class ObjectStorage(Source[str], frozen=True, kw_only=True):
 
     def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
         """Return the store; nothing is sent yet."""
-        try:
+        with _errors("options: the store", ConfigError, ConfigError):
             store = from_url(
                 self.url,
                 client_options={"allow_http": self.allow_http},
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=10)},
                 **cast("Any", self.options),
             )
-        except (exceptions.BaseError, ValueError, TypeError) as error:
-            raise ConfigError(
-                f"obstore makes no store of it: {str(error).partition(chr(10))[0]}", path="options"
-            ) from None
         return _Bucket(store, self.include)
 
 
@@ -110,11 +116,8 @@ class StoredObject(NativeItem):
         self._store: Final = store
         self._e_tag: Final = found["e_tag"]
         modified_ms = int(found["last_modified"].timestamp() * 1_000)
-        context = ItemContext(
-            key=found["path"],
-            version=self._e_tag or f"{found['size']}:{modified_ms}",
-            timestamp_ms=modified_ms,
-        )
+        version = self._e_tag or f"{found['size']}:{modified_ms}"
+        context = ItemContext(key=found["path"], version=version, timestamp_ms=modified_ms)
         super().__init__(context, found["size"])
 
     def open_stream(self) -> BinaryIO:
@@ -123,7 +126,7 @@ class StoredObject(NativeItem):
         return cast("BinaryIO", _ObjectStream(self._store, self.context.key, self.length, self._e_tag))
 
 
-class _ObjectStream(io.RawIOBase):
+class _ObjectStream(ReadingStream):
     """The bytes of one version of an object, by requests for a part each.
 
     No connection waits while a reader is busy. The parts become longer as reading goes on.
@@ -140,9 +143,6 @@ class _ObjectStream(io.RawIOBase):
         self._part = memoryview(b"")
         self._length = _FIRST_READ_BYTES
 
-    def readable(self) -> bool:
-        return True
-
     def seekable(self) -> bool:
         return True
 
@@ -153,19 +153,18 @@ class _ObjectStream(io.RawIOBase):
         self._position = max(0, offset + (0, self._position, self._size)[whence])
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
+    def give(self, most: int) -> bytes | memoryview:
         if self._position >= self._size:
-            return 0
+            return b""
         at = self._position - self._begin
         if not 0 <= at < len(self._part):
             follows = at == len(self._part)
             self._length = min(2 * self._length, _LONGEST_READ_BYTES) if follows and at else _FIRST_READ_BYTES
             self._begin, at = self._position, 0
             self._part = self._asked_for(self._begin, min(self._begin + self._length, self._size))
-        found = self._part[at : at + len(buffer)]
-        buffer[: len(found)] = found
+        found = self._part[at : at + most]
         self._position += len(found)
-        return len(found)
+        return found
 
     def _asked_for(self, begin: int, end: int) -> memoryview:
         options: Any = {"range": (begin, end)}
@@ -174,26 +173,27 @@ class _ObjectStream(io.RawIOBase):
         with _errors("the object", ObjectError):
             found = memoryview(obstore.get(self._store, self._path, options=options).bytes())
         if len(found) != end - begin:
-            raise OSError(f"expected {end - begin} bytes of the object, found {len(found)}")
+            raise SourceUnavailableError(f"expected {end - begin} bytes of the object, found {len(found)}")
         return found
 
 
 @contextmanager
-def _errors(what: str, refusal: type[SourceError]) -> Iterator[None]:
+def _errors(what: str, refusal: type[Exception], passing: Any = SourceUnavailableError) -> Iterator[None]:
     """Turn obstore's errors into what is tried again, and what is not; the first line names no contents."""
     try:
         yield
     except exceptions.PreconditionError:
         raise refusal(f"{what} has changed since it was listed") from None
-    except exceptions.GenericError as error:
-        raise OSError(f"{what} cannot be read now: {str(error).partition(chr(10))[0]}") from None
-    except exceptions.BaseError as error:
-        raise refusal(f"{what} cannot be read: {str(error).partition(chr(10))[0]}") from None
+    except BaseException as error:
+        # Some options make obstore panic, by an exception of pyo3's that no module exports.
+        if not isinstance(error, _ERRORS) and type(error).__name__ != "PanicException":
+            raise
+        told = _SECRET.sub("...", str(error).partition("\n")[0])
+        passes = isinstance(error, exceptions.GenericError)
+        raise (passing if passes else refusal)(f"{what} cannot be had: {told}") from None
 
 
 def _require_own_process() -> None:
     if os.getpid() not in (_used_by or [os.getpid()]):
-        raise SourceError(
-            "this process was forked from one that uses obstore, whose threads it has not; spawn it"
-        )
+        raise SourceError("forked from a process that uses obstore, whose threads this one has not; spawn it")
     _used_by[:] = [os.getpid()]

@@ -15,7 +15,14 @@ from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
-from headerware.core.errors import BadRecordError, ConfigError, MissingPartError, ObjectError, SourceError
+from headerware.core.errors import (
+    BadRecordError,
+    ConfigError,
+    MissingPartError,
+    ObjectError,
+    SourceError,
+    SourceUnavailableError,
+)
 from headerware.core.extras import install_command
 from headerware.sources.extractor import Extracted, Extractor, Input
 from headerware.sources.extractors.connect_values import size_of
@@ -27,8 +34,6 @@ try:
     from sqlalchemy import Column, Connection, Select, Table, exc
 except ImportError as _missing:
     raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from _missing
-
-_EMPTY: Final = "[]"
 
 
 class RowExtractor(Extractor, frozen=True, kw_only=True):
@@ -90,8 +95,10 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
         """Return what lists the tables, once the database's driver is there."""
         try:
             sqlalchemy.create_engine(self.url).dispose()
-        except (exc.ArgumentError, exc.NoSuchModuleError, ImportError) as error:
-            raise ConfigError(f"names no database ({type(error).__name__})", path="url") from None
+        except ImportError as error:
+            raise ConfigError(f"its driver {error.name!r} is not installed", path="source.url") from None
+        except (exc.ArgumentError, exc.NoSuchModuleError) as error:
+            raise ConfigError(f"names no database ({type(error).__name__})", path="source.url") from None
         return self
 
     def items(self, start: str | None) -> Iterator[NativeItem]:
@@ -100,7 +107,8 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
             names = sorted(sqlalchemy.inspect(connection).get_table_names(schema=self.schema))
         for name in names:
             if (start is None or name >= start) and any(fnmatchcase(name, each) for each in self.tables):
-                yield SqlTable(self, name)
+                with suppress(FileNotFoundError):  # it has gone since it was listed
+                    yield SqlTable(self, name)
 
 
 class SqlTable(NativeItem):
@@ -113,17 +121,15 @@ class SqlTable(NativeItem):
             table, columns = self._table(connection)
             asked = self._select(table, columns, columns).order_by(*(column.desc() for column in columns))
             last = connection.execute(asked.limit(1)).first()
-        version = _EMPTY if last is None else msgspec.json.encode(_kept(last)).decode()
+        version = msgspec.json.encode(_kept(last or ())).decode()
         self.context: ItemContext = msgspec.structs.replace(self.context, version=version)
 
     def extends(self, version: str) -> bool:
-        """Return whether the last row is not before the one that was the last."""
-        if version == _EMPTY:
-            return True
-        with _connected(self._source.url, ObjectError) as connection:
-            _, columns = self._table(connection)
-        before, now = (msgspec.json.decode(text) for text in (version, self.context.version or _EMPTY))
-        return bool(now) and _restored(before, columns) <= _restored(now, columns)
+        """Return whether there are rows behind the one that was the last, if there was one."""
+        with _connected(self._source.url, ObjectError) as connection:  # whose order may not be Python's
+            table, columns = self._table(connection)
+            asked = self._select(table, columns, columns, msgspec.json.decode(version) or None)
+            return connection.execute(asked.limit(1)).first() is not None
 
     def rows(self, after: list[Any] | None) -> Iterator[Extracted]:
         """Yield the rows behind a place, page by page."""
@@ -135,13 +141,12 @@ class SqlTable(NativeItem):
             asked = self._select(table, columns, list(table.columns), after).order_by(*columns)
             with _connected(source.url, ObjectError) as connection:
                 found = connection.execute(asked.limit(source.page_rows + 1)).mappings().all()
-            places = [[row[column.name] for column in columns] for row in found]
-            if any(one == other for one, other in pairwise(places)):
-                raise ObjectError("two rows have the same values in order_by; add a column that differs")
+            places = [_kept([row[column.name] for column in columns]) for row in found]
+            if any(one == other for one, other in pairwise([after, *places])):
+                raise ObjectError("two rows have the same place by order_by, perhaps rounded; add a column")
             more = len(found) > source.page_rows
             for row, place in zip(found[: source.page_rows], places, strict=False):
-                after = _kept(place)
-                value = dict(row)
+                value, after = dict(row), place
                 size = size_of(value)
                 yield Extracted(value, key=self._key(value), properties={"after": after}, size_bytes=size)
 
@@ -166,7 +171,10 @@ class SqlTable(NativeItem):
             asked = asked.where(sqlalchemy.text(f"({self._source.where})"))
         if after is not None:
             behind: Any = sqlalchemy.false()
-            for column, value in reversed(list(zip(columns, _restored(after, columns), strict=True))):
+            for column, kept in reversed(list(zip(columns, after, strict=True))):
+                value = kept
+                with suppress(NotImplementedError):  # a type that tells no class in Python
+                    value = msgspec.convert(kept, column.type.python_type, strict=False)
                 behind = sqlalchemy.or_(column > value, sqlalchemy.and_(column == value, behind))
             asked = asked.where(behind)
         return asked
@@ -179,21 +187,13 @@ def _connected(url: str, refusal: type[SourceError]) -> Iterator[Connection]:
         with sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool).connect() as connection:
             yield connection
     except (exc.OperationalError, exc.InterfaceError, exc.InternalError, exc.TimeoutError) as error:
-        raise OSError(f"the database does not answer ({type(error).__name__})") from None
+        raise SourceUnavailableError(f"the database does not answer ({type(error).__name__})") from None
     except exc.NoSuchTableError:
-        raise refusal("the table is gone") from None
-    except exc.SQLAlchemyError as error:
-        raise refusal(f"the database refuses it ({type(error).__name__})") from None
+        raise FileNotFoundError("the table is gone") from None
+    except (exc.SQLAlchemyError, ValueError, ArithmeticError) as error:
+        raise refusal(f"the database refuses it, or a value misfits ({type(error).__name__})") from None
 
 
 def _kept(values: Any) -> list[Any]:
     """Return values as an offset keeps them: numbers, and the text of others."""
     return cast("list[Any]", msgspec.to_builtins(list(values)))
-
-
-def _restored(kept: list[Any], columns: list[Column[Any]]) -> list[Any]:
-    found = list(kept)
-    for at, column in enumerate(columns):
-        with suppress(NotImplementedError):  # a type that tells no class in Python
-            found[at] = msgspec.convert(kept[at], column.type.python_type, strict=False)
-    return found

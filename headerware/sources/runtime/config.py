@@ -22,19 +22,22 @@ from __future__ import annotations
 
 import os
 import tomllib
+from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 from msgspec.structs import force_setattr
 
+from headerware.clients.settings import number
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
 from headerware.core.options import kinds
 from headerware.sources.config import SourceConfig
-from headerware.sources.runtime.stores import OffsetStore, offsets_type
-from headerware.sources.runtime.topic_offsets import TopicOffsets
+from headerware.sources.runtime.stores import OffsetStore, Sharing, offsets_type
+from headerware.sources.runtime.topic_offsets import TRANSACTION_MS, TRANSACTION_TIMEOUT, TopicOffsets
 from headerware.topic_table.topic import dotted
 
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -101,7 +104,51 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
                 path="delivery",
             )
         if "transactional.id" in self.kafka:
-            raise ConfigError("the runtime names its transactions by the source and its tasks", path="kafka")
+            raise ConfigError(
+                "a source names its transactions by its name and its tasks; take it out",
+                path="kafka.transactional.id",
+            )
         for option in ("commit_interval_s", "commit_records"):
             if not getattr(self, option) > 0:  # nan is not
                 raise ConfigError(f"expected more than 0, found {getattr(self, option)}", path=option)
+        if self.delivery == "exactly_once":
+            self._check_transactions()
+        self._check_queue()
+
+    @property
+    def sharing(self) -> Sharing:
+        """How the tasks share the source."""
+        return Sharing(self.tasks, self.distribution)
+
+    def _check_transactions(self) -> None:
+        """Refuse transactions that the brokers would abort when their records come slowly."""
+        open_s = self.commit_interval_s + self.poll_wait_s
+        limit_s = number(self.kafka, TRANSACTION_TIMEOUT, TRANSACTION_MS) / 2_000
+        if open_s > limit_s:
+            longer = "commit_interval_s" if self.commit_interval_s > self.poll_wait_s else "poll_wait_s"
+            raise ConfigError(
+                f"a transaction is open for commit_interval_s and poll_wait_s, {open_s:g} s together; "
+                f"expected {limit_s:g} s at most, half of the time after which brokers abort it; lower one "
+                f"of them, or raise {TRANSACTION_TIMEOUT} of [kafka]",
+                path=longer,
+            )
+
+    def _check_queue(self) -> None:
+        """Refuse polls for which the client's queue has no room at once."""
+        settings = ("queue.buffering.max.messages", "queue.buffering.max.kbytes")
+        for option, setting, limit in zip(
+            ("poll_records", "poll_bytes"), settings, queue_halves(self.kafka), strict=True
+        ):
+            found = getattr(self, option)
+            if found > limit:
+                raise ConfigError(
+                    f"expected {limit} at most, found {found}; half of the client's queue takes a poll, so "
+                    f"lower this, or raise {setting} of [kafka]",
+                    path=option,
+                )
+
+
+def queue_halves(kafka: Mapping[str, Any]) -> tuple[float, float]:
+    """Return half of the records and half of the bytes that fit the client's queue."""
+    records = number(kafka, "queue.buffering.max.messages", 100_000)
+    return records // 2 or inf, number(kafka, "queue.buffering.max.kbytes", 1_048_576) * 512

@@ -4,27 +4,31 @@
     at_least_once    poll, produce, ..., store the offsets of what the brokers have reported
 
 Each task has a thread, a producer and, with transactions, a transactional id of its own, which ends what an
-earlier process of the same name had open.
+earlier process of the same name had open. The tasks share the offsets, which are read when all of them have
+done so.
 """
 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
-from threading import Event, Lock, Thread
+from itertools import groupby
+from operator import attrgetter
+from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.deliveries import was_dropped
-from headerware.clients.messages import wire_headers
 from headerware.clients.producer import Producer
-from headerware.clients.settings import connection_settings, number
+from headerware.core.edge import to_wire
 from headerware.core.errors import (
     HeaderwareError,
     HeldBackError,
+    RecordError,
     SourceError,
     described,
 )
@@ -32,13 +36,14 @@ from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
-from headerware.sources.offsets import OffsetEntry
-from headerware.sources.runtime.stores import tasks_key
-from headerware.sources.runtime.topic_offsets import transactional_id
+from headerware.sources.runtime.config import queue_halves
+from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sharings_in
+from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
 
 if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.task import Statistics
+    from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -48,7 +53,12 @@ _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
 _REFUSED: Final = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own name for it
+    }
 )
 """Errors of one record; the others may go."""
 
@@ -72,9 +82,11 @@ class SourceRunner:
         self._failures: list[BaseException] = []
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
+        self._begun: Final = Barrier(len(self._runs) or 1, self._read_offsets)
         if not self._runs:
             raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
         self._left = len(self._runs)
+        self._resources: Final = ExitStack()
 
     def run(self) -> None:
         """Run until :meth:`stop` is called, everything is read (``once``), or a task fails.
@@ -82,7 +94,15 @@ class SourceRunner:
         Raises:
             SourceError: the first failure of a task; the others are stopped, and store their offsets.
         """
-        self._end_former_tasks()
+        with self._resources:
+            self._run_tasks()
+        if self._failures:
+            error = self._failures[0]
+            if isinstance(error, HeaderwareError):
+                raise error
+            raise SourceError(f"source {self.config.name!r} stopped: {_shown(error)}") from error
+
+    def _run_tasks(self) -> None:
         threads = [
             Thread(target=self._run_task, args=(run,), name=f"headerware-run-{run.number}", daemon=True)
             for run in self._runs
@@ -92,11 +112,6 @@ class SourceRunner:
         self._ended.wait()
         for thread in threads:
             thread.join()
-        if self._failures:
-            error = self._failures[0]
-            if isinstance(error, HeaderwareError):
-                raise error
-            raise SourceError(f"source {self.config.name!r} stopped: {_shown(error)}") from error
 
     def stop(self) -> None:
         """Stop reading, store the offsets of what was sent, and let :meth:`run` return; safe in a handler."""
@@ -107,35 +122,68 @@ class SourceRunner:
         """What each task that has begun has counted, by its number."""
         return {run.number: run.task.statistics for run in self._runs if run.task is not None}
 
-    def _end_former_tasks(self) -> None:
-        """End those of an earlier process if there were more or fewer of them: they share in another way."""
+    @property
+    def progress(self) -> dict[int, Progress]:
+        """How far each task is in the object that it reads now, by its number."""
+        found = {run.number: run.task.progress for run in self._runs if run.task is not None}
+        return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was stopped, or a task has failed."""
+        return self._stopping.is_set()
+
+    def _read_offsets(self) -> None:
+        """Read the offsets, once all tasks here are the only ones of their names, and no others are left."""
         config = self.config
+        writers = [each.writer for each in self._runs] if config.delivery == "at_least_once" else []
+        deadline = time.monotonic() + _CALL_S
+        while True:
+            offsets = config.offsets.open(config.kafka, source=config.name, writers=writers, settled=True)
+            if sharings_in(offsets, config.name) == [config.sharing]:
+                break
+            offsets.close()
+            self._end_former_tasks(deadline)
+        self._resources.callback(offsets.close)
+        for run in self._runs:
+            run.offsets = offsets
 
-        def opened(writer: str | None) -> Any:
-            named = None if writer is None else f"{config.name}-{writer}"
-            return closing(config.offsets.open(config.kafka, source=config.name, writer=named))
+    def _end_former_tasks(self, deadline: float) -> None:
+        """End those that share the source in another way: more or fewer of them, or by something else.
 
-        key = tasks_key(config.name)
-        with opened(None) as offsets:
-            known = offsets.get(key)
-        former = 0 if known is None else known.record_number
-        if former == config.tasks:
-            return
-        for number_ in range(former):
-            with opened(str(number_)):  # only one process can be the writer
-                pass
-        with opened("tasks") as offsets:
-            offsets.put({key: OffsetEntry(record_number=config.tasks)})
+        What is to be ended is written down before, and taken out behind it: so one of those that begins
+        meanwhile finds that it is out of date, and a process that is killed here leaves it to the next.
+        """
+        config, name = self.config, self.config.name
+
+        def opened(*writers: str) -> Any:
+            return closing(config.offsets.open(config.kafka, source=name, writers=writers, settled=True))
+
+        writer = f"{name}-sharing"
+        try:
+            with opened(writer) as offsets:
+                former = [each for each in sharings_in(offsets, name) if each != config.sharing]
+                if former:
+                    offsets.put(sharings_entry(name, [config.sharing, *former]))
+                for each in former:
+                    with opened(*each.writers(name)):  # only one process can be a writer
+                        pass
+                offsets.put(sharings_entry(name, [config.sharing]))
+        except TakenOverError as error:
+            if error.writer != writer or time.monotonic() >= deadline:
+                raise
+            time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret; another process begins, too
 
     def _run_task(self, run: _TaskRun) -> None:
         try:
-            run.run()
-        except StoppedError:  # while it tried something again; that comes after a restart
-            pass
+            run.run(self._begun.wait)
+        except (StoppedError, BrokenBarrierError):
+            pass  # it tried something again, which comes after a restart; or another task has failed
         except BaseException as error:  # noqa: BLE001 - run() raises it
             with self._lock:
                 self._failures.append(error)
             self._stopping.set()
+            self._begun.abort()  # nobody waits for this one
         finally:
             with self._lock:
                 self._left -= 1
@@ -148,27 +196,23 @@ class _TaskRun:
 
     def __init__(self, config: RunConfig, number: int, stopping: Event, *, once: bool) -> None:
         self.number: Final = number
+        self.writer: Final = config.sharing.writer(config.name, number)
         self._config: Final = config
         self._stopping: Final = stopping
         self._once: Final = once
+        self.offsets: Any = None
+        """Those of all tasks here."""
         self.task: SourceTask | None = None
 
-    def run(self) -> None:
+    def run(self, begin: Callable[[], object]) -> None:
+        """Run; ``begin`` waits for the other tasks, and gives all of them their offsets."""
         config = self._config
         with ExitStack() as resources:
-            writer = f"{config.name}-{self.number}"
-            topics = _Topics(config)
-            resources.callback(topics.close)
-            topics.require_fixed()
-            sender = _sender(config, writer, topics, self._stopping)
+            sender = _sender(config, self.writer, self._stopping)
             resources.callback(sender.close)
-            # Behind the start of transactions, which ends those of an earlier process.
-            offsets = config.offsets.open(
-                config.kafka, source=config.name, writer=sender.offsets_writer, settled=True
-            )
-            resources.callback(offsets.close)
-            task = self.task = SourceTask(config, offsets, task=self.number, once=self._once)
-            sender.begin(task, offsets)
+            begin()
+            task = self.task = SourceTask(config, self.offsets, task=self.number, once=self._once)
+            sender.begin(task, self.offsets)
             resources.callback(task.stop)
             task.start()
             self._send_on(task, sender)
@@ -183,24 +227,84 @@ class _TaskRun:
         sender.finish()
 
 
+class _SourceProducer(Producer):
+    """A producer that sends to no topic that is not there, and creates none by asking.
+
+    Args:
+        config: has the settings.
+        settings: others, which have precedence.
+    """
+
+    def __init__(self, config: RunConfig, settings: dict[str, Any]) -> None:
+        self._source: Final = config.name
+        self._known: Final[set[str]] = set()
+        super().__init__(
+            {"enable.idempotence": True, **config.kafka, **settings, "allow.auto.create.topics": False}
+        )
+
+    def require(self, topic: str) -> None:
+        """Raise _NoTopicError if there is no such topic."""
+        if topic in self._known:
+            return
+        try:
+            found = self.list_topics(topic, timeout=_CALL_S).topics[topic].error
+        except KafkaException as error:
+            raise _NoTopicError(
+                f"the brokers do not say whether there is a topic {topic!r}: {_shown(error)}"
+            ) from error
+        if found is not None:
+            missing = found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            problem = "there is no such topic; create it" if missing else found.str()
+            raise _NoTopicError(f"source {self._source!r} sends to topic {topic!r}: {problem}")
+        self._known.add(topic)
+
+    def require_fixed(self, config: RunConfig) -> None:
+        """Require the topics that depend neither on the object nor on the chain, which may send elsewhere."""
+        if "{" in config.topic:
+            return
+        if not self._hw_chained:
+            self.require(config.topic)
+        if "dead_letter" in (config.on_record_error, config.on_object_error):
+            self.require(config.dead_letter_topic.replace("{topic}", config.topic))
+
+    def produce_many(self, topic: str, *arguments: Any, **options: Any) -> list[Exception | None]:
+        """Send records of one topic; a chain may still change it."""
+        if not self._hw_chained:
+            self.require(topic)
+        return super().produce_many(topic, *arguments, **options)
+
+    def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
+        """Send a record as it is."""
+        self._hw_produce_wire_record(record, report)
+
+    def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
+        self.require(record.topic)
+        super()._hw_produce_wire_record(record, report)
+
+
+class _NoTopicError(SourceError):
+    """There is no such topic, which is no error of a record."""
+
+
 class _Sender:
     """Send batches, and store offsets; the two ways of delivery differ in the second."""
 
-    offsets_writer: str | None
-    """The name under which the store is written by itself; None if the sender writes it."""
-
-    def __init__(self, config: RunConfig, topics: _Topics, stopping: Event, settings: dict[str, Any]) -> None:
+    def __init__(self, config: RunConfig, writer: str, stopping: Event, settings: dict[str, Any]) -> None:
         self._config: Final = config
-        self._topics: Final = topics
+        self._writer: Final = writer
         self._stopping: Final = stopping
-        self._producer: Final = Producer({"enable.idempotence": True, **config.kafka, **settings})
+        self._producer: Final = _SourceProducer(config, settings)
         # Half of the queue is left for slices, and for what interceptors send.
-        self._room: Final = max(1, number(config.kafka, "queue.buffering.max.messages", 100_000) // 2)
-        self._room_bytes: Final = number(config.kafka, "queue.buffering.max.kbytes", 1_048_576) * 512
+        self._room, self._room_bytes = queue_halves(config.kafka)
         self._queued_bytes = 0
         """What was queued since the queue was empty."""
         self._task: SourceTask
         self._offsets: Any
+        try:
+            self._producer.require_fixed(config)
+        except BaseException:
+            self._producer.close()
+            raise
 
     def begin(self, task: SourceTask, offsets: Any) -> None:
         """Take the task whose batches will come."""
@@ -227,23 +331,17 @@ class _Sender:
             KafkaException: the producer cannot go on.
         """
         self._wait_for_room(batch)
-        reports = 0
+        reports = at = 0
         letters = list(batch.dead_letters)
-        records = batch.records
-        while records:
-            topic = records[0].topic
-            self._topics.require(topic)
-            count = next((at for at, each in enumerate(records) if each.topic != topic), len(records))
-            errors = self._producer.produce_many(topic, records[:count], on_delivery=report)
-            reports += count
-            for at, error in enumerate(errors):
-                if error is not None:
-                    letters += self._refused(batch, records[at], error)
-                    reports -= 1
-            records = records[count:]
+        for topic, records in groupby(batch.records, _TOPIC_OF):
+            for error in self._producer.produce_many(topic, records, on_delivery=report):
+                if error is None:
+                    reports += 1
+                else:
+                    letters += self._refused(batch, at, error)
+                at += 1
         for letter in letters:
-            self._topics.require(letter.topic)
-            _produce_raw(self._producer, letter, report)
+            self._producer.produce_past_chain(letter, report)
             reports += 1
         return reports
 
@@ -258,15 +356,19 @@ class _Sender:
                 raise StoppedError
             self._producer.poll(_ROOM_POLL_S)
 
-    def _refused(self, batch: Batch, record: Record, error: Exception) -> list[Record]:
+    def _refused(self, batch: Batch, at: int, error: Exception) -> list[Record]:
         """Do with a record that the chain or the client refuses what the configuration says."""
+        if isinstance(error, _NoTopicError):
+            raise error
         if isinstance(error, BufferError | HeldBackError):
             raise _PassingError(f"source {self._config.name!r} cannot send: {_shown(error)}") from error
         cause = error.args[0] if error.args else None
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
         if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
             raise error
-        letters = refused(self._config, batch.native_key, record, error, _shown(error))
+        if isinstance(error, TypeError):
+            error = _type_error(batch.records[at]) or error
+        letters = refused(self._config, batch, at, error, _shown(error))
         self._task.statistics.bad_records += 1
         self._task.statistics.dead_letters += len(letters)
         return letters
@@ -279,9 +381,8 @@ class _PassingError(SourceError):
 class _AtLeastOnce(_Sender):
     """Store offsets behind the reports of the brokers."""
 
-    def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
-        super().__init__(config, topics, stopping, {})
-        self.offsets_writer = writer
+    def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
+        super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._next_store = 0.0
         self._records = 0
@@ -293,7 +394,7 @@ class _AtLeastOnce(_Sender):
         self._require_sound()
         now = time.monotonic()
         if now >= self._next_store or self._records >= self._config.commit_records:
-            self._task.store_offsets()
+            self._store()
             self._next_store, self._records = now + self._config.commit_interval_s, 0
 
     def _queue(self, batch: Batch) -> None:
@@ -310,10 +411,17 @@ class _AtLeastOnce(_Sender):
                 return
 
     def finish(self) -> None:
-        """Wait for the reports of what was sent, for a while, and store the offsets."""
-        self._producer.flush(_STOP_S)
-        self._task.store_offsets()
+        """Wait for the reports of what was sent, if told to stop for a while only, and store the offsets."""
+        while self._producer.flush(_STOP_S) and not self._stopping.is_set():
+            pass  # delivery.timeout.ms ends it
+        self._store()
         self._require_sound()
+
+    def _store(self) -> None:
+        entries = self._task.take_offsets()
+        if entries:
+            self._offsets.put(entries, self._writer)
+        self._task.stored()
 
     def stored(self, batch: Batch) -> None:
         """Note that all of a batch is stored."""
@@ -359,16 +467,14 @@ class _Reports:
 class _ExactlyOnce(_Sender):
     """Put records and offsets into one transaction after the other."""
 
-    offsets_writer = None
-
-    def __init__(self, config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> None:
-        super().__init__(config, topics, stopping, {"transactional.id": transactional_id(writer)})
+    def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
+        super().__init__(config, writer, stopping, {"transactional.id": transactional_id(writer)})
         self._open: list[Batch] = []
         self._records = 0
         self._began = 0.0
+        self._has_begun = False
+        """Whether a transaction is open."""
         self._is_broken = False
-        self._is_fenced = False
-        """Whether another process has taken over."""
         self._gave_up = False
         """Whether the open batches are not all in the transaction, and will not be."""
         try:
@@ -381,13 +487,12 @@ class _ExactlyOnce(_Sender):
         if batches and not self._open:
             self._began = time.monotonic()
         for batch in batches:
-            is_first = not self._open
             self._open.append(batch)
             self._records += len(batch.records)
             if self._is_broken:
                 continue
             try:
-                self._try(batch, is_first=is_first)
+                self._try(batch)
             except SourceError:
                 # It may be in the transaction in part. Those before it are sent without it.
                 self._open.pop()
@@ -411,15 +516,28 @@ class _ExactlyOnce(_Sender):
 
     def close(self) -> None:
         """Abort what is open; it is read again after a restart."""
-        # One that is fenced would try to abort, and warn that it cannot; it goes with its last reference.
-        if not self._is_fenced:
+        # The client itself would try that again, and warn that it cannot; it goes with its last reference.
+        if not self._has_begun or self._abort() is None:
             super().close()
 
-    def _try(self, batch: Batch, *, is_first: bool) -> None:
+    def _begin(self) -> None:
+        self._producer.begin_transaction()
+        self._has_begun = True
+
+    def _abort(self) -> KafkaError | None:
+        """Abort the transaction, and return why that cannot be done, if so."""
+        try:
+            self._producer.abort_transaction(_STOP_S)
+        except KafkaException as error:
+            return error.args[0]  # type: ignore[no-any-return]
+        self._has_begun = False
+        return None
+
+    def _try(self, batch: Batch) -> None:
         """Queue a batch; a transaction that breaks is aborted, and sent again, by the commit."""
         try:
-            if is_first:
-                self._producer.begin_transaction()
+            if not self._has_begun:
+                self._begin()
             self._produce(batch, None)
         except (KafkaException, _PassingError) as error:
             self._require_passing(error)
@@ -432,9 +550,12 @@ class _ExactlyOnce(_Sender):
             return
         if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
             raise error
-        self._is_fenced = failure.fatal()
-        self._gave_up = self._gave_up or self._is_fenced
-        if self._is_fenced or not (failure.txn_requires_abort() or failure.retriable()):
+        if failure.code() == KafkaError._FATAL:  # noqa: SLF001 - its name; what it was is told by the next call
+            failure = self._abort() or failure
+        self._gave_up = self._gave_up or failure.fatal()
+        if is_fenced(failure):
+            raise taken_over(self._writer) from error
+        if failure.fatal() or not (failure.txn_requires_abort() or failure.retriable()):
             raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
     def _commit(self) -> None:
@@ -450,7 +571,7 @@ class _ExactlyOnce(_Sender):
                 if self._is_broken:
                     is_complete = False
                     self._producer.abort_transaction(_STOP_S)
-                    self._producer.begin_transaction()
+                    self._begin()
                     for batch in self._open:
                         self._produce(batch, None)
                     self._is_broken = False
@@ -465,79 +586,37 @@ class _ExactlyOnce(_Sender):
                 # Only a commit goes on where it was; what failed before is aborted.
                 if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
                     self._is_broken = True
-                retries.pause(error)
+                retries.pause(error, _shown(error))
             else:
                 break
         self._offsets.committed(entries)
         self._task.stored()
-        self._open, self._records, self._gave_up = [], 0, False
+        self._open, self._records, self._has_begun, self._gave_up = [], 0, False, False
 
 
-class _Topics:
-    """Know which topics there are, and create none by asking."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self._config: Final = config
-        self._known: set[str] = set()
-        # A consumer, because a producer that asks for a topic lets the brokers create it.
-        settings = {**connection_settings(config.kafka), "group.id": "headerware-source", "log_level": 0}
-        self._asker: Final = cimpl.Consumer({**settings, "allow.auto.create.topics": False})
-
-    def require_fixed(self) -> None:
-        """Require the topics that do not depend on the object."""
-        config = self._config
-        if "{" in config.topic:
-            return
-        self.require(config.topic)
-        if "dead_letter" in (config.on_record_error, config.on_object_error):
-            self.require(config.dead_letter_topic.replace("{topic}", config.topic))
-
-    def require(self, topic: str) -> None:
-        """Raise SourceError if there is no such topic."""
-        if topic in self._known:
-            return
-        try:
-            found = self._asker.list_topics(topic, timeout=_CALL_S).topics[topic].error
-        except KafkaException as error:
-            raise SourceError(
-                f"the brokers do not say whether there is a topic {topic!r}: {_shown(error)}"
-            ) from error
-        if found is not None:
-            missing = found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-            problem = "there is no such topic; create it" if missing else found.str()
-            raise SourceError(f"source {self._config.name!r} sends to topic {topic!r}: {problem}")
-        self._known.add(topic)
-
-    def close(self) -> None:
-        self._asker.close()
-
-
-def _sender(config: RunConfig, writer: str, topics: _Topics, stopping: Event) -> _Sender:
+def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
     try:
         if config.delivery == "at_least_once":
-            return _AtLeastOnce(config, writer, topics, stopping)
-        return _ExactlyOnce(config, writer, topics, stopping)
+            return _AtLeastOnce(config, writer, stopping)
+        return _ExactlyOnce(config, writer, stopping)
     except KafkaException as error:
+        if is_fenced(error.args[0]):
+            raise taken_over(writer) from error
         raise SourceError(f"source {config.name!r} cannot send: {_shown(error)}") from error
 
 
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce
-"""Past the chain, which has no part in offsets and dead letters."""
+"""Past the chain, which has no part in offsets."""
+_TOPIC_OF: Final = attrgetter("topic")
 
 
-def _produce_raw(producer: Producer, record: Record, report: Callable[..., Any] | None) -> None:
-    partition = -1 if record.partition is None else record.partition
-    _C_PRODUCE(
-        producer,
-        record.topic,
-        record.value,
-        record.key,
-        partition,
-        report,
-        None,
-        record.timestamp_ms or 0,
-        wire_headers(record.headers),
-    )
+def _type_error(record: Record) -> RecordError | None:
+    """Return what the client meant if a value or key is of a type that it does not take."""
+    try:
+        to_wire(record)
+    except RecordError as error:
+        return error
+    return None
 
 
 def _shown(error: BaseException) -> str:

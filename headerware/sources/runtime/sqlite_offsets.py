@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
@@ -15,7 +15,7 @@ from headerware.core.errors import SourceError
 from headerware.core.options import PATH
 from headerware.core.sqlite_schema import foreign_parts
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, of_objects
+from headerware.sources.runtime.stores import OffsetStore, TakenOverError, of_objects
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -44,28 +44,26 @@ class SqliteOffsets(OffsetStore, frozen=True, kw_only=True):
         kafka: Mapping[str, Any],  # noqa: ARG002 - no Kafka here
         *,
         source: str,
-        writer: str | None,
+        writers: Sequence[str] = (),
         settled: bool = False,  # noqa: ARG002 - likewise
     ) -> _Sqlite:
-        """Open the file; one that writes locks another file beside it, until it is closed or killed."""
-        return _Sqlite(Path(self.path), source, writer)
+        """Open the file; each writer locks another file beside it, until it is closed or killed."""
+        return _Sqlite(Path(self.path), source, writers)
 
 
 class _Sqlite:
     """An open file. All methods may be called by several threads; a forked child opens its own."""
 
-    def __init__(self, path: Path, source: str, writer: str | None) -> None:
+    def __init__(self, path: Path, source: str, writers: Sequence[str]) -> None:
         self._path: Final = path
         self._source: Final = source
         self._lock = Lock()
-        self._locked = None if writer is None else _locked(path, writer)
-        try:
+        with ExitStack() as locked:
+            for writer in writers:
+                locked.enter_context(_locked(path, writer))
             with self._errors():
                 self._connection = _connected(path)
-        except BaseException:
-            if self._locked is not None:
-                self._locked.close()
-            raise
+            self._locked: Final = locked.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
         """Return the entry of an object, or None."""
@@ -75,7 +73,11 @@ class _Sqlite:
             ).fetchone()
         return None if found is None else OffsetEntry.from_bytes(found[0])
 
-    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+    def put(
+        self,
+        entries: Mapping[OffsetKey, OffsetEntry | None],
+        writer: str | None = None,  # noqa: ARG002 - the locks are held
+    ) -> None:
         """Keep entries in one transaction of SQLite; None removes one."""
         kept = [(self._source, key.encoded, entry.to_bytes()) for key, entry in entries.items() if entry]
         gone = [(self._source, key.encoded) for key, entry in entries.items() if entry is None]
@@ -96,8 +98,7 @@ class _Sqlite:
         """Close the file, and let others write; a second call does nothing."""
         with self._lock:
             self._connection.close()
-            if self._locked is not None:
-                self._locked.close()
+            self._locked.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -144,8 +145,9 @@ def _locked(path: Path, writer: str) -> TextIOWrapper:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise SourceError(
+        raise TakenOverError(
+            writer,
             f"another process (this is {os.getpid()}) writes offsets as {writer!r} to {path}; stop it, or "
-            "give this source another name"
+            "give this source another name",
         ) from error
     return file

@@ -2,21 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from headerware.core.errors import SourceError
 from headerware.core.plugins import Catalogue
-from headerware.sources.offsets import OffsetEntry, OffsetKey
-
-if TYPE_CHECKING:
-    from headerware.sources.offsets import Offsets
+from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
 
-def tasks_key(source: str) -> OffsetKey:
-    """Return the key of the entry whose record number is how many tasks a source has; no object has it."""
-    return OffsetKey({"source": source, "tasks": "count"})
+class Sharing(NamedTuple):
+    """How the tasks of a source share it. Two that differ would both read an object."""
+
+    tasks: int
+    distribution: str
+
+    def writer(self, source: str, task: int) -> str:
+        """Return the name under which a task writes; that of another sharing has another."""
+        return f"{source}-{task}-of-{self.tasks}-by-{self.distribution}"
+
+    def writers(self, source: str) -> list[str]:
+        """Return the names of all tasks."""
+        return [self.writer(source, task) for task in range(self.tasks)]
+
+
+def sharings_key(source: str) -> OffsetKey:
+    """Return the key of the entry that says how a source is shared; no object has it."""
+    return OffsetKey({"source": source, "sharing": "tasks"})
+
+
+def sharings_in(offsets: Offsets, source: str) -> list[Sharing]:
+    """Return the sharing that a source has, and behind it those whose tasks may still be running."""
+    entry = offsets.get(sharings_key(source))
+    return [] if entry is None else [Sharing(**each) for each in entry.properties["sharings"]]
+
+
+def sharings_entry(source: str, sharings: Iterable[Sharing]) -> dict[OffsetKey, OffsetEntry]:
+    """Return the entry that says this, by its key."""
+    kept = [each._asdict() for each in sharings]
+    return {sharings_key(source): OffsetEntry(properties={"sharings": kept})}
+
+
+class TakenOverError(SourceError):
+    """Another process writes under the same name.
+
+    Args:
+        writer: the name.
+        text: what happened, and what to do.
+    """
+
+    def __init__(self, writer: str, text: str) -> None:
+        super().__init__(text)
+        self.writer: Final = writer
 
 
 def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, OffsetEntry]]:
@@ -25,8 +63,21 @@ def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, 
     return [(key, OffsetEntry.from_bytes(entry)) for key, entry in found if "object" in key.partition]
 
 
-class InTransactions(Protocol):
-    """A store whose entries go into the transaction of the records themselves."""
+class StoredOffsets(Offsets, Protocol):
+    """The offsets of one source in a store, as its tasks in this process share them."""
+
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None], writer: str | None = None) -> None:
+        """Keep entries as one of the writers; None is the only one.
+
+        Raises:
+            TakenOverError: another process writes under this name.
+            SourceError: they could not be kept.
+        """
+        ...
+
+
+class InTransactions(StoredOffsets, Protocol):
+    """Offsets that go into the transaction of the records themselves."""
 
     def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
         """Return the topic, the key and the value of each record that keeps an entry."""
@@ -46,19 +97,21 @@ class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
 
     def open(
-        self, kafka: Mapping[str, Any], *, source: str, writer: str | None, settled: bool = False
-    ) -> Offsets:
-        """Open the store.
+        self, kafka: Mapping[str, Any], *, source: str, writers: Sequence[str] = (), settled: bool = False
+    ) -> StoredOffsets:
+        """Open the store, once for all tasks of a process.
 
         Args:
             kafka: the client's settings.
             source: the name of the source; only its offsets are there.
-            writer: the name of the task that will write, so that no other process does; None only reads.
+            writers: the names of the tasks that will write, so that no other process does; without them it is
+                read only.
             settled: whether to wait for the transactions of others that are open now, so that nothing that
                 was committed is missing.
 
         Raises:
-            SourceError: it cannot be opened, or another process writes to it under this name.
+            TakenOverError: another process writes to it under one of these names.
+            SourceError: it cannot be opened.
         """
         raise NotImplementedError
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition, cimpl
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
 
 from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, of_objects
+from headerware.sources.runtime.stores import OffsetStore, TakenOverError, of_objects
 from headerware.topic_table import Rows, TopicTable
 
 if TYPE_CHECKING:
@@ -27,11 +29,15 @@ _FETCH_WAIT_MS: Final = 50
 """How long the brokers hold back the answer that there is nothing more; half a second by default."""
 _ROOM_POLL_S: Final = 0.05
 _PAUSE_S: Final = 0.05
-_TRANSACTION_MS: Final = 60_000
+TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
+TRANSACTION_MS: Final = 60_000
 """How long a transaction may be open, if no setting says otherwise."""
 _ABORT_S: Final = 30.0
 """How long it may take the brokers to abort a transaction that was open for too long."""
 _OURS: Final = "headerware."
+_FENCED: Final = frozenset(
+    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001 - its name
+)
 
 
 class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
@@ -51,10 +57,10 @@ class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
     replication_factor: int = -1
 
     def open(
-        self, kafka: Mapping[str, Any], *, source: str, writer: str | None, settled: bool = False
+        self, kafka: Mapping[str, Any], *, source: str, writers: Sequence[str] = (), settled: bool = False
     ) -> _Topic:
-        """Read the topic to its end, and keep what is of this source."""
-        return _Topic(self, client_settings(kafka), source, writer, settled=settled)
+        """Read the topic to its end, and keep what is of this source in memory, once for all writers."""
+        return _Topic(self, client_settings(kafka), source, writers, settled=settled)
 
 
 class _Topic:
@@ -65,46 +71,35 @@ class _Topic:
         options: TopicOffsets,
         kafka: Mapping[str, Any],
         source: str,
-        writer: str | None,
+        writers: Sequence[str],
         *,
         settled: bool,
     ) -> None:
         self._topic: Final = options.topic
-        self._kafka: Final = kafka
-        self._writer: Final = writer
-        self._lock = Lock()
-        self._producer: Any = None
-        if writer is not None:
-            self._producer = _fencing(kafka, writer)
-        try:
-            self._entries = _read(options, kafka, source, settled=settled)
-        except RegistryError as error:
-            self.close()
-            raise SourceError(f"the offsets cannot be read: {error}") from error
+        with ExitStack() as opened:
+            self._writers: Final = {
+                writer: opened.enter_context(closing(_Writer(options.topic, kafka, writer)))
+                for writer in writers
+            }
+            try:
+                self._entries: Final = _read(options, kafka, source, settled=settled)
+            except RegistryError as error:
+                servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+                raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
+            self._opened: Final = opened.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
         """Return the entry of an object, or None."""
         found = self._entries.get(key.encoded)
         return None if found is None else OffsetEntry.from_bytes(found)
 
-    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
+    def put(self, entries: Mapping[OffsetKey, OffsetEntry | None], writer: str | None = None) -> None:
         """Keep entries in one transaction; None removes one."""
-        if self._producer is None:
+        if not self._writers:
             raise SourceError("these offsets were opened to be read only")
+        chosen = next(iter(self._writers)) if writer is None else writer
         kept = {key.encoded: None if entry is None else entry.to_bytes() for key, entry in entries.items()}
-        with self._lock:
-            try:
-                self._producer.begin_transaction()
-                for key, value in kept.items():
-                    self._produce(key, value)
-                self._producer.commit_transaction(_TIMEOUT_S)
-            except KafkaException as error:
-                failure = error.args[0]
-                if failure.txn_requires_abort():
-                    self._producer.abort_transaction(_TIMEOUT_S)
-                raise SourceError(
-                    f"the offsets were not written to topic {self._topic!r}: {failure.str()}"
-                ) from error
+        self._writers[chosen].put(kept)
         self._note(kept.items())
 
     def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
@@ -121,9 +116,50 @@ class _Topic:
 
     def close(self) -> None:
         """Disconnect; a second call does nothing."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close()
+        self._opened.close()
+
+    def _note(self, kept: Iterable[tuple[bytes, bytes | None]]) -> None:
+        for key, value in kept:
+            if value is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = value
+
+
+class _Writer:
+    """The only one that writes under its name: it has ended what an earlier one was about to write."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, Any], writer: str) -> None:
+        self._topic: Final = topic
+        self._name: Final = writer
+        self._lock: Final = Lock()
+        self._is_fenced = False
+        settings = {**kafka, "transactional.id": transactional_id(writer), "log_level": 0}
+        try:
+            self._producer: Final[Any] = cimpl.Producer(settings)
+            self._producer.init_transactions(_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._failed("no transactions for the offsets", error) from error
+
+    def put(self, kept: Mapping[bytes, bytes | None]) -> None:
+        """Write in one transaction."""
+        with self._lock:
+            try:
+                self._producer.begin_transaction()
+                for key, value in kept.items():
+                    self._produce(key, value)
+                self._producer.commit_transaction(_TIMEOUT_S)
+            except KafkaException as error:
+                if error.args[0].txn_requires_abort():
+                    self._producer.abort_transaction(_TIMEOUT_S)
+                what = f"the offsets were not written to topic {self._topic!r}"
+                raise self._failed(what, error) from error
+
+    def close(self) -> None:
+        """Disconnect."""
+        # One that is fenced would try to abort, and warn that it cannot; it goes with its last reference.
+        if not self._is_fenced:
+            self._producer.close()
 
     def _produce(self, key: bytes, value: bytes | None) -> None:
         """Queue a record, when there is room for it."""
@@ -135,12 +171,24 @@ class _Topic:
             else:
                 return
 
-    def _note(self, kept: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in kept:
-            if value is None:
-                self._entries.pop(key, None)
-            else:
-                self._entries[key] = value
+    def _failed(self, what: str, error: KafkaException) -> SourceError:
+        failure = error.args[0]
+        self._is_fenced = is_fenced(failure)
+        return taken_over(self._name) if self._is_fenced else SourceError(f"{what}: {failure.str()}")
+
+
+def is_fenced(error: KafkaError) -> bool:
+    """Return whether a transactional producer was ended by a later one of its name."""
+    return error.code() in _FENCED
+
+
+def taken_over(writer: str) -> TakenOverError:
+    """Return the error of one that was fenced."""
+    return TakenOverError(
+        writer,
+        f"another process has started as {writer!r}, and this one ({os.getpid()}) is fenced and stops; run "
+        "one process for each task, or give the sources names of their own",
+    )
 
 
 def transactional_id(writer: str) -> str:
@@ -179,7 +227,7 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
     if _end(admin, topic, IsolationLevel.READ_COMMITTED) >= end:
         return False
-    wait_s = number(kafka, "transaction.timeout.ms", _TRANSACTION_MS) / 1_000 + _ABORT_S
+    wait_s = number(kafka, TRANSACTION_TIMEOUT, TRANSACTION_MS) / 1_000 + _ABORT_S
     deadline = time.monotonic() + wait_s
     _log.warning(
         "a transaction on topic %r is open; waiting for its end, for %.0f s at most, to read behind it",
@@ -213,14 +261,3 @@ def _is_of(key: bytes, source: str) -> bool:
         return OffsetKey.from_bytes(key).partition.get("source") == source
     except SourceError:
         return False
-
-
-def _fencing(kafka: Mapping[str, Any], writer: str) -> Any:
-    """Return a producer that has ended what an earlier process of this name was about to write."""
-    settings = {**kafka, "transactional.id": transactional_id(writer), "log_level": 0}
-    try:
-        producer = cimpl.Producer(settings)
-        producer.init_transactions(_TIMEOUT_S)
-    except KafkaException as error:
-        raise SourceError(f"no transactions for the offsets: {error.args[0].str()}") from error
-    return producer

@@ -1,18 +1,23 @@
 """Manifests: which objects a micro-batch reads, so that a batch that is repeated reads the same rows.
 
+    RUN/source                   the name of the source
     RUN/manifests/BATCH          the objects of a batch, with their versions
     RUN/ends/BATCH/DIGEST        how far an object that grows was read in it; its task writes this
     RUN/snapshots/BATCH          how far every object was read, up to this batch
 
 Spark's offset names the run and the batch. A query with a new checkpoint begins a new run, so that several
-queries may share a folder. A manifest is written before Spark has the offset. After that it only loses those
-objects that are gone, or have changed, when their batch is repeated.
+queries may share a folder. A manifest is written before Spark has the offset, once: if one is there, because
+a process has ended before Spark had the offset, or has not ended yet, then it is the batch's. After that it
+only loses those objects that are gone, or have changed, when their batch is repeated.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
 import os
+import re
 import secrets
 from collections.abc import Collection
 from pathlib import Path
@@ -25,8 +30,16 @@ from headerware.core.atomic_files import created_file, replace_file
 from headerware.core.errors import ConfigError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 
+_log: Final = logging.getLogger("headerware.sources")
 KEPT_BATCHES: Final = 100
 """How many batches can be repeated, the latest ones: as many as Spark keeps in its checkpoint."""
+
+
+_NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+"""Of file systems without hard links, such as object stores that are mounted."""
+_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/]*:[^/]*@")
+_HADOOPS_S3: Final = re.compile(r"^s3[an]:")
 
 
 class ManifestFolder:
@@ -43,14 +56,20 @@ class ManifestFolder:
 
     def __init__(self, location: str) -> None:
         self.location: Final = location
+        self.shown: Final = _CREDENTIALS.sub("", location.partition("?")[0])
+        """The location as errors name it."""
         self._files: fs.FileSystem | None = None
-        if "://" not in location:
+        if not _ADDRESS.match(location):
             self._root = os.path.abspath(location)  # noqa: PTH100 - options are plain text
             return
         try:
-            self._files, self._root = fs.FileSystem.from_uri(location)
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise ConfigError(f"pyarrow reaches no folder there: {error}", path="manifestLocation") from error
+            self._files, self._root = fs.FileSystem.from_uri(_HADOOPS_S3.sub("s3:", location))
+        except (ValueError, OSError, NotImplementedError):  # whose text quotes the address
+            raise ConfigError(
+                f"pyarrow.fs reaches no folder at {self.shown}; name a path that all nodes share, or an "
+                "address such as s3://, gs://, abfs:// or hdfs://",
+                path="manifestLocation",
+            ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the location, from which a relative path does not lead to the same folder elsewhere."""
@@ -90,7 +109,7 @@ class ManifestFolder:
         if found is not None:
             return found
         if self._files is not None:
-            self.write(name, content)
+            self.write(name, content)  # pyarrow writes nowhere on the condition that nothing is there
             return self.read(name) or b""
         path = self._path(name)
         try:
@@ -100,11 +119,13 @@ class ManifestFolder:
         except FileExistsError:
             return self.read(name) or b""
         except OSError as error:
-            raise self._failure("write", name, error) from error
+            if error.errno not in _NO_LINKS:
+                raise self._failure("write", name, error) from error
+            self.write(name, content)
         return content
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in order, without those that are being written."""
+        """Return the names in a folder, in order, without hidden ones and those that are being written."""
         try:
             if self._files is None:
                 found = [each.name for each in self._path(folder).iterdir()]
@@ -115,7 +136,7 @@ class ManifestFolder:
             return []
         except OSError as error:
             raise self._failure("list", folder, error) from error
-        return sorted(name for name in found if not name.endswith(".tmp"))
+        return sorted(name for name in found if not (name.startswith(".") or name.endswith(".tmp")))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with what is in it, if it is there."""
@@ -138,7 +159,7 @@ class ManifestFolder:
         return Path(self._at(name))
 
     def _failure(self, verb: str, name: str, error: OSError) -> SourceError:
-        return SourceError(f"cannot {verb} {name} in {self.location}: {error.strerror or error}")
+        return SourceError(f"cannot {verb} {name} in {self.shown}: {error.strerror or error}")
 
 
 class PlannedObject(msgspec.Struct, frozen=True, array_like=True):
@@ -186,33 +207,45 @@ class Manifests:
     It holds some 200 bytes for each object that was ever read.
     """
 
-    def __init__(self, folder: ManifestFolder, run: str | None = None) -> None:
+    def __init__(self, folder: ManifestFolder, source: str, run: str | None = None) -> None:
         self._folder: Final = folder
+        self._source: Final = source
         self.run: Final = run or secrets.token_hex(8)
         self.batch: int = 0
         """The last batch that was planned; 0 is none."""
         self._entries: dict[bytes, bytes] = {}
-        self._growing = False
-        """Whether ends of the last batch are not among the entries as yet."""
+        self._growing: set[bytes] = set()
+        """The objects of the last batch whose ends are not among the entries as yet."""
 
     def entry(self, key: OffsetKey) -> OffsetEntry | None:
         """Return how far an object was read, or None."""
         found = self._entries.get(key.encoded)
         return None if found is None else OffsetEntry.from_bytes(found)
 
+    def begin(self) -> None:
+        """Begin a run, once a file has shown that they can be written there."""
+        self._folder.write(f"{self.run}.tmp", b"")
+        self._folder.delete(f"{self.run}.tmp")
+
     def restore(self, batch: int) -> None:
         """Go back to a batch, and forget what was planned behind it.
 
         Raises:
-            SourceError: a manifest is missing.
+            SourceError: the run or a manifest is missing, or it is the run of another source.
         """
+        source = self._folder.read(f"{self.run}/source")
+        if source is None:
+            raise SourceError(
+                f"there is no {self.run} in {self._folder.shown}, with the manifests of this query; name the "
+                "manifestLocation that it began with, or begin with a new checkpoint"
+            )
+        if source != self._source.encode():
+            other = source.decode(errors="replace")
+            raise SourceError(
+                f"the checkpoint is that of source {other!r}, and this is {self._source!r}; give each source "
+                "a checkpoint of its own"
+            )
         self._load(batch)
-        for name in self._folder.names(f"{self.run}/manifests"):
-            if int(name) > batch:
-                self._folder.delete(f"{self.run}/manifests/{name}")
-        for name in self._folder.names(f"{self.run}/ends"):
-            if int(name) > batch:
-                self._folder.delete(f"{self.run}/ends/{name}")
 
     def take_ends(self) -> None:
         """Take over how far the growing objects of the last batch were read, once it is done."""
@@ -222,13 +255,33 @@ class Manifests:
         for name in self._folder.names(folder):
             end = _decoded(self._folder.read(f"{folder}/{name}") or b"", _End, f"{folder}/{name}")
             self._entries[end.key] = end.entry
-        self._growing = False
+            self._growing.discard(end.key)
+        if self._growing:
+            _log.warning(
+                "%d of the objects of batch %d have no end in %s, and are read again; all tasks must run, "
+                "and write to that folder",
+                len(self._growing),
+                self.batch,
+                self._folder.shown,
+            )
+        self._growing = set()
 
-    def plan(self, manifest: Manifest) -> None:
-        """Keep the manifest of the next batch."""
+    def plan(self, manifest: Manifest) -> Manifest:
+        """Keep the manifest of the next batch, unless there is one; return the one that is kept."""
         batch = self.batch + 1
-        self._write(batch, manifest)
+        if batch == 1:
+            self._folder.write(f"{self.run}/source", self._source.encode())
+        name, content = self._name(batch), msgspec.msgpack.encode(manifest)
+        kept = self._folder.write_once(name, content)
+        if kept != content:
+            _log.warning(
+                "batch %d was planned by a process that ended before Spark had it, or still runs; it is read "
+                "as planned there",
+                batch,
+            )
+            manifest = _decoded(kept, Manifest, name)
         self._apply(batch, manifest)
+        return manifest
 
     def manifest(self, batch: int) -> Manifest:
         """Return the manifest of a batch.
@@ -236,11 +289,11 @@ class Manifests:
         Raises:
             SourceError: it is missing.
         """
-        name = f"{self.run}/manifests/{_named(batch)}"
+        name = self._name(batch)
         content = self._folder.read(name)
         if content is None:
             raise SourceError(
-                f"there is no {name} in {self._folder.location}, by which batch {batch} can be repeated; "
+                f"there is no {name} in {self._folder.shown}, by which batch {batch} can be repeated; "
                 "restore it, or begin with a new checkpoint"
             )
         found: Manifest = _decoded(content, Manifest, name)
@@ -250,7 +303,8 @@ class Manifests:
         """Take objects out of a batch that is repeated without them, as if they had never been in it."""
         manifest = self.manifest(batch)
         left = [planned for planned in manifest.objects if planned.key not in keys]
-        self._write(batch, msgspec.structs.replace(manifest, objects=left))
+        left_over = msgspec.structs.replace(manifest, objects=left)
+        self._folder.write(self._name(batch), msgspec.msgpack.encode(left_over))
         self._load(self.batch)
 
     def clean(self, batch: int) -> None:
@@ -258,7 +312,7 @@ class Manifests:
         old = batch - KEPT_BATCHES
         if batch % KEPT_BATCHES or old <= 0:
             return
-        earlier = Manifests(self._folder, self.run)
+        earlier = Manifests(self._folder, self._source, self.run)
         earlier._load(old)
         earlier.take_ends()
         content = msgspec.msgpack.encode(_Snapshot(earlier._entries))
@@ -272,17 +326,17 @@ class Manifests:
         """Return the name of the file that says how far a growing object was read in a batch."""
         return f"{self.run}/ends/{_named(batch)}/{planned.digest}"
 
-    def _write(self, batch: int, manifest: Manifest) -> None:
-        self._folder.write(f"{self.run}/manifests/{_named(batch)}", msgspec.msgpack.encode(manifest))
+    def _name(self, batch: int) -> str:
+        return f"{self.run}/manifests/{_named(batch)}"
 
     def _load(self, batch: int) -> None:
-        self.batch, self._entries, self._growing = 0, {}, False
+        self.batch, self._entries, self._growing = 0, {}, set()
         snapshots = self._folder.names(f"{self.run}/snapshots")
         if snapshots:
             first = int(snapshots[-1])
             if first > batch:
                 raise SourceError(
-                    f"batch {batch} can no longer be repeated: {self._folder.location} begins behind "
+                    f"batch {batch} can no longer be repeated: {self._folder.shown} begins behind "
                     f"batch {first}"
                 )
             name = f"{self.run}/snapshots/{snapshots[-1]}"
@@ -302,7 +356,8 @@ class Manifests:
                 properties=planned.properties,
             )
             self._entries[planned.key] = entry.to_bytes()
-            self._growing |= planned.grows
+            if planned.grows:
+                self._growing.add(planned.key)
 
 
 def end_of(content: bytes) -> OffsetEntry:

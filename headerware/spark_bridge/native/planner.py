@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from headerware.core.errors import ObjectError, SourceError
-from headerware.sources.engine.decision import Decision, decide, offset_key
+from headerware.sources.engine.decision import Decision, decide, leave_out, offset_key
 from headerware.sources.engine.plan import listed
 from headerware.sources.engine.retries import Retries
 from headerware.sources.engine.ring_buffer import RingBuffer
@@ -33,13 +33,22 @@ from headerware.spark_bridge.native.reading import Part, SourcePartition
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
     from headerware.sources.extractor import Split
-    from headerware.sources.source import NativeItem, OpenSource
+    from headerware.sources.source import ItemContext, NativeItem, OpenSource
 
 _log: Final = logging.getLogger("headerware.sources")
 _OPENING_BYTES: Final = 4 << 20
 """What opening an object counts, as for Spark's own files."""
 Chosen = TypeVar("Chosen")
-INITIAL: Final[dict[str, Any]] = {"run": "", "batch": 0}
+
+
+class Offset(msgspec.Struct, frozen=True):
+    """What Spark keeps in its checkpoint: the run, and the last batch; none has been planned at first."""
+
+    run: str
+    batch: int
+
+
+INITIAL: Final[dict[str, Any]] = msgspec.to_builtins(Offset("", 0))
 """The offset of a query that has read nothing."""
 
 
@@ -75,8 +84,11 @@ class Lister:
         self.stopping: Final = Event()
         self._retried: Final = (OSError, *config.source.retried)
         self._opened: OpenSource[Any] | None = None
+        self._left_out: Final = RingBuffer(config.ring_buffer)
 
-    def chosen(self, start: Any, choose: Callable[[NativeItem], Chosen | None]) -> Iterator[Chosen]:
+    def chosen(
+        self, start: Any, choose: Callable[[NativeItem, OffsetKey], Chosen | None]
+    ) -> Iterator[Chosen]:
         """Yield what ``choose`` makes of the objects from a key on, where that is not None.
 
         After a failure, also of ``choose``, the listing begins again, so that objects may come twice.
@@ -88,12 +100,23 @@ class Lister:
                     self._opened = open_source(self.config.source, SourceContext(name=self.config.name))
                 for item in listed(self.config, self._opened, start):
                     retries.progress()
-                    if (chosen := choose(item)) is not None:
+                    key = self._named(item.context)
+                    if key is not None and (chosen := choose(item, key)) is not None:
                         yield chosen
             except self._retried as error:
                 retries.pause(error)
             else:
                 return
+
+    def _named(self, context: ItemContext) -> OffsetKey | None:
+        """Return the name of an object's offset; do with one that has none what the configuration says."""
+        try:
+            return offset_key(self.config, context.key)
+        except SourceError as error:
+            if not self._left_out.holds(context.key, context.version):
+                self._left_out.add(context.key, context.version)  # said once, as long as it is remembered
+                leave_out(self.config, context.key, error)
+            return None
 
     def splits(self, item: NativeItem, size_bytes: int) -> list[Split]:
         """Return the parts of an object; none if it is read in one."""
@@ -129,7 +152,7 @@ class Planner:
         self._limits: Final = limits
         self._lister: Final = Lister(config)
         self._first_key: Final = config.first_key()
-        self._ring: Final = RingBuffer(config.ring_buffer)
+        self._ring = RingBuffer(config.ring_buffer)
         self._begun: Manifests | None = None
         self._waiting: list[_Planned] | None = None
         """The objects of a batch whose tasks Spark has not asked for."""
@@ -149,25 +172,35 @@ class Planner:
     def latest(self, start: dict[str, Any] | None) -> dict[str, Any]:
         """Return the offset behind the next batch, or the one that is there if there is nothing to read."""
         if self._begun is None:
-            if start is not None and start["run"]:
-                self._restore(start)
+            if start is not None and start != INITIAL:
+                self._restore(_offset(start))
             else:
-                self._begun = Manifests(self._folder)
+                manifests = Manifests(self._folder, self._config.name)
+                manifests.begin()
+                self._begun = manifests
         if self._waiting is None and (found := self._found()):
             size_bytes = part_bytes([each.item for each in found], self._limits)
-            self._manifests.plan(Manifest(size_bytes, [each.planned for each in found]))
+            planned = Manifest(size_bytes, [each.planned for each in found])
+            kept = self._manifests.plan(planned)
+            if kept is not planned:
+                self._ring = RingBuffer(self._config.ring_buffer)
+                self._listing, self._has_listed, self._next_listing = None, False, 0.0
+                found = self._found_again(self._manifests.batch, kept)
             self._waiting = found
-        return self._offset()
+        if not self._manifests.batch:
+            return INITIAL
+        return {"run": self._manifests.run, "batch": self._manifests.batch}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SourcePartition]:
         """Return the tasks of what lies between two offsets; the same parts in a replay."""
-        if not end["run"]:
+        if end == INITIAL:
             return []
+        first, last = _offset(start), _offset(end)
         if self._begun is None:
-            self._restore(end)
+            self._restore(last)
         if start == end:
             return []
-        batches = range(start["batch"] + 1, end["batch"] + 1)
+        batches = range(first.batch + 1, last.batch + 1)
         if self._given is not None and self._given[0] == end and len(batches) == 1:
             return self._given[1]
         tasks: list[SourcePartition] = []
@@ -184,27 +217,22 @@ class Planner:
 
     def commit(self, end: dict[str, Any]) -> None:
         """Clean up what Spark will not ask for again."""
-        if self._begun is not None and end["run"]:
-            self._begun.clean(end["batch"])
+        if self._begun is not None and end != INITIAL:
+            self._begun.clean(_offset(end).batch)
 
     def close(self) -> None:
         """Close the source."""
         self._listing = self._waiting = self._given = None  # listings first, which may hold something open
         self._lister.close()
 
-    def _offset(self) -> dict[str, Any]:
-        if not self._manifests.batch:
-            return INITIAL
-        return {"run": self._manifests.run, "batch": self._manifests.batch}
-
     @property
     def _manifests(self) -> Manifests:
         assert self._begun is not None  # noqa: S101 - the first offset that is asked for or given begins it
         return self._begun
 
-    def _restore(self, offset: dict[str, Any]) -> None:
-        manifests = Manifests(self._folder, offset["run"])
-        manifests.restore(offset["batch"])
+    def _restore(self, offset: Offset) -> None:
+        manifests = Manifests(self._folder, self._config.name, offset.run)
+        manifests.restore(offset.batch)
         self._begun = manifests
 
     def _found(self) -> list[_Planned]:
@@ -251,12 +279,11 @@ class Planner:
             oldest, self._next_rescan = self._first_key, now + config.rescan_interval_s
         return self._lister.chosen(oldest, self._planned)
 
-    def _planned(self, item: NativeItem) -> _Planned | None:
+    def _planned(self, item: NativeItem, key: OffsetKey) -> _Planned | None:
         """Return an object that is to be read."""
         context = item.context
         if self._ring.holds(context.key, context.version):
             return None
-        key = offset_key(self._config, context.key)
         decision = decide(self._config, item, self._manifests.entry(key))
         if decision.action == "pass":
             self._ring.add(context.key, context.version)
@@ -274,8 +301,8 @@ class Planner:
         wanted = {planned.key: planned for planned in manifest.objects}
         found: list[_Planned] = []
 
-        def same(item: NativeItem) -> _Planned | None:
-            planned = wanted.get(offset_key(self._config, item.context.key).encoded)
+        def same(item: NativeItem, key: OffsetKey) -> _Planned | None:
+            planned = wanted.get(key.encoded)
             if planned is None or not _is_same(item, planned):
                 return None
             del wanted[planned.key]
@@ -320,8 +347,7 @@ def all_tasks(config: SourceConfig, limits: Limits) -> list[SourcePartition]:
     """Return the tasks that read everything there is, once: for a batch read, which keeps nothing."""
     lister = Lister(config)
     try:
-        listing = lister.chosen(config.first_key(), lambda item: item)
-        items = {offset_key(config, item.context.key): item for item in listing}
+        items = dict(lister.chosen(config.first_key(), lambda item, key: (key, item)))
         size_bytes = part_bytes(list(items.values()), limits)
         decision = Decision("read", "everything is read")
         parts = (parts_of(lister, item, decision, size_bytes, None) for item in items.values())
@@ -364,6 +390,16 @@ def tasks_of(parts: Iterator[Part], size_bytes: int) -> list[SourcePartition]:
     if held:
         tasks.append(SourcePartition(held))
     return tasks
+
+
+def _offset(found: Any) -> Offset:
+    """Return what Spark has in its checkpoint, if it is ours."""
+    try:
+        return msgspec.convert(found, Offset)
+    except msgspec.ValidationError as error:
+        raise SourceError(
+            "the checkpoint is not that of a headerware-source; give each query a checkpoint of its own"
+        ) from error
 
 
 def _is_same(item: NativeItem, planned: PlannedObject) -> bool:

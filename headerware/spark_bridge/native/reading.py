@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from headerware.sources.engine.records import refused
 from headerware.sources.engine.task import Statistics
 from headerware.sources.engine.worker import ObjectReader
 from headerware.spark_bridge.executors.open_chain import open_chain
-from headerware.spark_bridge.frames.records import header_column
+from headerware.spark_bridge.frames.records import gc_paused, header_column
 from headerware.spark_bridge.native.manifests import end_bytes, end_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def rows(
     serializer = None if definition.serializer is None else open_chain(definition.serializer).session
     task = _Task(config, serializer, parts, folder)
     try:
-        yield from task.batches()
+        with gc_paused():
+            yield from task.batches()
     finally:
         task.stop()
 
@@ -103,6 +105,7 @@ class _Task:
                 if len(records) >= _FLUSH_ROWS or size_bytes >= _FLUSH_BYTES:
                     yield arrow_batch(records)
                     records, size_bytes = [], 0
+                    gc.collect(1)  # what a source or a transformer leaves in cycles; records are gone by now
                 if batch.is_last:
                     part, at = self._parts[at], at + 1
                     if part.end is not None:
@@ -158,11 +161,11 @@ class _Task:
             return batch.records
         made: list[Record] = []
         outcomes = self._serializer.send_outcomes(batch.records)
-        for record, outcome in zip(batch.records, outcomes, strict=True):
+        for at, outcome in enumerate(outcomes):
             if outcome.__class__ is Record:
                 made.append(outcome)
             elif isinstance(outcome, HeaderwareError):
-                made += refused(self._config, batch.native_key, record, outcome, described(outcome))
+                made += refused(self._config, batch, at, outcome, described(outcome))
             elif isinstance(outcome, list | FanOut):
                 made += outcome
             elif outcome is not DROP:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -19,6 +21,8 @@ from headerware.sources.runtime import RunConfig, SqliteOffsets
 from headerware.sources.source import source_type
 from headerware.testing import EmbeddedCluster
 from tests.waiting import until
+
+source_module = sys.modules["headerware.cli.source"]
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ class TestRun:
         def kill() -> None:
             until((config.parent / "offsets.db").exists)
             store = SqliteOffsets(path=str(config.parent / "offsets.db"))
-            reading = store.open({}, source=RunConfig.load(config).name, writer=None)
+            reading = store.open({}, source=RunConfig.load(config).name)
             until(reading.items)
             reading.close()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -77,6 +81,23 @@ class TestRun:
         thread.join()
         assert result.exit_code == 0, result.output
         assert "3 records" in result.output
+
+    @pytest.mark.parametrize("is_terminal", [True, False])
+    def test_shows_how_it_goes(
+        self, config: Path, monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
+    ) -> None:
+        monkeypatch.setattr(source_module, "_REFRESH_S", 0.01)
+        monkeypatch.setattr(source_module, "_LINE_S", 0.01)
+        monkeypatch.setenv("FORCE_COLOR" if is_terminal else "NO_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "120")
+        result = invoke("run", config, "--once")
+        assert result.exit_code == 0, result.output
+        if is_terminal:
+            assert re.search(r"records/s\W.*in flight\W.*reads", result.stderr)
+        else:
+            assert "0 objects failed; " in result.stderr
+            assert " in flight\n" in result.stderr
+        assert result.stdout.splitlines()[-1].endswith("2 complete; 0 bad records, 0 objects failed")
 
     def test_tells_of_a_failure_as_one_line(self, config: Path) -> None:
         (config.parent / "in" / "b").write_text("!SECRET\n")
@@ -100,6 +121,11 @@ class TestPlan:
         ]
         assert "it is new" in invoke("plan", config).output
 
+    def test_tells_that_there_is_more(self, config: Path) -> None:
+        assert "and more; --limit 10 " in invoke("plan", config, "--limit", 1).output
+        assert "and more" not in invoke("plan", config, "--limit", 2).output
+        assert len(answer("plan", config, "--limit", 1)) == 1
+
     def test_stores_nothing(self, config: Path) -> None:
         answer("plan", config)
         assert answer("offsets", "show", config) == []
@@ -114,7 +140,7 @@ class TestPlan:
 
     def test_tells_that_there_is_nothing(self, config: Path) -> None:
         invoke("run", config, "--once")
-        assert "nothing to read" in invoke("plan", config).output
+        assert "nothing to read (2 objects listed)" in invoke("plan", config).output
 
 
 class TestOffsets:

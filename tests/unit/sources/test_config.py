@@ -113,6 +113,8 @@ class TestChecks:
             ({"tasks": 2, "distribution": "all"}, "distribution: .*none may be read twice"),
             ({"poll_records": 9, "queue_records": 8}, "poll_records: a poll of 9 records"),
             ({"topic": "{top}"}, r"topic: there is no variable \{top\}; known: name, source, topic"),
+            ({"topic": "{topic"}, "topic: has a brace"),
+            ({"partition": "partition}"}, "partition: has a brace"),
             ({"key_pattern": "("}, "key_pattern: is no regular expression"),
             ({"source": Keyless(folder="."), "start_key": "a"}, "start_key: .*no text of its keys"),
             ({"source": Numbered(folder="."), "start_key": "a"}, "start_key: .*decimal digits"),
@@ -147,7 +149,7 @@ class TestRoute:
             ({}, {"topic": "a b"}, "cannot be the name of a topic"),
             ({"topic": ".."}, {}, "cannot be the name of a topic"),
             ({"topic": "t", "partition": "{topic}"}, {"topic": "x"}, "expected decimal digits"),
-            ({"topic": "t", "key_pattern": "x+"}, {}, "does not match key_pattern"),
+            ({"topic": "t", "key_pattern": "x+"}, {}, "as a whole does not match key_pattern"),
         ],
     )
     def test_refuses_what_names_no_topic_or_partition(

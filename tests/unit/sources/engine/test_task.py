@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, ClassVar
@@ -13,22 +15,27 @@ from weakref import WeakSet
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
-from headerware.core.errors import BadRecordError, ObjectError, SourceError
+from headerware.core.errors import MissingPartError
 from headerware.core.record import Record
 from headerware.sources import (
+    BadRecordError,
     EvolvingRecord,
     Extracted,
+    Extractor,
     Input,
     IntegerKeys,
     ItemContext,
     MemoryOffsets,
     NativeItem,
+    ObjectError,
     OffsetEntry,
     OffsetKey,
     OpenSource,
     Source,
     SourceConfig,
     SourceContext,
+    SourceError,
+    SourceUnavailableError,
     TextKeys,
 )
 from headerware.sources.engine import batches
@@ -110,6 +117,13 @@ class Evolving(Shelved, frozen=True, kw_only=True):
             headers=record.headers.add("mine", b"1"),
             properties={"last": record.record_number},
         )
+
+
+class Needy(Extractor, frozen=True, kw_only=True):
+    type: ClassVar[str] = "needy"
+
+    def extract(self, given: Input) -> Iterator[Extracted]:
+        raise MissingPartError("needy needs all: pip install all")
 
 
 class _Open:
@@ -262,10 +276,10 @@ class TestReading:
     def test_tells_where_a_record_is_from(self, shelf: Shelf) -> None:
         record = read_all(config()).records[1]
         assert list(record.headers) == [
+            ("content-type", b"text/plain"),
             ("hw.source", b"it"),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"2"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_does_not_if_it_is_told_so(self, shelf: Shelf) -> None:
@@ -470,6 +484,15 @@ class TestErrorsOfObjects:
         _, error = failure(config())
         assert r"object 'b\udcff' of source 'it' cannot be named among the offsets" in str(error)
 
+    def test_a_missing_package_is_none_and_ends_the_task(self, shelf: Shelf) -> None:
+        _, error = failure(config(extractor=Needy(), on_object_error="drop"))
+        assert str(error) == "task 0 of source 'it' has ended: needy needs all: pip install all"
+
+    def test_the_system_tells_its_reason(self, shelf: Shelf) -> None:
+        shelf.opening_errors["a"] = [PermissionError(errno.EACCES, "SECRET")] * 1_000
+        _, error = failure(config(retry_deadline_s=0.01))
+        assert "it cannot be read: PermissionError (Permission denied) at test_task.py:" in str(error)
+
     def test_an_object_without_a_topic_is_one(self, shelf: Shelf) -> None:
         _, error = failure(config(topic="{topic}"))
         assert "asks for {topic}" in str(error)
@@ -487,6 +510,16 @@ class TestRetries:
         shelf.listing_errors = [OSError("down")] * 100_000  # behind the first key of each listing
         _, error = failure(config(source(shelf="it"), retry_deadline_s=0.1))
         assert "has ended: OSError" in str(error)
+
+    def test_show_the_text_of_an_error_of_ours(self, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+        shelf.listing_errors = [SourceUnavailableError("status 503")] * 100_000
+        _, error = failure(config(retry_deadline_s=0.05))
+        assert "has ended: status 503" in str(error)
+        assert "listing source 'it' failed, and is tried again for 0 s: status 503" in caplog.text
+        shelf.listing_errors = [OSError("SECRET")]
+        read_all(config())
+        assert "tried again for 10 s: OSError at" in caplog.text
+        assert "SECRET" not in caplog.text
 
     def test_of_opening_the_source(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")]
@@ -515,11 +548,59 @@ class TestRetries:
         _, error = failure(config(retry_deadline_s=0.05))
         assert "it cannot be read: OSError" in str(error)
 
+    @pytest.mark.parametrize("policy", ["skip", "drop", "dead_letter"])
+    def test_do_not_hold_up_other_objects(self, shelf: Shelf, policy: str) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        offsets = MemoryOffsets()
+        with SourceTask(config(on_object_error=policy, ring_buffer=1), offsets) as task:
+            sink = Sink(task)
+            until(lambda: entry(offsets, "c") is not None, meanwhile=sink.poll)
+            assert entry(offsets, "c").complete
+            until(lambda: "a" in shelf.starts, meanwhile=sink.poll)  # though it is below the ring buffer
+            shelf.opening_errors["a"] = []
+            until(lambda: entry(offsets, "a") and entry(offsets, "a").complete, meanwhile=sink.poll)
+            assert sink.values == [b"4", b"1", b"2", b"3"]
+            assert task.statistics.failed == 0
+
+    @pytest.mark.parametrize("policy", ["skip", "drop", "dead_letter"])
+    def test_of_an_object_by_later_listings_end_at_the_deadline(self, shelf: Shelf, policy: str) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        offsets = MemoryOffsets()
+        sink = read_all(config(on_object_error=policy, retry_deadline_s=0.1), offsets)
+        assert sink.values == [b"4"]
+        assert sink.task.statistics.failed == 1
+        assert sink.task.statistics.retries > 1
+        assert entry(offsets, "a").complete == (policy != "skip")
+
+    def test_of_an_object_by_later_listings_go_on_behind_the_last_record(self, shelf: Shelf) -> None:
+        shelf.reading_errors["a"] = [(1, OSError("down")), (2, OSError("down"))]
+        sink = read_all(config(on_object_error="skip"))
+        assert sorted(sink.values) == [b"1", b"2", b"3", b"4"]
+        assert sink.task.statistics.failed == 0
+
+    def test_of_an_object_that_is_gone_meanwhile_end(self, shelf: Shelf) -> None:
+        shelf.opening_errors["a"] = [OSError("down")] * 100_000
+        with SourceTask(config(on_object_error="skip"), MemoryOffsets(), once=True) as task:
+            sink = Sink(task)
+            until(lambda: task.statistics.retries, meanwhile=sink.poll)
+            del shelf.objects["a"]
+            until(lambda: task.is_done, meanwhile=sink.poll)
+        assert sink.values == [b"4"]
+
     def test_of_a_source_that_cannot_be_opened_end_too(self, shelf: Shelf) -> None:
         shelf.connecting_errors = [OSError("down")] * 1_000
         _, error = failure(config(retry_deadline_s=0.05))
         assert "has ended: OSError" in str(error)
         assert isinstance(error.__cause__, OSError)
+
+    def test_wait_as_long_as_the_system_asks(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=0.3)]
+        began = time.monotonic()
+        assert len(read_all(config()).values) == 4
+        assert time.monotonic() - began >= 0.3
+        shelf.listing_errors = [SourceUnavailableError("busy", after_s=3_600.0)] * 2
+        _, error = failure(config(retry_deadline_s=0.1))  # it is tried once more at the deadline
+        assert "has ended: busy" in str(error)
 
     def test_do_not_hold_up_a_stop(self, shelf: Shelf) -> None:
         shelf.opening_errors["a"] = [OSError("down")] * 1_000
@@ -527,6 +608,30 @@ class TestRetries:
         task.start()
         until(lambda: task.statistics.retries)
         assert task.stop()
+
+
+class TestPlan:
+    @pytest.mark.parametrize("source", [Shelved, Behind])
+    def test_tries_a_listing_again(self, shelf: Shelf, source: type[Shelved]) -> None:
+        shelf.connecting_errors = [OSError("down")]
+        shelf.listing_errors = [OSError("down"), OSError("down")]
+        assert [each.key for each in plan(config(source(shelf="it")), MemoryOffsets())] == ["a", "b", "c"]
+        shelf.listing_errors = [OSError("down")]
+        started = plan(config(source(shelf="it"), start_key="a"), MemoryOffsets())
+        assert [each.key for each in started] == (["a", "b", "c"] if source is Shelved else ["b", "c"])
+
+    def test_gives_a_listing_up_at_the_deadline(self, shelf: Shelf) -> None:
+        shelf.listing_errors = [OSError("down")] * 100_000
+        with pytest.raises(OSError, match="down"):
+            list(plan(config(retry_deadline_s=0.05), MemoryOffsets()))
+
+    def test_tells_no_object_twice(self, shelf: Shelf) -> None:
+        """Without an order, a listing that failed cannot go on where it was."""
+        shelf.listing_errors = [OSError("down")]
+        planned = plan(config(Unordered(shelf="it")), MemoryOffsets())
+        assert next(planned).key == "a"
+        with pytest.raises(OSError, match="down"):
+            next(planned)
 
 
 class TestQueue:
@@ -623,6 +728,15 @@ class TestQueue:
         assert [entry(offsets, name).record_number for name in "abc"] == [3_000] * 3
 
 
+class TestProgress:
+    def test_is_that_of_the_object_that_is_read(self, shelf: Shelf) -> None:
+        with SourceTask(config(queue_records=1, poll_records=1), MemoryOffsets(), once=True) as task:
+            until(lambda: task.progress == ("a", 4, 6))  # the second record waits for room
+            sink = Sink(task)
+            until(lambda: task.is_done, meanwhile=sink.poll)
+            assert task.progress is None
+
+
 class TestStopping:
     def test_a_hanging_source_is_left_behind(self, shelf: Shelf) -> None:
         shelf.gate.clear()
@@ -679,6 +793,38 @@ def test_a_listing_is_never_held(shelf: Shelf) -> None:
 
     assert len(read_all(config(Counted(shelf="it"), poll_records=5_000)).batches) == 20_000
     assert most[0] < 10
+
+
+class Many(Source[int], frozen=True, kw_only=True):
+    """Lists objects without end, as far as anybody asks."""
+
+    keys: ClassVar[Any] = IntegerKeys()
+
+    count: int
+
+    def items(self, start: int | None) -> Iterator[NativeItem]:
+        for number in range(start or 0, self.count):
+            yield NativeItem(ItemContext(key=number, version="1"))
+
+
+class Complete(MemoryOffsets):
+    """Has every object as complete, and holds none."""
+
+    def get(self, key: OffsetKey) -> OffsetEntry | None:
+        return OffsetEntry(record_number=1, complete=True, version="1")
+
+
+def test_objects_that_are_known_take_no_memory() -> None:
+    task = SourceTask(config(Many(count=50_000)), Complete(), once=True)
+    tracemalloc.start()
+    try:
+        task.start()
+        until(lambda: task.is_done)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # 20 bytes an object, with the ring buffer
+    finally:
+        tracemalloc.stop()
+        task.stop()
+    assert task.statistics.known == task.statistics.listed == 50_001  # the last key comes again, as the end
 
 
 class TestTasks:

@@ -186,6 +186,13 @@ class TestResuming:
         assert [number for number, _ in extracted(AvroExtractor(), given)] == [5, 6, 7]
         assert given.skipped == 3
 
+    def test_meets_the_same_damage_again(self) -> None:
+        head, block = avro([], "long"), b"\x06\x08" + b"\x02\x04\x06\x08" + SYNC  # three of four values
+        for known in range(4):
+            properties = {"byte": len(head), "in_block": known} if known else None
+            with pytest.raises(ObjectError, match="goes on behind its last value"):
+                records(AvroExtractor(), head + block + block, skip=known, properties=properties)
+
     def test_leaves_an_unfinished_block_of_a_growing_object(self) -> None:
         for cut in range(1, 28):
             item = MemoryObject(SAMPLE[:-cut], grows=True)
@@ -203,6 +210,15 @@ class TestDamage:
     def test_in_a_block_spoils_the_rest_of_it(self) -> None:
         data = SAMPLE.replace(b"city 2", b"city\xff2")
         assert values(AvroExtractor(), data) == [ROWS[0], None, None, *ROWS[3:]]
+
+    @pytest.mark.parametrize("schemas", [False, True])
+    def test_does_not_spoil_what_is_behind_a_time_that_python_does_not_have(self, *, schemas: bool) -> None:
+        kind = {"type": "long", "logicalType": "timestamp-millis"}
+        head = avro([], kind)
+        block = avro([1, 2**63 - 1, 2, -(2**63), 3], "long", per_block=5).removeprefix(avro([], "long"))
+        found = records(AvroExtractor(schemas=schemas), head + block)
+        assert [isinstance(record, BadRecordError) for record in found] == [False, True, False, True, False]
+        assert found[4].properties == {"byte": len(head), "in_block": 5}  # type: ignore[union-attr]
 
     @pytest.mark.parametrize(
         "block",

@@ -81,7 +81,9 @@ class TestRows:
     def test_may_have_other_delimiters_and_quotes(self) -> None:
         extractor = CsvExtractor(delimiter=";", quote="'", escape="\\")
         assert values(extractor, b"a;b\n'x;y';z\\;\n") == [{"a": "x;y", "b": "z;"}]
-        assert values(CsvExtractor(quote=None, delimiter="\t"), b'a\tb\n"x\ty"\n') == [{"a": '"x', "b": 'y"'}]
+        for none in (None, ""):
+            extractor = CsvExtractor(quote=none, delimiter="\t")
+            assert values(extractor, b'a\tb\n"x\ty"\n') == [{"a": '"x', "b": 'y"'}]
 
     @pytest.mark.parametrize(
         "encoding", ["latin-1", "cp1252", "shift_jis", "utf-16-le", "utf-16", "cp500", "iso2022_jp"]
@@ -122,6 +124,21 @@ class TestRagged:
             {"a": "1", "field2": "2", "field2_": "3"},
         ]
 
+    @pytest.mark.parametrize("schemas", [False, True])
+    def test_count_the_names_that_are_made_up_for_them(self, *, schemas: bool) -> None:
+        extractor = CsvExtractor(ragged="fit", schemas=schemas, max_record_bytes=10_000)
+        found = records(extractor, b"a,b\n1,2" + b"," * 100 + b"\n" + b"," * 200 + b"\n3,4\n")
+        assert [isinstance(record, BadRecordError) for record in found] == [False, True, False]
+        assert "more than 10000 bytes" in str(found[1])
+
+    def test_of_many_lengths_share_their_names(self) -> None:
+        data = b"".join(b"," * width + b"\n" for width in range(300, 600))
+        names = [
+            list(row) for row in values(CsvExtractor(columns=["field7"], header=False, ragged="fit"), data)
+        ]
+        assert names[0][:9] == ["field7", *(f"field{at}" for at in range(1, 7)), "field7_", "field8"]
+        assert all(name is other for row in names for name, other in zip(row, names[-1], strict=False))
+
 
 class TestBadRows:
     @pytest.mark.parametrize(
@@ -153,6 +170,17 @@ class TestBadRows:
             {"a": "3", "b": "4"},
             {"a": "5", "b": "6"},
         ]
+
+    def test_with_a_carriage_return_say_so(self) -> None:
+        found = records(CsvExtractor(), b"a,b\n1,2\r3,4\n5,6\r\n")
+        assert "carriage return" in str(found[0])
+        assert values(CsvExtractor(), b"a,b\n1,2\r3,4\n5,6\r\n") == [None, {"a": "5", "b": "6"}]
+        with pytest.raises(ObjectError, match="lines end in a line feed"):
+            values(CsvExtractor(), b"a,b\r1,2\r")
+
+    def test_of_endless_fields_at_the_head_are_an_error_of_the_object(self) -> None:
+        with pytest.raises(ObjectError, match="more than 10000 bytes"):
+            values(CsvExtractor(max_record_bytes=10_000), b"," * 200 + b"\n")
 
     def test_at_the_head_are_an_error_of_the_object(self) -> None:
         with pytest.raises(ObjectError, match="first row"):

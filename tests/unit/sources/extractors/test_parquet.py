@@ -5,7 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import io
+import subprocess
+import sys
+import tracemalloc
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +33,25 @@ def parquet(table: Any, **options: Any) -> bytes:
     return stream.getvalue()
 
 
+DAMAGE = """
+import sys
+from pathlib import Path
+from headerware.core.errors import ObjectError
+from headerware.sources import Input
+from headerware.sources.extractors import ParquetExtractor
+from tests.source_objects import MemoryObject
+whole = Path(sys.argv[1]).read_bytes()
+for at in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole)):
+    for bit in (1, 2, 8):
+        item = MemoryObject(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1:])
+        for read in (ParquetExtractor().extract, lambda given: ParquetExtractor().splits(given, 1)):
+            try:
+                with Input(item) as given:
+                    list(read(given))
+            except ObjectError:
+                pass
+print("done")
+"""
 SAMPLE = parquet(pa.Table.from_pylist(ROWS), row_group_size=3)
 
 
@@ -136,6 +159,25 @@ class TestTypes:
         with pytest.raises(ObjectError, match="name"):
             values(ParquetExtractor(schemas=True), parquet({"": [1]}))
 
+    @pytest.mark.parametrize("schemas", [False, True])
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([0, 2**55, 5], pa.timestamp("ms")),
+            pa.array([0, 2**30, 5], pa.int32()).cast(pa.date32()),
+            pa.array([[0], [1, 2**55], []], pa.list_(pa.timestamp("ms"))),
+            pa.StringArray.from_buffers(
+                3, pa.array(["a", "bc", "d"]).buffers()[1], pa.py_buffer(b"a\xff\xfed")
+            ),
+        ],
+        ids=["time", "date", "list", "text"],
+    )
+    def test_that_python_does_not_have_are_one_error(self, column: Any, *, schemas: bool) -> None:
+        found = records(ParquetExtractor(schemas=schemas), parquet(pa.table({"n": [1, 2, 3], "bad": column})))
+        assert [isinstance(record, BadRecordError) for record in found] == [False, True, False]
+        assert "'bad'" in str(found[1])
+        assert found[2].value["n"] == 3  # type: ignore[union-attr]
+
     def test_follow_each_file(self) -> None:
         one, two = parquet({"a": [1]}), parquet({"a": [1], "b": ["x"]})
         found = [values(ParquetExtractor(schemas=True), data)[0] for data in (one, two)]
@@ -162,13 +204,31 @@ class TestDamage:
             with pytest.raises(ObjectError):
                 values(ParquetExtractor(), data)
 
-    def test_of_an_expanding_column_is_refused(self) -> None:
+    def test_of_any_byte_of_the_foot_never_ends_the_process(self, tmp_path: Path) -> None:
+        (tmp_path / "sample").write_bytes(SAMPLE)
+        found = subprocess.run(
+            [sys.executable, "-c", DAMAGE, tmp_path / "sample"], capture_output=True, text=True, check=False
+        )
+        assert (found.returncode, found.stdout, found.stderr) == (0, "done\n", "")
+
+    def test_of_an_expanding_object_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headerware.sources.extractors.parquet.FREE_BYTES", 1 << 20)
         data = parquet({"a": ["x" * (4 << 20)]}, compression="zstd", use_dictionary=False)
         with pytest.raises(ObjectError, match="max_expansion"):
             values(ParquetExtractor(), data)
 
 
 class TestMemory:
+    def test_does_not_grow_with_long_values_that_repeat(self) -> None:
+        data = parquet(pa.table({"n": list(range(3_000)), "text": ["x" * 20_000] * 3_000}))
+        assert len(data) < 1 << 20
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in extracted(ParquetExtractor(), Input(MemoryObject(data)))) == 3_000
+            assert tracemalloc.get_traced_memory()[1] < 32 << 20
+        finally:
+            tracemalloc.stop()
+
     def test_does_not_grow_with_a_row_group(self) -> None:
         def peak(rows: int) -> int:
             table = pa.table({"n": range(rows), "text": [f"{number:0100}" for number in range(rows)]})

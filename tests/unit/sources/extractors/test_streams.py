@@ -102,6 +102,12 @@ class TestCompression:
         padding = b"\xfe\x05\x00\x00" + bytes(5)
         assert plain(COMPRESS["snappy"](LINES) + padding + COMPRESS["snappy"](LINES)) == LINES * 2
 
+    @pytest.mark.parametrize("at", [0, 1, 2])
+    def test_skips_frames_of_zstd_that_are_no_data(self, at: int) -> None:
+        frames = [COMPRESS["zstd"](LINES[:9]), COMPRESS["zstd"](LINES[9:])]
+        frames.insert(at, b"\x5e\x2a\x4d\x18\x04\x00\x00\x00size")
+        assert values(JsonLinesExtractor(), b"".join(frames)) == NUMBERS
+
     def test_leaves_errors_of_the_stream_as_they_are(self) -> None:
         def failing() -> Iterator[bytes]:
             yield COMPRESS["gzip"](os.urandom(200_000))[:100_000]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headerware.sources import Source, SourceContext, open_source
+from headerware.sources import Source, SourceContext, SourceUnavailableError, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.ready import Files, files
 
@@ -74,17 +74,23 @@ class TestListing:
             "b.csv",
         ]
 
-    def test_leaves_out_links_hidden_files_and_names_that_are_no_text(self, tmp_path: Path) -> None:
+    def test_leaves_out_links_and_hidden_files(self, tmp_path: Path) -> None:
         (tmp_path / "real").touch()
         (tmp_path / "link").symlink_to(tmp_path / "real")
         (tmp_path / "loop").symlink_to(tmp_path)
         (tmp_path / ".hidden").touch()
         os.mkfifo(tmp_path / "pipe")
-        Path(os.fsdecode(os.fsencode(str(tmp_path)) + b"/\xff")).touch()
         assert keys(Files(folder=str(tmp_path))) == ["real"]
 
+    def test_has_names_that_are_no_text(self, tmp_path: Path) -> None:  # the engine tells of them, by policy
+        for name in (b"a", b"\xff", b"\xfe/b"):
+            path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        assert keys(Files(folder=str(tmp_path))) == ["a", "\udcfe/b", "\udcff"]
+
     def test_of_a_folder_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(SourceUnavailableError, match=r"none/?': No such file"):
             keys(Files(folder=str(tmp_path / "none")))
 
     def test_goes_on_if_files_and_folders_vanish(self, folder: Path) -> None:

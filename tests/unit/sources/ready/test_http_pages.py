@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
 import pytest
 
-from headerware.core.errors import ConfigError, SourceError
+from headerware.core.errors import ConfigError, SourceError, SourceUnavailableError
 from headerware.sources import Input, Source, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -32,6 +36,7 @@ class Server(ThreadingHTTPServer):
         self.beyond = 200
         self.wraps: list[str] = []
         self.body: bytes | None = None
+        self.headers: dict[str, str] = {}
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     @property
@@ -63,6 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = server.body if server.body is not None else json.dumps(answer, indent=2).encode()
         self.send_response(server.status if found or server.status != 200 else server.beyond)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
@@ -116,6 +123,15 @@ class TestPages:
         assert parse_qs(urlsplit(path).query) == {"per_page": ["3"], "page": ["3"]}
         assert headers["Authorization"] == "Bearer token"
 
+    def test_keep_what_the_address_asks_for(self, server: Server) -> None:
+        server.items(3, url=f"{server.url}?kind=new")
+        assert parse_qs(urlsplit(server.seen[0][0]).query) == {"kind": ["new"], "page": ["3"]}
+
+    def test_may_be_compressed(self, server: Server) -> None:
+        server.body, server.headers = gzip.compress(b"[1]"), {"Content-Encoding": "gzip"}
+        listing = open_source(server.source(), SourceContext()).items(None)
+        assert next(listing).open_stream().read() == b"1\n"
+
     def test_that_become_longer_go_on(self, server: Server) -> None:
         before = server.items(3)[0]
         server.records += [{"id": 8}, {"id": 9}, {"id": 10}]
@@ -134,8 +150,57 @@ class TestErrors:
     @pytest.mark.parametrize("status", [429, 500, 503])
     def test_that_pass_are_tried_again(self, server: Server, status: int) -> None:
         server.status = status
-        with pytest.raises(OSError, match=str(status)):
+        with pytest.raises(SourceUnavailableError, match=str(status)):
             server.items()
+
+    @pytest.mark.parametrize("later", ["7", "{date}"])
+    def test_that_pass_say_when(self, server: Server, later: str) -> None:
+        server.status = 429
+        server.headers = {"Retry-After": later.format(date=formatdate(time.time() + 8, usegmt=True))}
+        with pytest.raises(SourceUnavailableError) as raised:
+            server.items()
+        assert 0 < raised.value.after_s <= 8
+
+    @pytest.mark.parametrize("later", ["soon", "-1", "Mon, 99 Nov 99999 00:00:00 GMT", ""])
+    def test_that_say_no_time_are_tried_as_always(self, server: Server, later: str) -> None:
+        server.status, server.headers = 503, {"Retry-After": later}
+        with pytest.raises(SourceUnavailableError) as raised:
+            server.items()
+        assert raised.value.after_s == 0
+
+    def test_of_a_server_that_always_gives_one_page(self, server: Server) -> None:
+        server.body = b"[1, 2]"
+        with pytest.raises(SourceError, match="does the server know 'page'"):
+            server.items()
+
+    def test_of_redirects_send_nothing_elsewhere(self, server: Server) -> None:
+        server.status, server.headers = 302, {"Location": server.url.replace("127.0.0.1", "localhost")}
+        with pytest.raises(SourceError, match="302"):
+            server.items(headers={"Authorization": "Bearer token"})
+        assert len(server.seen) == 1
+
+    @pytest.mark.parametrize("encoding", ["zstd", "br", "gzip, gzip", "deflate"])
+    def test_of_encodings_without_a_bound(self, server: Server, encoding: str) -> None:
+        server.headers = {"Content-Encoding": encoding}
+        with pytest.raises(SourceError, match="encoding"):
+            server.items()
+
+    def test_of_damaged_compression(self, server: Server) -> None:
+        server.headers = {"Content-Encoding": "gzip"}
+        with pytest.raises(SourceError, match="page 1 is not the gzip"):
+            server.items()
+
+    def test_and_logs_show_no_secret(self, server: Server, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("DEBUG")
+        url = server.url.replace("//", "//user:SECRET@")
+        server.items(url=f"{url}?a=SECRET", parameters={"key": "SECRET"}, headers={"Token": "SECRET"})
+        server.status = 500
+        with pytest.raises(OSError, match="500") as raised:
+            server.items(url=f"{url}?a=SECRET")
+        assert "SECRET" not in caplog.text + str(raised.value)
+        with httpx.Client() as other:  # another user of httpx keeps its log
+            other.get(f"{server.url}?page=1")
+        assert "HTTP Request" in caplog.text
 
     @pytest.mark.parametrize("status", [301, 401, 404])
     def test_that_stay_are_not(self, server: Server, status: int) -> None:
@@ -144,7 +209,7 @@ class TestErrors:
             server.items()
 
     def test_of_the_network_are_tried_again(self, server: Server) -> None:
-        with pytest.raises(OSError, match="page 1"):
+        with pytest.raises(SourceUnavailableError, match="page 1"):
             server.items(url="http://127.0.0.1:1/")
 
     @pytest.mark.parametrize("body", [b"SECRET", b'{"SECRET": 1}', b"[1, SECRET]", b"\xff", b'{"items": 1}'])
@@ -160,8 +225,17 @@ class TestErrors:
 
     @pytest.mark.parametrize(
         ("options", "path"),
-        [({"url": "ftp://host"}, "url"), ({"step": 0}, "step"), ({"timeout_s": 0}, "timeout_s")],
+        [
+            ({"url": "ftp://host"}, "url"),
+            ({"url": "https://"}, "url"),
+            ({"url": "https://host:port"}, "url"),
+            ({"step": 0}, "step"),
+            ({"timeout_s": 0}, "timeout_s"),
+            ({"headers": {"Authorization": "Bearer SECRET\n"}}, "headers.Authorization"),
+            ({"headers": {"Authorization": "Bearer SECRÉT"}}, "headers.Authorization"),
+        ],
     )
     def test_of_options(self, options: dict[str, Any], path: str) -> None:
-        with pytest.raises(ConfigError, match=path):
+        with pytest.raises(ConfigError, match=path) as raised:
             HttpPages(**{"url": "https://host", **options})
+        assert "SECR" not in str(raised.value)

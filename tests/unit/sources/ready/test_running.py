@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,13 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from headerware.sources import Source
+from headerware.core.errors import SourceError
+from headerware.sources import NativeItem, OffsetEntry, Source
+from headerware.sources.engine.decision import offset_key
 from headerware.sources.ready import Files, SqlTables
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.testing import EmbeddedCluster
 from tests.waiting import until
 
-TOPICS: Final = [f"ready-{number}" for number in range(6)]
+TOPICS: Final = [f"ready-{number}" for number in range(12)]
 _unused: Final = iter(TOPICS)
 
 
@@ -40,10 +46,9 @@ class Place:
         self.folder.mkdir()
         self._offsets = SqliteOffsets(path=str(folder / "offsets.db"))
 
-    def run(self, source: Source[Any], **options: Any) -> list[Any]:
-        """Read the source once, and return all that is in the topic."""
+    def config(self, source: Source[Any], **options: Any) -> RunConfig:
         chain = {"interceptors": "serialize", "interceptors.serialize.value": "json"}
-        config = RunConfig(
+        return RunConfig(
             name=self.topic,
             source=source,
             topic=self.topic,
@@ -52,7 +57,26 @@ class Place:
             kafka={"bootstrap.servers": self.servers, **chain},
             **options,
         )
-        SourceRunner(config, once=True).run()
+
+    def run(self, source: Source[Any], **options: Any) -> list[Any]:
+        """Read the source once, and return all that is in the topic."""
+        SourceRunner(self.config(source, **options), once=True).run()
+        return self.found()
+
+    def _entry(self, key: str) -> OffsetEntry:
+        config = self.config(Files(folder=str(self.folder)), extractor="jsonl")
+        with closing(self._offsets.open({}, source=self.topic)) as opened:
+            return opened.get(offset_key(config, key)) or OffsetEntry()
+
+    def records(self, key: str) -> int:
+        """Return how many records of an object are stored."""
+        return self._entry(key).record_number
+
+    def is_complete(self, key: str) -> bool:
+        return self._entry(key).complete
+
+    def found(self) -> list[Any]:
+        """Return all that is in the topic."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "test"})
         with closing(consumer):
             end = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=20)[1]
@@ -60,6 +84,12 @@ class Place:
             found: list[Any] = []
             until(lambda: len(found) >= end, meanwhile=lambda: found.extend(consumer.consume(100, 0.1)))
         return [json.loads(message.value()) for message in found]
+
+
+def parquet(table: range | pa.Table, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    pq.write_table(pa.table({"n": list(table)}) if isinstance(table, range) else table, stream, **options)
+    return stream.getvalue()
 
 
 @pytest.fixture
@@ -91,6 +121,112 @@ class TestFiles:
         source = Files(folder=str(place.folder))
         for _ in range(2):
             assert place.run(source, extractor="parquet") == [{"n": n} for n in range(300)]
+
+
+class TestDamage:
+    @pytest.mark.parametrize("kept", [0.5, 0.99])
+    def test_of_parquet_that_is_cut_off_is_no_end(self, place: Place, kept: float) -> None:
+        whole, cut = parquet(range(100, 200)), place.folder / "b"
+        (place.folder / "a").write_bytes(parquet(range(100)))
+        (place.folder / "c").write_bytes(whole)
+        cut.write_bytes(whole[: int(len(whole) * kept)])
+        source = Files(folder=str(place.folder))
+        with pytest.raises(SourceError, match=r"object 'b' .* behind record 0: .* it is cut"):
+            place.run(source, extractor="parquet")
+        found = place.run(source, extractor="parquet", on_object_error="skip")
+        assert [row["n"] for row in found] == [*range(200)]
+        assert not place.is_complete("b")
+        assert place.is_complete("c")
+        cut.write_bytes(whole)
+        assert [row["n"] for row in place.run(source, extractor="parquet")[200:]] == [*range(100, 200)]
+
+    def test_in_the_middle_of_parquet_sends_what_is_before_it(self, place: Place) -> None:
+        whole = bytearray(parquet(range(10_000), row_group_size=1_000, compression="gzip"))
+        whole[len(whole) // 2 : len(whole) // 2 + 50] = bytes(50)
+        (place.folder / "a").write_bytes(whole)
+        with pytest.raises(SourceError, match=r"object 'a' .* behind record \d000: .* damaged"):
+            place.run(Files(folder=str(place.folder)), extractor="parquet")
+        found = place.found()
+        assert 1_000 < len(found) < 9_000
+        assert [row["n"] for row in found] == [*range(len(found))]
+        assert place.records("a") == len(found)
+        assert not place.is_complete("a")
+
+
+class TestFullDisk:
+    def test_completes_nothing_and_loses_nothing(self, place: Place) -> None:
+        resource = pytest.importorskip("resource", reason="limits of files are POSIX's")
+        data = {"n": list(range(20)), "large": [os.urandom(200_000) for _ in range(20)]}
+        for name in ("a.gz", "b.gz"):  # what is compressed as a whole cannot be sought in, and is copied
+            (place.folder / name).write_bytes(gzip.compress(parquet(pa.table(data)), 1))
+        source = Files(folder=str(place.folder))
+        extractor = {"type": "parquet", "columns": ["n"]}
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, before[1]))
+        try:
+            with pytest.raises(SourceError, match=r"object 'a.gz' .* record 0: .* no room for a copy of it"):
+                place.run(source, extractor=extractor, retry_deadline_s=0.1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert place.found() == []
+        assert not place.is_complete("a.gz")
+        assert [row["n"] for row in place.run(source, extractor=extractor)] == [*range(20)] * 2
+
+
+class Vanishing(Files, frozen=True, kw_only=True):
+    """Loses a file as soon as it is listed."""
+
+    lost: str
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        for item in super().items(start):
+            if item.context.key == self.lost:
+                (Path(self.folder) / self.lost).unlink()
+            yield item
+
+
+class TestNames:
+    def test_that_are_not_utf_8_are_an_error_of_their_files(
+        self, place: Place, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (place.folder / "a").write_text("1\n")
+        (place.folder / os.fsdecode(b"b\xff")).write_text("2\n")
+        source = Files(folder=str(place.folder))
+        with pytest.raises(SourceError, match=r"object 'b\\udcff' .* no UTF-8"):
+            place.run(source, extractor="jsonl")
+        assert place.run(source, extractor="jsonl", on_object_error="skip") == [1]
+        assert caplog.text.count("left out object") == 1
+
+
+class TestChanges:
+    def test_vanished_file_is_an_error_of_itself(self, place: Place) -> None:
+        for name in ("a", "b", "c"):
+            (place.folder / name).write_text(f'"{name}"\n')
+        with pytest.raises(SourceError, match=r"object 'b' .* it has vanished since it was listed"):
+            place.run(Vanishing(folder=str(place.folder), lost="b"), extractor="jsonl")
+        (place.folder / "b").touch()
+        source = Vanishing(folder=str(place.folder), lost="b")
+        assert place.run(source, extractor="jsonl", on_object_error="skip") == ["a", "c"]
+
+    def test_growing_file_is_read_while_it_grows(self, place: Place) -> None:
+        source = Files(folder=str(place.folder), grows=True)
+        quick = {"listing_pause_s": 0.02, "poll_wait_s": 0.05, "commit_interval_s": 0.05}
+        runner = SourceRunner(place.config(source, extractor="jsonl", **quick))
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        try:
+            with (place.folder / "a.log").open("w") as file:
+                for number in range(1, 301):
+                    file.write(f"{number}")
+                    file.flush()  # half a line
+                    file.write("000\n")
+                    if number % 50 == 0:
+                        file.flush()
+                        until(lambda number=number: place.records("a.log") >= number)  # type: ignore[misc]
+        finally:
+            runner.stop()
+            thread.join()
+        assert place.found() == [number * 1_000 for number in range(1, 301)]
 
 
 class TestTables:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headerware.core.errors import ConfigError, ObjectError
+from headerware.core.errors import ConfigError, ObjectError, SourceUnavailableError
 from headerware.sources import Extracted, Input, NativeItem, Source, SourceConfig, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -102,6 +103,16 @@ class TestRows:
             shop.add("orders_a")
         assert not shop.item().extends(before.context.version or "")
 
+    def test_increase_as_the_database_has_it(self, shop: Shop) -> None:
+        shop.run("create table codes (code text collate nocase primary key)")
+        options: dict[str, Any] = {"tables": ["codes"], "order_by": ["code"], "key": ["code"]}
+        shop.run("insert into codes values ('a')")
+        before = shop.item("codes", **options)
+        shop.run("insert into codes values ('C')")  # whose byte is before
+        after = shop.item("codes", **options)
+        assert after.extends(before.context.version or "")
+        assert [row.key for row in rows(after)] == ["a", "C"]
+
     def test_may_increase_by_several_columns(self, shop: Shop) -> None:
         shop.run("delete from orders_c")
         for at in ("2026-01-02", "2026-01-01", "2026-01-02", "2026-01-01"):
@@ -125,8 +136,26 @@ class TestRows:
         with pytest.raises(ObjectError, match="order_by"):
             rows(shop.item(order_by=["city"]))
 
+    def test_whose_place_is_rounded_are_refused_rather_than_given_for_ever(self, shop: Shop) -> None:
+        shop.run("create table rounded (price numeric(9, 1))")
+        shop.run("insert into rounded values (1.23), (1.34), (1.45)")
+        with pytest.raises(ObjectError, match="rounded"):
+            rows(shop.item("rounded", tables=["rounded"], order_by=["price"], page_rows=1))
+
 
 class TestErrors:
+    def test_of_a_table_that_goes_while_it_is_listed_leave_it_out(self, shop: Shop) -> None:
+        listing = open_source(shop.source(), SourceContext()).items(None)
+        assert next(listing).context.key == "orders_a"
+        shop.run("drop table orders_c")
+        assert [item.context.key for item in listing] == ["orders_d"]
+
+    def test_of_a_value_quote_nothing(self, shop: Shop) -> None:
+        shop.add("orders_a", at="SECRET")
+        with pytest.raises(ObjectError, match="a value misfits") as raised:
+            rows(shop.item())
+        assert "SECRET" not in str(raised.value)
+
     def test_of_columns_that_are_not_there(self, shop: Shop) -> None:
         with pytest.raises(ObjectError, match="no column 'nr'"):
             shop.item(order_by=["nr"])
@@ -138,7 +167,7 @@ class TestErrors:
 
     def test_of_a_database_that_is_not_there_are_tried_again(self, tmp_path: Path) -> None:
         source = SqlTables(url=f"sqlite:///{tmp_path}/none/shop.db", tables=["*"], order_by=["id"])
-        with pytest.raises(OSError, match="does not answer"):
+        with pytest.raises(SourceUnavailableError, match="does not answer"):
             list(open_source(source, SourceContext()).items(None))
 
     @pytest.mark.parametrize(
@@ -148,6 +177,11 @@ class TestErrors:
     def test_of_options(self, shop: Shop, options: dict[str, Any], path: str) -> None:
         with pytest.raises(ConfigError, match=path):
             shop.source(**options)
+
+    def test_of_a_missing_driver_name_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pymysql", None)
+        with pytest.raises(ConfigError, match=r"^source\.url: its driver 'pymysql' is not installed$"):
+            open_source(SqlTables(url="mysql+pymysql://h/x", tables=["*"], order_by=["id"]), SourceContext())
 
     @pytest.mark.parametrize("url", ["nonsense", "klingon://host/db"])
     def test_of_addresses(self, url: str) -> None:

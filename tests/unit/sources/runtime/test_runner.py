@@ -20,13 +20,14 @@ from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
 from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
+from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.sources.runtime import runner as runner_module
 from headerware.testing import EmbeddedCluster
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
-NAMES: Final = [f"source-{number:02}" for number in range(50)]
+NAMES: Final = [f"source-{number:02}" for number in range(70)]
 
 
 class Holding(Interceptor, frozen=True, kw_only=True):
@@ -82,6 +83,18 @@ class GatedFile(NativeItem):
         return self._item.open_stream()
 
 
+def routed(replacement: str) -> dict[str, str]:
+    """Return the lines of a connector that sends to another topic."""
+    return {
+        "transforms": "route",
+        "transforms.route.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.route.regex": "(?:raw-)?(source-.*)",
+        "transforms.route.replacement": replacement,
+        "key.converter": "ByteArrayConverter",
+        "value.converter": "ByteArrayConverter",
+    }
+
+
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 
 
@@ -131,13 +144,17 @@ class Place(NamedTuple):
             consumer.close()
         return [message for message in found if message.error() is None]
 
-    def letter(self) -> Message:
-        """Return the only dead letter of the source."""
-        (found,) = [
+    def letters(self) -> list[Message]:
+        """Return the dead letters of the source."""
+        return [
             message
             for message in self.read("letters")
             if ("hw.source", self.name.encode()) in (message.headers() or [])
         ]
+
+    def letter(self) -> Message:
+        """Return the only dead letter of the source."""
+        (found,) = self.letters()
         return found
 
     def values(self) -> list[Any]:
@@ -145,7 +162,7 @@ class Place(NamedTuple):
 
     def offset(self, key: str) -> OffsetEntry | None:
         made = self.config()
-        store = made.offsets.open(made.kafka, source=self.name, writer=None)
+        store = made.offsets.open(made.kafka, source=self.name)
         try:
             return store.get(offset_key(made, key))  # type: ignore[no-any-return]
         finally:
@@ -191,10 +208,10 @@ class TestDelivery:
         place.run(delivery=delivery)
         (message,) = place.read()
         assert message.headers() == [
+            ("content-type", b"text/plain"),
             ("hw.source", place.name.encode()),
             ("hw.source.key", b"a"),
             ("hw.source.record", b"1"),
-            ("content-type", b"text/plain"),
         ]
 
     def test_goes_through_the_chain(self, place: Place, delivery: str) -> None:
@@ -241,6 +258,11 @@ class TestDelivery:
         letter = place.letter()
         assert (letter.key(), letter.value()) == (b"a#2", b"!bad")
 
+    def test_a_record_that_nobody_has_serialized_says_so(self, place: Place, delivery: str) -> None:
+        place.write("a", '{"id": 1}')
+        with pytest.raises(SourceError, match=r"the value of a record .*, not dict; serialize it first"):
+            place.run(delivery=delivery, extractor=JsonLinesExtractor())
+
     def test_a_record_that_cannot_be_sent_is_one_bad_record(self, place: Place, delivery: str) -> None:
         place.write("a", "1", "x" * 2_000_000, "3")
         with pytest.raises(SourceError, match=r"record 2 of object 'a' .* cannot be sent: .*too large"):
@@ -249,6 +271,14 @@ class TestDelivery:
         letter = place.letter()
         assert letter.key() == b"a#2"
         assert sorted(set(place.values())) == [b"1", b"3"]
+
+    def test_a_partition_that_the_topic_lacks_is_one_bad_record(self, place: Place, delivery: str) -> None:
+        place.write("a-9", "1")
+        options = {"partition": "{part}", "key_pattern": r".*-(?P<part>\d+)", "delivery": delivery}
+        with pytest.raises(SourceError, match=r"record 1 of object 'a-9' .* cannot be sent: .*partition"):
+            place.run(**options)
+        place.run(**options, on_record_error="dead_letter")
+        assert place.letter().key() == b"a-9#1"
 
     def test_a_missing_topic_is_an_error_before_anything_is_sent(self, place: Place, delivery: str) -> None:
         place.write("a", "1")
@@ -264,6 +294,31 @@ class TestDelivery:
         with pytest.raises(SourceError, match="there is no such topic"):
             place.run(delivery=delivery, topic="{kind}-" + place.name, key_pattern="(?P<kind>.*)-1")
         assert place.offset("a-1") is None
+
+    def test_a_missing_topic_that_a_transform_routes_to_is_an_error(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a", "1", "2")
+        for _ in range(2):  # asking has not made it
+            with pytest.raises(SourceError, match=r"'routed-source-\d+': there is no such topic"):
+                place.run(delivery=delivery, kafka=routed("routed-$0"), on_record_error="drop")
+        assert place.offset("a") is None
+        assert place.values() == []
+
+    def test_a_topic_that_a_transform_routes_from_need_not_be_there(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a", "1", "2")
+        place.run(delivery=delivery, topic=f"raw-{place.topic}", kafka=routed("$1"))
+        assert place.values() == [b"1", b"2"]
+
+    def test_a_dead_letter_has_a_number_though_records_have_no_headers(
+        self, place: Place, delivery: str
+    ) -> None:
+        place.write("a", "1", "!bad", "3", "x" * 2_000_000, "5")
+        place.run(delivery=delivery, on_record_error="dead_letter", headers=False)
+        assert {letter.key() for letter in place.letters()} == {b"a#2", b"a#4"}
+        assert place.values() == [b"1", b"3", b"5"]
 
     def test_shares_the_work_among_tasks(self, place: Place, delivery: str) -> None:
         for number in range(20):
@@ -356,12 +411,13 @@ class TestDelivery:
             delivery=delivery,
             kafka={"queue.buffering.max.messages": 100, "queue.buffering.max.kbytes": 1024},
             poll_records=50,
+            poll_bytes=1 << 19,
         )
         assert len(place.values()) == 3_000
 
     def test_stops_within_five_seconds_and_stores_what_was_sent(self, place: Place, delivery: str) -> None:
         place.write("a", *map(str, range(5_000)))
-        runner = SourceRunner(place.config(delivery=delivery, commit_interval_s=600.0))
+        runner = SourceRunner(place.config(delivery=delivery, commit_interval_s=25.0))
         thread = Thread(target=runner.run, daemon=True)
         thread.start()
         until(lambda: 0 in runner.statistics and runner.statistics[0].complete)
@@ -379,6 +435,43 @@ class TestDelivery:
 def test_some_task_must_run(place: Place) -> None:
     with pytest.raises(SourceError, match="no task"):
         SourceRunner(place.config(), tasks=[])
+
+
+def test_reading_once_ends_when_the_brokers_have_answered(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    errors: list[SourceError] = []
+
+    def run() -> None:
+        try:
+            runner.run()
+        except SourceError as error:
+            errors.append(error)
+
+    with EmbeddedCluster(topics={"t": 1}) as gone:
+        place.write("b", "1")
+        gates.clear()
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                topic="t",
+                delivery="at_least_once",
+                offsets=SqliteOffsets(path=str(place.folder.parent / "offsets.db")),
+                kafka={
+                    "bootstrap.servers": gone.bootstrap_servers,
+                    "message.timeout.ms": 1_500,
+                    "log_level": 0,
+                },
+            ),
+            once=True,
+        )
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    thread.join(30)
+    assert "a record was not delivered" in str(errors[0])
 
 
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,12 +505,46 @@ def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: 
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.filterwarnings("always")
+def test_a_transaction_that_is_given_up_is_one_error(
+    place: Place, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.3)
+    with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+        gates.clear()
+        place.write("b", "1")
+        runner = SourceRunner(
+            place.config(
+                source=Gated(folder=str(place.folder)),
+                topic="t",
+                retry_pause_s=0.05,
+                retry_deadline_s=0.2,
+                kafka={"bootstrap.servers": gone.bootstrap_servers, "log_level": 0},
+            )
+        )
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                runner.run()
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+    gates.set()
+    thread.join(30)
+    assert [type(error) for error in errors] == [SourceError]
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 class TestOneWriter:
     def test_a_file_has_one_writer(self, place: Place, tmp_path: Path) -> None:
         place.write("a", "1")
         options = {"offsets": SqliteOffsets(path=str(tmp_path / "offsets")), "delivery": "at_least_once"}
         store = SqliteOffsets(path=str(tmp_path / "offsets"))
-        held = store.open({}, source=place.name, writer=f"{place.name}-0")
+        held = store.open({}, source=place.name, writers=place.config().sharing.writers(place.name))
         with pytest.raises(SourceError, match="another process"):
             place.run(**options)
         held.close()
@@ -429,26 +556,59 @@ class TestOneWriter:
         program = (
             "import os, sys\n"
             "from headerware.sources.runtime import SqliteOffsets\n"
-            "held = SqliteOffsets(path=sys.argv[1]).open({}, source='s', writer='s-0')\n"
+            "held = SqliteOffsets(path=sys.argv[1]).open({}, source='s', writers=['s-0'])\n"
             "os.kill(os.getpid(), 9)\n"
         )
         done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "offsets")], check=False)
         assert done.returncode == -9
-        SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s", writer="s-0").close()
+        SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s", writers=["s-0"]).close()
+
+
+class TestSharing:
+    """No object is read by two: tasks that share the source in another way have ended before."""
+
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> dict[str, Any]:
+        return {"offsets": SqliteOffsets(path=str(tmp_path / "offsets")), "delivery": "at_least_once"}
+
+    @pytest.mark.parametrize("change", [{"distribution": "partition"}, {"tasks": 3}])
+    def test_another_one_waits_for_the_end_of_the_former(
+        self, place: Place, options: dict[str, Any], change: dict[str, Any]
+    ) -> None:
+        place.write("a", "1")
+        former = place.config(**options, tasks=2)
+        SourceRunner(former, once=True).run()
+        held = former.offsets.open({}, source=place.name, writers=former.sharing.writers(place.name)[1:])
+        place.write("b", "2")
+        changed = {**options, "tasks": 2, **change}
+        for _ in range(2):  # the first one has left that to the second
+            with pytest.raises(SourceError, match="another process"):
+                SourceRunner(place.config(**changed), tasks=[0], once=True).run()
+        held.close()
+        place.run(**changed)
+        assert place.values() == [b"1", b"2"]
+        place.run(**options, tasks=2)
+
+    def test_tasks_of_a_process_hold_their_offsets_once(self, place: Place) -> None:
+        place.write("a", "1")
+        runner = SourceRunner(place.config(tasks=3), once=True)
+        runner.run()
+        assert len({id(run.offsets) for run in runner._runs}) == 1
+        assert place.values() == [b"1"]
 
 
 class TestSqlite:
     def test_refuses_other_files(self, tmp_path: Path) -> None:
         (tmp_path / "text").write_text("no database " * 100)
         with pytest.raises(SourceError, match="cannot be used"):
-            SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s", writer=None)
+            SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s")
 
     def test_keeps_the_sources_apart(self, place: Place, tmp_path: Path) -> None:
         store = SqliteOffsets(path=str(tmp_path / "offsets"))
         key = offset_key(place.config(), "a")
-        one = store.open({}, source="one", writer=None)
+        one = store.open({}, source="one")
         one.put({key: OffsetEntry(record_number=1)})
-        other = store.open({}, source="other", writer=None)
+        other = store.open({}, source="other")
         assert other.get(key) is None
         assert other.items() == []
         assert one.items() == [(key, OffsetEntry(record_number=1))]
@@ -461,7 +621,7 @@ class TestSqlite:
     def test_a_full_disk_is_an_error_that_passes(self, tmp_path: Path, place: Place) -> None:
         if os.name != "posix":
             pytest.skip("limits of files are POSIX's")
-        store = SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s", writer=None)
+        store = SqliteOffsets(path=str(tmp_path / "offsets")).open({}, source="s")
         key = offset_key(place.config(), "a")
         store._connection.execute("PRAGMA max_page_count = 3")
         with pytest.raises(SourceError, match="full"):
@@ -498,14 +658,57 @@ class TestRunConfig:
         ("options", "message"),
         [
             ({"offsets": SqliteOffsets(path="x")}, "delivery: .*at_least_once"),
-            ({"kafka": {"transactional.id": "x"}}, "kafka: the runtime names its transactions"),
+            ({"kafka": {"transactional.id": "x"}}, r"kafka\.transactional\.id: .* take it out"),
             ({"commit_interval_s": 0}, "commit_interval_s: expected more than 0"),
+            (
+                {"poll_wait_s": 40.0},
+                r"poll_wait_s: .* 40\.05 s .* 30 s at most.* transaction\.timeout\.ms",
+            ),
+            (
+                {"commit_interval_s": 4.0, "kafka": {"transaction.timeout.ms": "6000"}},
+                "commit_interval_s: .* 4.02 s .* 3 s at most",
+            ),
+            (
+                {"kafka": {"queue.buffering.max.messages": 998}},
+                r"poll_records: .* 499 at most, found 500; .* queue\.buffering\.max\.messages",
+            ),
+            (
+                {"kafka": {"queue.buffering.max.kbytes": "8192"}},
+                r"poll_bytes: .* 4194304 at most, found 8388608; .* queue\.buffering\.max\.kbytes",
+            ),
             ({"offsets": "nothing"}, "offsets: expected a store of offsets"),
         ],
     )
     def test_refuses_what_cannot_work(self, place: Place, options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             place.config(**options)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"poll_wait_s": 40.0, "delivery": "at_least_once"},
+            {"poll_wait_s": 40.0, "kafka": {"transaction.timeout.ms": 120_000}},
+            {"kafka": {"queue.buffering.max.messages": 0}},  # no limit
+        ],
+    )
+    def test_takes_what_works(self, place: Place, options: dict[str, Any]) -> None:
+        place.config(**options)
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ("", "^name: this option has no default"),
+            ('name = "x"\noffsets = {path = "x"}', "offsets: expected the word .*; known: sqlite, topic"),
+            ('name = "x"\ntransformers = ["y"]', "there is no transformer type 'y'; known: none"),
+        ],
+    )
+    def test_refuses_a_file(self, tmp_path: Path, line: str, message: str) -> None:
+        (tmp_path / "source.toml").write_text(
+            f'{line}\nextractor = "csv"\nsource = {{type = "files", folder = "in"}}\n[kafka]\n'
+            '"bootstrap.servers" = "localhost:1"\n'
+        )
+        with pytest.raises(ConfigError, match=message):
+            RunConfig.load(tmp_path / "source.toml")
 
     def test_wants_servers(self) -> None:
         with pytest.raises(ConfigError, match=r"kafka: give bootstrap\.servers"):

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import pickle
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headerware.core.errors import ConfigError, ObjectError, SourceError
-from headerware.sources import SourceConfig
+from headerware.sources import ItemContext, NativeItem, Source, SourceConfig
 from headerware.sources.extractors.json_lines import JsonLinesExtractor
 from headerware.sources.ready.files import Files
 from headerware.spark_bridge.native.data_source import SourceStreamReader
 from headerware.spark_bridge.native.definition import SourceDefinition
 from headerware.spark_bridge.native.manifests import KEPT_BATCHES, ManifestFolder
-from headerware.spark_bridge.native.planner import INITIAL, Limits
+from headerware.spark_bridge.native.planner import INITIAL, Limits, Planner, all_tasks
 from headerware.spark_bridge.native.reading import rows
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Offset = dict[str, Any]
@@ -39,11 +41,16 @@ class Query:
         self.reader = self.restarted()
 
     def restarted(
-        self, *, on_object_error: Any = "raise", on_record_error: Any = "raise", **limits: Any
+        self,
+        *,
+        name: str = "spool",
+        on_object_error: Any = "raise",
+        on_record_error: Any = "raise",
+        **limits: Any,
     ) -> SourceStreamReader:
         """Return the reader of a process that starts."""
         config = SourceConfig(
-            name="spool",
+            name=name,
             source=Files(folder=str(self.spool), grows=self.grows),
             extractor=JsonLinesExtractor(values="bytes"),
             topic="t",
@@ -254,6 +261,21 @@ class TestReplays:
         assert spool.values(INITIAL, end) == [b"2"]
         assert spool.next(end)[1] == [b"1"]
 
+    def test_keep_the_plan_of_another_process_that_still_runs(self, query: Callable[..., Query]) -> None:
+        """A driver that was given up for dead goes on, and the batch that it has planned is the batch."""
+        spool = query()
+        spool.write(a=b"1\n")
+        start, _ = spool.next()
+        spool.write(c=b"3\n")
+        slow = spool.reader
+        planned = slow.latestOffset(start, None)
+        spool.write(b=b"2\n")
+        assert spool.restarted().latestOffset(start, None) == planned
+        assert spool.values(start, planned) == [b"3"]
+        spool.restarted()
+        assert spool.values(start, planned) == [b"3"]
+        assert spool.next(planned)[1] == [b"2"]
+
     def test_need_the_manifest(self, query: Callable[..., Query], tmp_path: Path) -> None:
         spool = query()
         spool.write(a=b"1\n")
@@ -284,6 +306,81 @@ class TestReplays:
         assert spool.values(ends[KEPT_BATCHES], ends[KEPT_BATCHES + 1]) == [b"%d" % KEPT_BATCHES]
         with pytest.raises(SourceError, match="can no longer be repeated"):
             spool.restarted().partitions(ends[KEPT_BATCHES - 2], ends[KEPT_BATCHES - 1])
+
+
+class TestOffsets:
+    @pytest.mark.parametrize("offset", [{"offset": 5}, {"run": "x"}, 7])
+    def test_of_another_format_are_refused(self, query: Callable[..., Query], offset: Any) -> None:
+        spool = query()
+        for call in (
+            lambda: spool.reader.latestOffset(offset, None),
+            lambda: spool.reader.partitions(offset, offset),
+        ):
+            with pytest.raises(SourceError, match="the checkpoint is not that of a headerware-source"):
+                call()
+
+    def test_of_another_source_are_refused(self, query: Callable[..., Query]) -> None:
+        spool = query()
+        spool.write(a=b"1\n")
+        end, _ = spool.next()
+        with pytest.raises(
+            SourceError, match="the checkpoint is that of source 'spool', and this is 'other'"
+        ):
+            spool.restarted(name="other").partitions(end, end)
+
+    def test_need_their_folder(self, query: Callable[..., Query], tmp_path: Path) -> None:
+        spool = query()
+        spool.write(a=b"1\n")
+        end, _ = spool.next()
+        (tmp_path / "manifests").rename(tmp_path / "elsewhere")
+        with pytest.raises(SourceError, match=r"with the manifests of this query; .*manifestLocation"):
+            spool.restarted().partitions(end, end)
+
+
+class TestStarts:
+    def test_show_that_nothing_can_be_written(self, query: Callable[..., Query], tmp_path: Path) -> None:
+        spool = query()
+        (tmp_path / "manifests").touch()
+        with pytest.raises(SourceError, match=r"cannot write .* in .*manifests"):
+            spool.reader.latestOffset()
+
+    def test_that_found_nothing_leave_nothing(self, query: Callable[..., Query], tmp_path: Path) -> None:
+        spool = query()
+        assert spool.reader.latestOffset() == INITIAL
+        assert list((tmp_path / "manifests").iterdir()) == []
+
+
+class _Named(Source[str], frozen=True, kw_only=True):
+    """A source of which one object has a key that no store keeps."""
+
+    def items(self, start: str | None) -> Iterator[NativeItem]:
+        for key in ("a", "b\ud800", "c"):
+            if key >= (start or ""):
+                yield NativeItem(ItemContext(key=key))
+
+
+class TestKeys:
+    @pytest.mark.parametrize("policy", ["raise", "skip"])
+    def test_that_no_manifest_can_hold(
+        self, policy: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        config = SourceConfig(
+            name="named",
+            source=_Named(),
+            extractor=JsonLinesExtractor(),
+            topic="t",
+            on_object_error=policy,
+        )
+        folder = ManifestFolder(os.fspath(tmp_path))
+        planner = Planner(config, folder, Limits())
+        if policy == "raise":
+            for plan in (lambda: planner.latest(None), lambda: all_tasks(config, Limits())):
+                with pytest.raises(ObjectError, match="cannot be named among the offsets"):
+                    plan()
+            return
+        (task,) = planner.partitions(INITIAL, planner.latest(None))
+        assert [part.item.context.key for part in task.parts] == ["a", "c"]
+        assert "cannot be named" in caplog.text
 
 
 class TestGrowingObjects:
@@ -323,6 +420,18 @@ class TestGrowingObjects:
         with pytest.raises(SourceError, match="record 2"):
             spool.values(gone, spool.reader.latestOffset())
 
+    def test_whose_ends_are_missing_are_read_again_with_a_warning(
+        self, query: Callable[..., Query], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As where each node has a folder of its own by that path."""
+        spool = query(grows=True)
+        spool.write(a=b"1\n")
+        end, _ = spool.next()
+        (run,) = (tmp_path / "manifests").iterdir()
+        shutil.rmtree(run / "ends")
+        assert spool.next(end)[1] == [b"1"]
+        assert "1 of the objects of batch 1 have no end in" in caplog.text
+
     def test_an_attempt_that_reads_on_beside_another_fails(self, query: Callable[..., Query]) -> None:
         spool = query(grows=True)
         spool.write(a=b"1\n")
@@ -357,6 +466,17 @@ class TestFolders:
         with pytest.raises(SourceError, match=r"cannot write a/b in .*file"):
             folder.write("a/b", b"")
 
+    def test_without_hard_links(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr("headerware.core.atomic_files.os.link", refuse)
+        folder = ManifestFolder(os.fspath(tmp_path))
+        assert folder.write_once("a/b", b"1") == b"1"
+        assert folder.write_once("a/b", b"2") == b"1"
+        (tmp_path / "a" / ".nfs0001").touch()
+        assert folder.names("a") == ["b"]
+
     def test_stay_where_they_are_in_tasks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         folder = ManifestFolder("here")
@@ -366,12 +486,15 @@ class TestFolders:
         monkeypatch.chdir(tmp_path / "elsewhere")
         assert pickle.loads(sent).read("a") == b"1"  # noqa: S301 - what was pickled here
 
-    def test_of_an_unknown_kind(self) -> None:
-        with pytest.raises(ConfigError, match="manifestLocation"):
-            ManifestFolder("nosuch://there/is")
+    @pytest.mark.parametrize("location", ["nosuch://me:secret@there/is?key=secret", "dbfs:/there/is"])
+    def test_of_an_unknown_kind(self, location: str) -> None:
+        with pytest.raises(ConfigError, match=r"manifestLocation.*//there/is|dbfs:/there/is") as caught:
+            ManifestFolder(location)
+        assert "secret" not in str(caught.value)
 
-    def test_by_an_address(self, tmp_path: Path) -> None:
-        folder = ManifestFolder(tmp_path.as_uri() + "/x")
+    @pytest.mark.parametrize("scheme", ["file://", "file:"])
+    def test_by_an_address(self, scheme: str, tmp_path: Path) -> None:
+        folder = ManifestFolder(f"{scheme}{tmp_path}/x")
         assert folder.read("a/b") is None
         assert folder.names("a") == []
         folder.write("a/b", b"1")
