@@ -91,7 +91,7 @@ class Topics:
             except BaseException as error:  # noqa: BLE001 - it is raised below
                 failures.append(error)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
             yield
@@ -262,7 +262,7 @@ class TestABrokerThatIsAway:
         topics.flush()
         # Impatient, so that it fails while the broker is away.
         timeouts = {"transaction.timeout.ms": 2_000, "delivery.timeout.ms": 2_000}
-        guard = topics.guard(timeouts, timeout_s=5.0)
+        guard = topics.guard(timeouts, timeout_s=3.0)
         with topics.running(guard):
             until(lambda: done(guard.status()) == 2)
             topics.put([*topics.sent(*(b"%d" % each for each in range(3, 4_000))), Record(topics.name, b"x")])
@@ -292,7 +292,7 @@ class TestTwoWithOneName:
             except (HeaderwareError, KafkaException) as error:
                 ended.append(error)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
             until(lambda: done(first.status()) == 1)
