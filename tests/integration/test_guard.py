@@ -297,10 +297,10 @@ class TestTwoWithOneName:
         try:
             until(lambda: done(first.status()) == 1)
             with topics.running(second):
+                until(lambda: ended)
                 topics.put(topics.sent(b"2", b"3"))
                 topics.flush()
                 until(lambda: done(second.status()) == 2)
-                until(lambda: ended)
         finally:
             first.stop()
             thread.join(DEADLINE_S)

@@ -250,7 +250,7 @@ class Guard(FollowsFile):
             return not self._is_named
         cause = error.args[0]
         # Clients with a name that the broker does not know any more may have met another with that name.
-        is_over = cause.code() in _FORBIDDEN or (cause.fatal() and self._is_named)
+        is_over = cause.code() in _FORBIDDEN or (_is_fatal(cause) and self._is_named)
         return self._has_worked and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
@@ -499,7 +499,7 @@ class Guard(FollowsFile):
                 judge.add(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
                 ended.add((message.topic(), message.partition()))
-            elif error.fatal() or error.code() in _FORBIDDEN:
+            elif _is_fatal(error) or error.code() in _FORBIDDEN:
                 raise KafkaException(error)
             else:
                 _log.info("%s", error.str())
@@ -673,6 +673,11 @@ class _Plan:
         ):
             if whole or is_stub:  # a letter without its headers would be taken for the record
                 yield letter
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Return whether a client is of no use any more; errors in messages have no flag for it."""
+    return error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001
 
 
 def _counted(plans: Iterable[_Plan]) -> Counter[tuple[str, str, str]]:
