@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import aio
+import chargeback
 import claims
 import click
 import connect
@@ -35,7 +36,7 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "guard", "claims", "connect", "spark", "spark-batches"),
+            *("protection", "guard", "claims", "connect", "chargeback", "spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -61,6 +62,7 @@ def main(*, quick: bool, only: str | None) -> None:
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "tracing": lambda broker: tracing.rows(broker, pairs=5 if quick else 25),
         "guard": lambda broker: guard.rows(broker, pairs=1 if quick else 7),
+        "chargeback": lambda broker: chargeback.rows(broker, pairs=3 if quick else 15),
     }
 
     def measured(group: Iterator[Row]) -> None:

@@ -14,6 +14,7 @@ import click
 from headerware import __version__
 from headerware.cli.audit import audit
 from headerware.cli.chains import check, explain
+from headerware.cli.chargeback import chargeback
 from headerware.cli.claims import claims
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
@@ -80,6 +81,7 @@ main.add_command(guard)
 main.add_command(lineage)
 main.add_command(source)
 main.add_command(audit)
+main.add_command(chargeback)
 main.add_command(dictionaries)
 main.add_command(claims)
 main.add_command(slices)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from headerware.registry.registry import Registry, refusals
+from headerware.registry.registry import Draft, Registry, refusals
 from headerware.registry.values import Allocate, Change, Register, Retire
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def diff(before: Registry, after: Registry) -> list[Difference]:
         after: the later state; :func:`headerware.registry.problems` checks it by itself.
     """
     found = [*_registrars(before, after), *_blocks(before, after), *_entries(before, after)]
-    state = Registry(before.blocks, before.entries, registrar=after.registrar)
+    state = Draft(Registry(before.blocks, before.entries, registrar=after.registrar))
     for change in changes(before, after):
         against = refusals(change, state)
         found += [Difference("forbidden", problem.about, problem.message) for problem in against]
         if not against:
-            state = state.apply(change)
+            state.apply(change)
             found.append(_described(change, state))
     return sorted(found, key=lambda difference: difference.kind != "forbidden")
 
@@ -132,7 +132,7 @@ def _rewritten(
         yield Difference("reworded", about, f"now described as {new.description!r}")
 
 
-def _described(change: Change, after: Registry) -> Difference:
+def _described(change: Change, after: Draft) -> Difference:
     match change:
         case Allocate(block):
             return Difference("allocated", str(block.network), f"to {block.owner}, by {change.by}")

@@ -7,7 +7,7 @@ The rules are tables. :func:`problems` checks a whole registry by the tables for
 from __future__ import annotations
 
 import tomllib
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from datetime import date
 from functools import cache
@@ -52,7 +52,7 @@ _BlockKey = tuple[int, int]
 _ENCODINGS: Final = frozenset(get_args(Encoding))
 _OWN_PREFIX: Final = look("hw.")
 _Subject = TypeVar("_Subject")
-_Rules = tuple[tuple[str, Callable[[_Subject, "Registry"], str | None]], ...]
+_Rules = tuple[tuple[str, Callable[[_Subject, "_Tables"], str | None]], ...]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -76,49 +76,26 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{where}{self.about}: {self.message}"
 
 
-class Registry:
-    """Hold blocks and entries, and never change: a change returns another registry.
+class _Tables:
+    """The blocks and entries of a registry, with their indexes, and the look-ups that its rules need.
 
-    A registry that breaks rules can be made, so that it can be examined:
-    :func:`headerware.registry.problems` lists what is wrong. Of several blocks or entries with the same
-    number, look-ups find the first.
-
-    Args:
-        blocks: the blocks, in any order.
-        entries: the entries, in any order.
-        registrar: the owner who allocates the blocks that lie in no other.
+    Of several blocks or entries with the same number, look-ups find the first.
     """
 
     __slots__ = ("_blocks", "_entries", "_ids", "_looks", "_networks", "_prefixes", "_registrar")
 
-    def __init__(
-        self, blocks: Iterable[Block] = (), entries: Iterable[Entry] = (), *, registrar: str = REGISTRAR
-    ) -> None:
-        self._registrar = registrar
-        self._entries = tuple(sorted(entries, key=_entry_order))
-        self._ids: dict[int, Entry] = {}
-        self._looks: dict[str, Entry] = {}
-        for entry in self._entries:
-            self._ids.setdefault(entry.id, entry)
-            held = self._looks.setdefault(look(entry.name), entry)
-            if _gives_way(held, entry):
-                self._looks[look(entry.name)] = entry
-        self._blocks, self._networks, self._prefixes = _placed(blocks)
+    _registrar: str
+    _entries: list[Entry]
+    _ids: dict[int, Entry]
+    _looks: dict[str, Entry]
+    _blocks: list[Block]
+    _networks: dict[_BlockKey, Block]
+    _prefixes: list[int]
 
     @property
     def registrar(self) -> str:
         """The owner who allocates the blocks that lie in no other."""
         return self._registrar
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """All blocks, by their first id, the largest first."""
-        return self._blocks
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """All entries, by their ids; retired ones are among them."""
-        return self._entries
 
     def by_id(self, header_id: int) -> Entry | None:
         """Return the entry of an id, retired or not; None for an id that is not registered."""
@@ -150,17 +127,69 @@ class Registry:
         first = int(network.network_address)
         start = bisect_left(self._blocks, (first, network.prefixlen + 1), key=_block_order)
         end = bisect_left(self._blocks, (first + network.num_addresses, 0), key=_block_order)
-        return self._blocks[start:end]
+        return tuple(self._blocks[start:end])
 
     def entries_in(self, network: IPv4Network) -> tuple[Entry, ...]:
         """Return the entries whose ids lie in a network."""
         first = int(network.network_address)
         start = bisect_left(self._entries, first, key=_entry_order)
         end = bisect_left(self._entries, first + network.num_addresses, key=_entry_order)
-        return self._entries[start:end]
+        return tuple(self._entries[start:end])
+
+    def _nearest(self, address: int, longest: int) -> Block | None:
+        for prefix in self._prefixes:
+            if prefix <= longest:
+                block = self._networks.get((address >> (32 - prefix), prefix))
+                if block is not None:
+                    return block
+        return None
+
+
+class Registry(_Tables):
+    """Hold blocks and entries, and never change: a change returns another registry.
+
+    A registry that breaks rules can be made, so that it can be examined:
+    :func:`headerware.registry.problems` lists what is wrong. Of several blocks or entries with the same
+    number, look-ups find the first.
+
+    Args:
+        blocks: the blocks, in any order.
+        entries: the entries, in any order.
+        registrar: the owner who allocates the blocks that lie in no other.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self, blocks: Iterable[Block] = (), entries: Iterable[Entry] = (), *, registrar: str = REGISTRAR
+    ) -> None:
+        self._registrar = registrar
+        self._entries = sorted(entries, key=_entry_order)
+        self._ids = {}
+        self._looks = {}
+        for entry in self._entries:
+            self._ids.setdefault(entry.id, entry)
+            held = self._looks.setdefault(look(entry.name), entry)
+            if _gives_way(held, entry):
+                self._looks[look(entry.name)] = entry
+        self._blocks = sorted(blocks, key=_block_order)
+        self._networks = {}
+        for block in self._blocks:
+            self._networks.setdefault(_block_key(block.network), block)
+        self._prefixes = _longest_first(prefix for _, prefix in self._networks)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks, by their first id, the largest first."""
+        return tuple(self._blocks)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, by their ids; retired ones are among them."""
+        return tuple(self._entries)
 
     def apply(self, change: Change) -> Registry:
-        """Return a registry with a change applied.
+        """Return a registry with a change applied; it costs a copy of the indexes.
 
         Args:
             change: the change and its author.
@@ -168,16 +197,9 @@ class Registry:
         Raises:
             RegistryError: a rule refuses the change; the message names the rule and what was there first.
         """
-        against = refusals(change, self)
-        if against:
-            raise RegistryError("\n".join(map(str, against)))
-        match change:
-            case Allocate(block):
-                return self._with_block(block)
-            case Register(entry):
-                return self._with_entry(entry)
-            case Retire(header_id, retired):
-                return self._with_entry(replace(self._ids[header_id], retired=retired))
+        draft = Draft(self)
+        draft.apply(change)
+        return draft.registry()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -194,44 +216,80 @@ class Registry:
         return f"<Registry of {self._registrar!r}: {len(self._blocks)} blocks, {len(self._entries)} entries>"
 
     def _parts(self) -> tuple[Any, ...]:
-        return self._registrar, self._blocks, self._entries
+        return self._registrar, self.blocks, self.entries
 
-    def _nearest(self, address: int, longest: int) -> Block | None:
-        for prefix in self._prefixes:
-            if prefix <= longest:
-                block = self._networks.get((address >> (32 - prefix), prefix))
-                if block is not None:
-                    return block
-        return None
 
-    def _with_block(self, block: Block) -> Registry:
-        blocks, networks, prefixes = _placed((*self._blocks, block))
-        return self._changed(_blocks=blocks, _networks=networks, _prefixes=prefixes)
+class Draft(_Tables):
+    """A registry to which many changes are applied, one after the other, each at the cost of the change.
 
-    def _with_entry(self, entry: Entry) -> Registry:
-        # The indexes are copied, for building them anew is slow: a log applies many changes one by one.
+    A registry that is taken from it shares its indexes: the first change after that copies those it touches.
+    So a log of n changes costs n changes and a copy, and not n copies.
+
+    For one thread at a time.
+    """
+
+    __slots__ = ("_made", "_own")
+
+    def __init__(self, registry: Registry) -> None:
+        for slot in _Tables.__slots__:
+            setattr(self, slot, getattr(registry, slot))
+        self._made = registry
+        self._own: set[str] = set()
+
+    def apply(self, change: Change) -> None:
+        """Apply a change.
+
+        Raises:
+            RegistryError: a rule refuses the change, and nothing has changed.
+        """
+        self.require(change)
+        match change:
+            case Allocate(block):
+                self._add_block(block)
+            case Register(entry):
+                self._put_entry(entry)
+            case Retire(header_id, retired):
+                self._put_entry(replace(self._ids[header_id], retired=retired))
+
+    def require(self, change: Change) -> None:
+        """Raise RegistryError if a rule refuses a change."""
+        against = refusals(change, self)
+        if against:
+            raise RegistryError("\n".join(map(str, against)))
+
+    def registry(self) -> Registry:
+        """Return the registry as it is now; the same object as before unless it has changed."""
+        if self._own:
+            self._own.clear()
+            self._made = Registry.__new__(Registry)
+            for slot in _Tables.__slots__:
+                setattr(self._made, slot, getattr(self, slot))
+        return self._made
+
+    def _add_block(self, block: Block) -> None:
+        self._make_own("_blocks", "_networks", "_prefixes")
+        insort(self._blocks, block, key=_block_order)
+        self._networks.setdefault(_block_key(block.network), block)
+        if block.network.prefixlen not in self._prefixes:
+            self._prefixes = _longest_first((*self._prefixes, block.network.prefixlen))
+
+    def _put_entry(self, entry: Entry) -> None:
+        self._make_own("_entries", "_ids", "_looks")
         at = bisect_left(self._entries, int(entry.id), key=_entry_order)
-        behind = at + (entry.id in self._ids)
-        return self._changed(
-            _entries=(*self._entries[:at], entry, *self._entries[behind:]),
-            _ids={**self._ids, entry.id: entry},
-            _looks={**self._looks, look(entry.name): entry},
-        )
+        self._entries[at : at + (entry.id in self._ids)] = [entry]
+        self._ids[entry.id] = entry
+        self._looks[look(entry.name)] = entry
 
-    def _changed(self, **changed: Any) -> Registry:
-        copy = Registry.__new__(Registry)
-        for slot in Registry.__slots__:
-            setattr(copy, slot, changed[slot] if slot in changed else getattr(self, slot))
-        return copy
+    def _make_own(self, *slots: str) -> None:
+        """Copy indexes that a registry shares."""
+        for slot in slots:
+            if slot not in self._own:
+                setattr(self, slot, getattr(self, slot).copy())
+                self._own.add(slot)
 
 
-def _placed(blocks: Iterable[Block]) -> tuple[tuple[Block, ...], dict[_BlockKey, Block], list[int]]:
-    """Return the blocks in order, a dict of them by network, and their prefix lengths, longest first."""
-    ordered = tuple(sorted(blocks, key=_block_order))
-    networks: dict[_BlockKey, Block] = {}
-    for block in ordered:
-        networks.setdefault(_block_key(block.network), block)
-    return ordered, networks, sorted({prefix for _, prefix in networks}, reverse=True)
+def _longest_first(prefixes: Iterable[int]) -> list[int]:
+    return sorted(set(prefixes), reverse=True)
 
 
 def _entry_order(entry: Entry) -> int:
@@ -318,7 +376,7 @@ def problems(registry: Registry) -> list[Problem]:
     ]
 
 
-def _broken(rules: _Rules[_Subject], subject: _Subject, registry: Registry, about: object) -> list[Problem]:
+def _broken(rules: _Rules[_Subject], subject: _Subject, registry: _Tables, about: object) -> list[Problem]:
     """Return the rules of a table that a subject breaks."""
     checked = ((rule, check(subject, registry)) for rule, check in rules)
     return [Problem(str(about), rule, printable(message)) for rule, message in checked if message is not None]
@@ -327,15 +385,15 @@ def _broken(rules: _Rules[_Subject], subject: _Subject, registry: Registry, abou
 # Of blocks and entries alike.
 
 
-def _owner(subject: Block | Entry, _: Registry) -> str | None:
+def _owner(subject: Block | Entry, _: _Tables) -> str | None:
     return line_problem(subject.owner, MAX_OWNER_CHARACTERS, "an owner's name")
 
 
-def _description(subject: Block | Entry, _: Registry) -> str | None:
+def _description(subject: Block | Entry, _: _Tables) -> str | None:
     return line_problem(subject.description, MAX_DESCRIPTION_CHARACTERS, "a description")
 
 
-def _since(subject: Block | Entry, _: Registry) -> str | None:
+def _since(subject: Block | Entry, _: _Tables) -> str | None:
     return _day_problem(subject.since, "since")
 
 
@@ -351,26 +409,26 @@ def _day_problem(text: str, field: str) -> str | None:
 # Of blocks.
 
 
-def _block_is_not_ours(block: Block, _: Registry) -> str | None:
+def _block_is_not_ours(block: Block, _: _Tables) -> str | None:
     if not block.network.overlaps(OWN_NETWORK) or block in _built_in_tables().blocks:
         return None
     return f"the block overlaps {OWN_NETWORK}, which is headerware's own and comes with Headerware"
 
 
-def _block_is_not_private(block: Block, _: Registry) -> str | None:
+def _block_is_not_private(block: Block, _: _Tables) -> str | None:
     if not block.network.overlaps(PRIVATE_NETWORK):
         return None
     return f"the block overlaps {PRIVATE_NETWORK}, which is private: its ids are used without a registry"
 
 
-def _block_is_free(block: Block, registry: Registry) -> str | None:
+def _block_is_free(block: Block, registry: _Tables) -> str | None:
     other = registry.block(block.network)
     if other is None or other is block:
         return None
     return f"the block is {other.owner}'s since {other.since}"
 
 
-def _block_is_younger_than_what_is_around_it(block: Block, registry: Registry) -> str | None:
+def _block_is_younger_than_what_is_around_it(block: Block, registry: _Tables) -> str | None:
     around = registry.around(block.network)
     if around is None or around.owner == block.owner or block.since >= around.since:
         return None
@@ -394,30 +452,30 @@ _BLOCK_RULES: Final[_Rules[Block]] = (
 # Of entries.
 
 
-def _id_is_one(entry: Entry, _: Registry) -> str | None:
+def _id_is_one(entry: Entry, _: _Tables) -> str | None:
     return f"{NO_ID} stands for no id, and is never registered" if entry.id == NO_ID else None
 
 
-def _id_is_not_ours(entry: Entry, _: Registry) -> str | None:
+def _id_is_not_ours(entry: Entry, _: _Tables) -> str | None:
     if not _is_ours(entry.id) or entry.id == NO_ID or entry == _built_in_ids().get(entry.id):
         return None
     return f"the id lies in {OWN_NETWORK}, whose ids come with Headerware; this is none of them"
 
 
-def _id_is_not_private(entry: Entry, _: Registry) -> str | None:
+def _id_is_not_private(entry: Entry, _: _Tables) -> str | None:
     if not _is_private(entry.id):
         return None
     return f"the id lies in {PRIVATE_NETWORK}, which is private: use it as it is, without registering it"
 
 
-def _id_is_free(entry: Entry, registry: Registry) -> str | None:
+def _id_is_free(entry: Entry, registry: _Tables) -> str | None:
     other = registry.by_id(entry.id)
     if other is None or other is entry:
         return None
     return f"the id is {other.name!r}, {_whose(other)}; an id is never used for anything else"
 
 
-def _id_lies_in_a_block_of_its_owner(entry: Entry, registry: Registry) -> str | None:
+def _id_lies_in_a_block_of_its_owner(entry: Entry, registry: _Tables) -> str | None:
     block = registry.block_of(entry.id)
     if block is None and _is_private(entry.id):
         return None  # no block would help
@@ -428,13 +486,13 @@ def _id_lies_in_a_block_of_its_owner(entry: Entry, registry: Registry) -> str | 
     return None
 
 
-def _name(entry: Entry, _: Registry) -> str | None:
+def _name(entry: Entry, _: _Tables) -> str | None:
     if look(entry.name).startswith(_OWN_PREFIX) and not _is_ours(entry.id):
         return "names that begin with hw. are Headerware's own"
     return name_problem(entry.name)
 
 
-def _name_is_free(entry: Entry, registry: Registry) -> str | None:
+def _name_is_free(entry: Entry, registry: _Tables) -> str | None:
     if _is_ours(entry.id):
         return None  # the problem is reported for the entry that has taken the name
     for other in (registry.named_like(entry.name), _built_in_looks().get(look(entry.name))):
@@ -446,13 +504,13 @@ def _name_is_free(entry: Entry, registry: Registry) -> str | None:
     return None
 
 
-def _encoding(entry: Entry, _: Registry) -> str | None:
+def _encoding(entry: Entry, _: _Tables) -> str | None:
     if entry.encoding in _ENCODINGS:
         return None
     return f"an encoding is one of {', '.join(get_args(Encoding))}"
 
 
-def _retired(entry: Entry, _: Registry) -> str | None:
+def _retired(entry: Entry, _: _Tables) -> str | None:
     return None if entry.retired is None else _retired_problem(entry.retired, entry)
 
 
@@ -509,7 +567,7 @@ def _built_in_looks() -> dict[str, Entry]:
 # write to it.
 
 
-def _allocates_its_own(change: Allocate, registry: Registry) -> str | None:
+def _allocates_its_own(change: Allocate, registry: _Tables) -> str | None:
     around = registry.around(change.block.network)
     if around is None:
         rightful, why = registry.registrar, "the registrar"
@@ -518,7 +576,7 @@ def _allocates_its_own(change: Allocate, registry: Registry) -> str | None:
     return None if change.by == rightful else f"{change.by!r} may not allocate it: {rightful!r} may, as {why}"
 
 
-def _lays_nothing_over_blocks_of_others(change: Allocate, registry: Registry) -> str | None:
+def _lays_nothing_over_blocks_of_others(change: Allocate, registry: _Tables) -> str | None:
     network = change.block.network
     around = registry.around(network)
     for inner in registry.blocks_in(network):
@@ -527,7 +585,7 @@ def _lays_nothing_over_blocks_of_others(change: Allocate, registry: Registry) ->
     return None
 
 
-def _takes_no_ids_along(change: Allocate, registry: Registry) -> str | None:
+def _takes_no_ids_along(change: Allocate, registry: _Tables) -> str | None:
     around = registry.around(change.block.network)
     for entry in registry.entries_in(change.block.network):
         if entry.owner != change.block.owner and registry.block_of(entry.id) is around:
@@ -542,7 +600,7 @@ _ALLOCATE_RULES: Final[_Rules[Allocate]] = (
 )
 
 
-def _registers_for_himself(change: Register, _: Registry) -> str | None:
+def _registers_for_himself(change: Register, _: _Tables) -> str | None:
     entry = change.entry
     if _is_ours(entry.id):
         return f"ids in {OWN_NETWORK} come with Headerware"
@@ -551,14 +609,14 @@ def _registers_for_himself(change: Register, _: Registry) -> str | None:
     return None
 
 
-def _is_in_use(change: Register, _: Registry) -> str | None:
+def _is_in_use(change: Register, _: _Tables) -> str | None:
     return None if change.entry.retired is None else "an id is registered first and retired later"
 
 
 _REGISTER_RULES: Final[_Rules[Register]] = (("by", _registers_for_himself), ("retired", _is_in_use))
 
 
-def _retires_its_own(change: Retire, registry: Registry) -> str | None:
+def _retires_its_own(change: Retire, registry: _Tables) -> str | None:
     entry = registry.by_id(change.id)
     if entry is None:
         return "the id is not registered, and so cannot be retired"
@@ -567,7 +625,7 @@ def _retires_its_own(change: Retire, registry: Registry) -> str | None:
     return None if change.by == entry.owner else f"{change.by!r} may not retire it: {entry.owner!r} may"
 
 
-def _retires_once(change: Retire, registry: Registry) -> str | None:
+def _retires_once(change: Retire, registry: _Tables) -> str | None:
     entry = registry.by_id(change.id)
     if entry is None:
         return None
@@ -579,7 +637,7 @@ def _retires_once(change: Retire, registry: Registry) -> str | None:
 _RETIRE_RULES: Final[_Rules[Retire]] = (("by", _retires_its_own), ("retired", _retires_once))
 
 
-def refusals(change: Change, registry: Registry) -> list[Problem]:
+def refusals(change: Change, registry: _Tables) -> list[Problem]:
     """Check a change against the registry that it is meant for, and return all problems."""
     match change:
         case Allocate():

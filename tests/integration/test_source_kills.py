@@ -30,6 +30,8 @@ PROGRAM: Final = Path(__file__).parent / "programs" / "run_source.py"
 KILLS: Final = int(os.environ.get("SOURCE_KILLS", "5"))
 FILES: Final = max(40, KILLS)
 RECORDS: Final = 500
+PHASES: Final = ("started", "reads", "sent")
+"""What a process says before it is killed."""
 
 
 class Source:
@@ -107,12 +109,14 @@ def killed(source: Source) -> None:
             source.write(next(left))
         process = source.start()
         assert process.stdout is not None
-        process.stdout.readline()
         # From before the first transaction to behind the last one.
-        time.sleep(chosen.uniform(0.0, 0.8) if kill else 0.0)
+        phase = PHASES[kill % len(PHASES)]
+        assert any(line.startswith(phase) for line in process.stdout), f"it ended before it {phase}"
+        time.sleep(chosen.uniform(0.0, 0.2))
         process.kill()
         process.wait()
         process.stdout.close()
+    assert source.read(), "nothing was sent by those that were killed"
     for number in left:
         source.write(number)
     source.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from headerware.registry import (
     without_built_in,
 )
 from headerware.registry.differences import changes, diff
-from headerware.registry.registry import refusals
+from headerware.registry.registry import Draft, refusals
 from headerware.registry.stores import create_store
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.values import NO_ID, change_from_plain, to_plain
@@ -133,6 +134,23 @@ def test_any_changes_leave_a_sound_registry(wanted: list[Change]) -> None:
         assert (before.blocks, before.entries) == parts
         assert problems(registry) == []
     assert registry == Registry(registry.blocks, registry.entries)
+
+
+@given(st.lists(any_changes | likely_changes, min_size=5, max_size=40), st.sets(st.integers(0, 39)))
+def test_a_draft_comes_to_what_changes_one_by_one_come_to(wanted: list[Change], looks: set[int]) -> None:
+    draft, registry = Draft(START), START
+    for number, change in enumerate(wanted):
+        assert refusals(change, draft) == refusals(change, registry)
+        with suppress(RegistryError):
+            draft.apply(change)
+        registry = applied(registry, change)
+        if number in looks:
+            assert draft.registry() == registry
+    found = draft.registry()
+    assert found == registry == Registry(registry.blocks, registry.entries)
+    for entry in registry.entries:
+        assert found.by_id(entry.id) == found.named_like(entry.name) == entry
+        assert found.block_of(entry.id) == registry.block_of(entry.id)
 
 
 @given(sequences)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import time
+from random import SystemRandom
 from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakSet
@@ -39,7 +40,9 @@ SECRET_BYTES: Final = 32
 MAX_WRAPPED_BYTES: Final = 8192
 _MAX_SCOPE_BYTES: Final = 1024
 _RENEW_AT: Final = 0.8
-"""The part of a key's life after which its successor is asked for."""
+"""The part of a key's life after which its successor is asked for, at the latest."""
+_RENEW_SPREAD: Final = 0.2
+"""How much earlier that may be, at random: else processes that start together ask together for ever."""
 _PROBE_S: Final = 0.5
 """How long after a failure the service is called again."""
 _PROBE_WAIT_S: Final = 0.05
@@ -71,6 +74,8 @@ class DataKey(msgspec.Struct, frozen=True, gc=False):
 
 
 _Error = TypeVar("_Error", bound=KeyServiceError)
+_chance: Final = SystemRandom()
+"""Of the operating system, so that forked children do not draw the same."""
 _Question = tuple[str, str, bytes | None]
 """A key-encryption key, a scope, and the wrapped key that is asked for; None asks for a new one."""
 
@@ -89,11 +94,13 @@ class _Flight:
 class _Sending:
     """The key with which a scope is encrypted now, and what is left of it."""
 
-    __slots__ = ("bytes_left", "key", "made_ms", "uses_left")
+    __slots__ = ("bytes_left", "key", "made_ms", "renew_ms", "uses_left")
 
-    def __init__(self, key: DataKey, made_ms: int, uses_left: int, bytes_left: int) -> None:
+    def __init__(self, key: DataKey, made_ms: int, renew_ms: int, uses_left: int, bytes_left: int) -> None:
         self.key: Final = key
         self.made_ms: Final = made_ms
+        self.renew_ms: Final = renew_ms
+        """The age at which its successor is asked for."""
         self.uses_left = uses_left
         self.bytes_left = bytes_left
 
@@ -164,7 +171,6 @@ class DataKeys:
         self._is_local: Final = bool(getattr(service, "is_local", False))
         self._key_ids: Final = None if key_ids is None else frozenset(key_ids)
         self._max_age_ms: Final = max_age_ms
-        self._renew_ms: Final = int(max_age_ms * _RENEW_AT)
         self._max_uses: Final = max_uses
         self._max_bytes: Final = max_bytes
         self._low_uses: Final = int(max_uses * (1 - _RENEW_AT))
@@ -314,7 +320,7 @@ class DataKeys:
             sending.uses_left -= 1
             sending.bytes_left -= size_bytes
             due = (
-                age_ms >= self._renew_ms
+                age_ms >= sending.renew_ms
                 or sending.uses_left < self._low_uses
                 or sending.bytes_left < self._low_bytes
             )
@@ -502,7 +508,8 @@ class DataKeys:
         if self._closed:
             return
         if wrapped is None:
-            self._sending[question] = _Sending(answer, now_ms, self._max_uses, self._max_bytes)
+            renew_ms = int(self._max_age_ms * (_RENEW_AT - _RENEW_SPREAD * _chance.random()))
+            self._sending[question] = _Sending(answer, now_ms, renew_ms, self._max_uses, self._max_bytes)
         else:
             self._known[question] = (answer, now_ms)
 

@@ -8,7 +8,7 @@ the job does not cover, for groups that had no offset a moment before, and for g
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -17,8 +17,10 @@ import msgspec
 from headerware.core.errors import ConfigError
 from headerware.ops.chargeback.usage import Usage
 
-_GroupPartition = tuple[str, str, int]
+GroupPartition = tuple[str, str, int]
 """A group, a topic and a partition."""
+_GroupHour = tuple[str, str, datetime]
+"""A group, a topic and an hour."""
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
@@ -88,21 +90,48 @@ def read_ranges(offsets: Iterable[GroupOffset], covered: Iterable[Covered]) -> R
         return Reads()
     bounds = {(each.topic, each.partition): each for each in covered}
     ranges: list[ReadRange] = []
-    unknown: dict[tuple[str, str, datetime], int | None] = {}
+    unknown: dict[_GroupHour, int | None] = {}
     for (since, earlier), (_, later) in pairwise(sorted(moments.items())):
-        for reader, end in later.items():
-            found, missing = _between(reader, earlier.get(reader), end, bounds.get(reader[1:]), since)
-            ranges.extend(found)
-            if missing != 0:
-                _add(unknown, (reader[0], reader[1], _hour(since)), missing)
+        ranges.extend(_between_moments(since, earlier, later, bounds, unknown))
     read = {each.topic for each in ranges} | {topic for _, topic, _ in unknown}
     idle = sorted({topic for topic, _ in bounds} - read)
-    rows = [_unknown(*key, records) for key, records in sorted(unknown.items())]
-    return Reads(tuple(ranges), (*rows, *map(_unread, idle)))
+    return Reads(tuple(ranges), (*_unknown_rows(unknown), *map(unread, idle)))
+
+
+def reads_between(
+    since: datetime,
+    earlier: Mapping[GroupPartition, int],
+    later: Mapping[GroupPartition, int],
+    covered: Iterable[Covered],
+) -> Reads:
+    """Return the ranges that groups read between two moments, and what is unknown of them.
+
+    Unlike :func:`read_ranges` it takes a moment without any offsets as one, and says nothing of topics that
+    nobody read.
+    """
+    bounds = {(each.topic, each.partition): each for each in covered}
+    unknown: dict[_GroupHour, int | None] = {}
+    ranges = tuple(_between_moments(since, earlier, later, bounds, unknown))
+    return Reads(ranges, tuple(_unknown_rows(unknown)))
+
+
+def _between_moments(
+    since: datetime,
+    earlier: Mapping[GroupPartition, int],
+    later: Mapping[GroupPartition, int],
+    bounds: Mapping[tuple[str, int], Covered],
+    unknown: dict[_GroupHour, int | None],
+) -> Iterator[ReadRange]:
+    """Yield the ranges to count, and add to what is unknown."""
+    for reader, end in later.items():
+        found, missing = _between(reader, earlier.get(reader), end, bounds.get(reader[1:]), since)
+        yield from found
+        if missing != 0:
+            _add(unknown, (reader[0], reader[1], _hour(since)), missing)
 
 
 def _between(
-    reader: _GroupPartition, begin: int | None, end: int, bounds: Covered | None, since: datetime
+    reader: GroupPartition, begin: int | None, end: int, bounds: Covered | None, since: datetime
 ) -> tuple[list[ReadRange], int | None]:
     """Return the range to count, and how many offsets cannot be counted; None if that is unknown."""
     if begin is None or end < begin:
@@ -113,8 +142,8 @@ def _between(
     return [ReadRange(*reader, low, high, _hour(since))], end - begin - (high - low)
 
 
-def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[_GroupPartition, int]]:
-    moments: defaultdict[datetime, dict[_GroupPartition, int]] = defaultdict(dict)
+def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[GroupPartition, int]]:
+    moments: defaultdict[datetime, dict[GroupPartition, int]] = defaultdict(dict)
     for each in offsets:
         if each.at.tzinfo is None:
             raise ConfigError("expected moments with a time zone, found one without", path="offsets.at")
@@ -122,9 +151,7 @@ def _by_moment(offsets: Iterable[GroupOffset]) -> dict[datetime, dict[_GroupPart
     return moments
 
 
-def _add(
-    unknown: dict[tuple[str, str, datetime], int | None], key: tuple[str, str, datetime], count: int | None
-) -> None:
+def _add(unknown: dict[_GroupHour, int | None], key: _GroupHour, count: int | None) -> None:
     before = unknown.get(key, 0)
     unknown[key] = None if before is None or count is None else before + count
 
@@ -133,11 +160,16 @@ def _hour(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
+def _unknown_rows(unknown: Mapping[_GroupHour, int | None]) -> list[Usage]:
+    return [_unknown(*key, records) for key, records in sorted(unknown.items())]
+
+
 def _unknown(group: str, topic: str, hour: datetime, records: int | None) -> Usage:
     return Usage(
         hour=hour, topic=topic, direction="out", group=group, records=records, bytes=None, source="unknown"
     )
 
 
-def _unread(topic: str) -> Usage:
+def unread(topic: str) -> Usage:
+    """Return the row that says that no group read a topic."""
     return Usage(hour=None, topic=topic, direction="out", records=0, bytes=0, source="offsets")

@@ -34,5 +34,7 @@ def record_bytes(
         value: its value, as it travels.
         headers: its headers, as they travel.
     """
-    own = RECORD_BYTES + len(key or b"") + len(value or b"")
-    return own + sum(HEADER_BYTES + len(name.encode()) + len(data or b"") for name, data in headers)
+    size = RECORD_BYTES + len(key or b"") + len(value or b"")
+    for name, data in headers:
+        size += HEADER_BYTES + (len(name) if name.isascii() else len(name.encode())) + len(data or b"")
+    return size

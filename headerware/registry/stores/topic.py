@@ -40,7 +40,7 @@ import msgspec
 from headerware.core.errors import HeaderwareError, RegistryError, WireFormatError
 from headerware.core.files import read_text
 from headerware.registry.differences import changes, diff
-from headerware.registry.registry import Registry, built_in, with_built_in
+from headerware.registry.registry import Draft, Registry, built_in, with_built_in
 from headerware.registry.stores.store import Store
 from headerware.registry.values import Change, change_from_plain, to_plain
 from headerware.topic_table.rows import Rows
@@ -161,18 +161,18 @@ class TopicStore(Store):
         with self._table.rows() as ledger:
             is_new = ledger.is_new
         if is_new and present.registrar != registry.registrar:
-            present = self._write(Found(registry.registrar))
+            self._write(Found(registry.registrar))
+            present = self._registry()
         wrong = [d for d in diff(present, registry) if d.kind in ("forbidden", "handed-over")]
         if wrong:
             raise RegistryError("\n".join(map(str, wrong)))
         for change in changes(present, registry):
-            self.apply(change)
+            self._claim(change)
 
     def load(self) -> Registry:
         """Read the topic to its end, and return the registry; offline, return it as it was last read."""
         self._table.refresh(self._timeout_s)
-        with self._table.rows() as ledger:
-            return ledger.registry
+        return self._registry()
 
     def apply(self, change: Change) -> Registry:
         """Write a change, read it back, and return the registry after it.
@@ -181,8 +181,9 @@ class TopicStore(Store):
             UnreachableError: the brokers are out of reach; the change may have been written.
             RegistryError: the change is refused; another writer may have been first.
         """
-        self._present().apply(change)  # a change that is refused anyway need not stay in the topic for ever
-        return self._write(change)
+        self._refresh()
+        self._claim(change)
+        return self._registry()
 
     def follow(self, on_change: Callable[[Registry], object]) -> None:
         """Follow the topic in the background until `close`.
@@ -211,22 +212,33 @@ class TopicStore(Store):
         self._table.close()
 
     def _present(self) -> Registry:
+        self._refresh()
+        return self._registry()
+
+    def _registry(self) -> Registry:
+        with self._table.rows() as ledger:
+            return ledger.registry
+
+    def _refresh(self) -> None:
         if not self._table.refresh(self._timeout_s):
             raise UnreachableError(
                 f"the registry in topic {self._topic!r} does not change while its brokers are out of reach "
                 f"(it was last read at {self.stale:%Y-%m-%d %H:%M:%S} UTC)"
             )
-        with self._table.rows() as ledger:
-            return ledger.registry
 
-    def _write(self, change: Change | Found) -> Registry:
+    def _claim(self, change: Change) -> None:
+        """Write a change, unless the rules refuse it already: then it need not stay in the topic for ever."""
+        with self._table.rows() as ledger:
+            ledger.require(change)
+        self._write(change)
+
+    def _write(self, change: Change | Found) -> None:
         key = secrets.token_bytes(_KEY_BYTES)
         self._table.put(key, encode_change(change), self._timeout_s)
         with self._table.rows() as ledger:
             refusal = ledger.refusal(key)
-            if refusal is not None:
-                raise RegistryError(f"another writer was first: {refusal}")
-            return ledger.registry
+        if refusal is not None:
+            raise RegistryError(f"another writer was first: {refusal}")
 
 
 class _RegistryListener:
@@ -262,8 +274,7 @@ class Ledger(Rows):
 
     def __init__(self) -> None:
         super().__init__()
-        self.registry: Registry = built_in()
-        """The registry after the changes so far."""
+        self._draft = Draft(built_in())
         self.conflicts: list[Conflict] = []
         """The records that changed nothing, in the order of the topic."""
         self.is_new: bool = True
@@ -285,6 +296,15 @@ class Ledger(Rows):
             self._apply_change(record, record.key, change)
         return True
 
+    @property
+    def registry(self) -> Registry:
+        """The registry after the changes so far; the same object as before unless it has changed."""
+        return self._draft.registry()
+
+    def require(self, change: Change) -> None:
+        """Raise RegistryError if the rules refuse a change now."""
+        self._draft.require(change)
+
     def refusal(self, key: bytes) -> str | None:
         """Return why the change under a key was refused, or None if it was not."""
         return self._refusals.get(key)
@@ -300,7 +320,10 @@ class Ledger(Rows):
 
     def _apply_change(self, record: TableRecord, key: bytes, change: Change | Found) -> None:
         try:
-            self.registry = self._found(change) if isinstance(change, Found) else self.registry.apply(change)
+            if isinstance(change, Found):
+                self._draft = self._found(change)
+            else:
+                self._draft.apply(change)
         except HeaderwareError as error:
             self._refuse(record, key, change, str(error))
         except Exception as error:  # noqa: BLE001 - one bad record must not stop the others
@@ -308,10 +331,10 @@ class Ledger(Rows):
         else:
             self.is_new = False
 
-    def _found(self, change: Found) -> Registry:
+    def _found(self, change: Found) -> Draft:
         if not self.is_new:
             raise RegistryError("a registry is founded before all else, and once")
-        return with_built_in(registrar=change.registrar)
+        return Draft(with_built_in(registrar=change.registrar))
 
     def _refuse(self, record: TableRecord, key: bytes, change: Change | Found | None, reason: str) -> None:
         self._refusals[key] = reason

@@ -263,7 +263,18 @@ class Outcome(Enum):
 
 
 class ObjectReader:
-    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks."""
+    """Read objects, one at a time, into batches: for the worker, and for Spark's tasks.
+
+    Args:
+        config: what to read, and how.
+        transformers: the configured ones, initialized.
+        queue: where batches go.
+        statistics: counted up here.
+        stopping: set when the task stops.
+        retried: errors that are worth another attempt.
+        lists_again: whether a later listing brings an object that was skipped. If not, one that cannot be
+            reached is an error in spite of ``skip``, or it would be lost.
+    """
 
     def __init__(
         self,
@@ -273,6 +284,8 @@ class ObjectReader:
         statistics: Statistics,
         stopping: Event,
         retried: tuple[type[Exception], ...],
+        *,
+        lists_again: bool = True,
     ) -> None:
         self._config: Final = config
         self._transformers: Final = transformers
@@ -280,6 +293,7 @@ class ObjectReader:
         self._statistics: Final = statistics
         self._stopping: Final = stopping
         self._retried: Final = retried
+        self._lists_again: Final = lists_again
         self._reading: _Reading | None = None
 
     @property
@@ -332,7 +346,7 @@ class ObjectReader:
                     retries.pause(error)
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
-                    return self._failed(maker, reading, failed, final)
+                    return self._failed(maker, reading, failed, final, may_skip=self._lists_again)
                 reading.resume(self._config)
             except SourceError as error:
                 return self._failed(maker, reading, error, error)
@@ -403,14 +417,22 @@ class ObjectReader:
             self._statistics.dead_letters += 1
         reading.pass_over(number, properties, letter)
 
-    def _failed(self, maker: RecordMaker, reading: _Reading, error: SourceError, cause: Exception) -> Outcome:
+    def _failed(
+        self,
+        maker: RecordMaker,
+        reading: _Reading,
+        error: SourceError,
+        cause: Exception,
+        *,
+        may_skip: bool = True,
+    ) -> Outcome:
         """Do with an object that cannot be read what the configuration says."""
         if isinstance(error, _FatalError):
             raise error
         self._statistics.failed += 1
         policy = self._config.on_object_error
         shown = f"{maker.where} behind record {reading.number}: {error}"
-        if policy == "raise":
+        if policy == "raise" or (policy == "skip" and not may_skip):
             reading.flush()
             raise ObjectError(shown) from cause
         if policy != "drop":

@@ -82,10 +82,10 @@ class SourceRunner:
         self._failures: list[BaseException] = []
         numbers = range(config.tasks) if tasks is None else tasks
         self._runs: Final = [_TaskRun(config, number, self._stopping, once=once) for number in numbers]
-        self._begun: Final = Barrier(len(self._runs) or 1, self._read_offsets)
         if not self._runs:
             raise SourceError(f"no task of source {config.name!r} is to run; leave tasks out for all of them")
         self._left = len(self._runs)
+        self._begun: Final = Barrier(self._left, self._read_offsets)
         self._resources: Final = ExitStack()
 
     def run(self) -> None:

@@ -29,6 +29,7 @@ from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.interceptors.trail import TRAIL_HEADER
 from headerware.ops.chargeback.names import MAX_OWNER_BYTES, OPENING, OWNER_HEADER, TIMELESS
 from headerware.ops.chargeback.reads import Covered, GroupOffset, ReadRange, Reads, read_ranges
+from headerware.ops.chargeback.rules import BEYOND_CALENDARS, HOUR_SECONDS
 from headerware.ops.chargeback.sizes import HEADER_BYTES, RECORD_BYTES
 from headerware.ops.chargeback.usage import Usage
 from headerware.registry.names import default_names
@@ -83,8 +84,6 @@ _SUMS: Final = ("records", "bytes", "malformed")
 _BY: Final = ("hour", "topic", "owner", "producer", "direction", "group")
 _MESSAGE: Final = ("topic", "partition", "message")
 _RANGES: Final = f"topic string, partition int, ranges array<{_RANGE}>"
-_HOUR_SECONDS: Final = 3600
-_BEYOND_CALENDARS: Final = 253_370_764_800  # the year 9999
 _SIZE: Final = f"""
     {RECORD_BYTES} + coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0)
     + coalesce(aggregate(headers, 0, (sum, header) -> sum + {HEADER_BYTES}
@@ -202,7 +201,7 @@ def _counted(moved: DataFrame) -> DataFrame:
 
     by_message = _summed(moved.mapInArrow(shipped(_COUNT), COUNTED), *_BY, "partition", "message", "first")
     sums = _summed(_carried_over(by_message), *_BY)
-    hour = sql.timestamp_seconds(sql.col("hour") * _HOUR_SECONDS)
+    hour = sql.timestamp_seconds(sql.col("hour") * HOUR_SECONDS)
     source = sql.when(sql.col("direction") == "in", "records").otherwise("offsets")
     return sums.withColumns({"hour": hour, "source": source}).select(*_BY, *_SUMS, "source")
 
@@ -246,7 +245,7 @@ def _covered(frame: DataFrame, covered: Iterable[Covered] | None) -> list[Covere
 def _ranges_frame(spark: SparkSession, ranges: Sequence[ReadRange]) -> DataFrame:
     by_partition: defaultdict[tuple[str, int], list[tuple[str, int, int, int]]] = defaultdict(list)
     for each in ranges:
-        hour = int(each.hour.timestamp()) // _HOUR_SECONDS
+        hour = int(each.hour.timestamp()) // HOUR_SECONDS
         by_partition[each.topic, each.partition].append((each.group, each.begin, each.end, hour))
     return spark.createDataFrame([(*place, found) for place, found in by_partition.items()], _RANGES)
 
@@ -258,7 +257,7 @@ def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
     _require_columns(audit, _AUDIT, "audit")
     names = dict.fromkeys({"owner", "producer"}.intersection(audit.columns), "string")
     _require_columns(audit, names, "audit")
-    seconds = sql.floor(sql.unix_seconds(sql.col("hour")) / _HOUR_SECONDS) * _HOUR_SECONDS
+    seconds = sql.floor(sql.unix_seconds(sql.col("hour")) / HOUR_SECONDS) * HOUR_SECONDS
     audited = audit.select(
         sql.timestamp_seconds(seconds).alias("hour"),
         "topic",
@@ -286,8 +285,8 @@ def _hour_number() -> Column:
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     seconds = sql.unix_seconds(sql.col("timestamp"))
-    usable = (seconds >= 0) & (seconds < _BEYOND_CALENDARS)
-    return sql.when(usable, sql.floor(seconds / _HOUR_SECONDS))
+    usable = (seconds >= 0) & (seconds < BEYOND_CALENDARS)
+    return sql.when(usable, sql.floor(seconds / HOUR_SECONDS))
 
 
 def _size_bytes() -> Column:

@@ -7,19 +7,13 @@ name is decoded once a batch, whatever the number of records.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from headerware.core.errors import WireFormatError
-from headerware.core.headers import Headers
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
-from headerware.interceptors.trail import TRAIL_HEADER
-from headerware.ops.chargeback.names import (
-    MAX_OWNER_BYTES,
-    OWNER_HEADER,
-    owner_name,
-    producer_name,
-    trail_opening,
+from headerware.ops.chargeback.rules import (
+    name_of_owner,
+    name_of_producer,
+    slice_header,
+    unpacked,
 )
 from headerware.registry.names import default_names
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -43,10 +37,6 @@ _ORDER: Final = [field.split()[0] for field in COUNTED.split(", ")]
 _AS_IT_IS: Final = ("hour", "topic", "direction", "group", "partition", "message", "first")
 _BY: Final = (*_AS_IT_IS, "owner", "opening", "broken")
 _NAMED: Final = ("owner", "opening", "slice")
-_REMEMBERED: Final = 10_000
-
-_owner_name = lru_cache(_REMEMBERED)(owner_name)
-_producer_name = lru_cache(_REMEMBERED)(producer_name)
 
 
 def count() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -73,8 +63,8 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     columns.update(_messages(columns.pop("slice"), columns["partition"]))
     grouped = pa.table(columns).group_by(list(_BY), use_threads=False)
     sums = grouped.aggregate([("bytes", "sum"), ([], "count_all")])
-    owners = [_owner_name(value) for value in sums.column("owner").to_pylist()]
-    producers = [_producer_name(value) for value in sums.column("opening").to_pylist()]
+    owners = [name_of_owner(value) for value in sums.column("owner").to_pylist()]
+    producers = [name_of_producer(value) for value in sums.column("opening").to_pylist()]
     counts = sums.column("count_all").to_pylist()
     broken = sums.column("broken").to_pylist()
     malformed = [
@@ -101,7 +91,7 @@ def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
     if slices.null_count == len(slices):
         none = pa.array([False] * len(slices))
         return {"partition": pa.nulls(len(slices), partitions.type), "message": slices, "first": none}
-    found = [None if value is None else _slice_header(value) for value in slices.to_pylist()]
+    found = [slice_header(value) for value in slices.to_pylist()]
     message_partitions = [
         None if header is None else partition
         for header, partition in zip(found, partitions.to_pylist(), strict=True)
@@ -113,14 +103,6 @@ def _messages(slices: pa.Array, partitions: pa.Array) -> dict[str, pa.Array]:
     }
 
 
-def _slice_header(value: bytes) -> SliceHeader | None:
-    """Read a slice's header; None if it is malformed."""
-    try:
-        return SliceHeader.unpack(value)
-    except WireFormatError:
-        return None
-
-
 def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     """Return columns with the values from packed blocks filled in."""
     import pyarrow as pa  # noqa: PLC0415
@@ -129,7 +111,7 @@ def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa
     codec = HeaderIdCodec(names.id_of, names.name_of)
     kept = (columns[name].to_pylist() for name in _NAMED)
     rows = [
-        (*values, False) if headers is None else _named(codec, headers)
+        (*values, False) if headers is None else unpacked(codec, _pairs(headers))
         for headers, *values in zip(packed.to_pylist(), *kept, strict=True)
     ]
     *named, broken = zip(*rows, strict=True)
@@ -137,17 +119,10 @@ def _unpacked(packed: pa.Array, columns: Mapping[str, pa.Array]) -> dict[str, pa
     return {**arrays, "broken": pa.array(broken, pa.bool_())}
 
 
-def _named(codec: HeaderIdCodec, found: str) -> tuple[bytes | None, bytes | None, bytes | None, bool]:
-    """Read owner, trail and slice from headers with ids, and whether the ids are malformed."""
-    try:
-        headers = codec.decode(Headers([_pair(*header.split(":")) for header in found.split(",")]))
-    except WireFormatError:
-        return None, None, None, True
-    owner, trail = headers.last(OWNER_HEADER), headers.last(TRAIL_HEADER)
-    opening = None if trail is None else trail_opening(trail)
-    return (owner or b"")[:MAX_OWNER_BYTES], opening, headers.last(SLICE_HEADER), False
+def _pairs(found: str) -> list[tuple[str, bytes | None]]:
+    """Read headers as ``counting._packed_headers`` writes them."""
+    return [_pair(*header.split(":")) for header in found.split(",")]
 
 
 def _pair(name: str, value: str) -> tuple[str, bytes | None]:
-    """Read a header as ``counting._packed_headers`` writes it."""
     return bytes.fromhex(name).decode("utf-8", "replace"), None if value == "-" else bytes.fromhex(value)

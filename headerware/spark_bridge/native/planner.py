@@ -185,7 +185,7 @@ class Planner:
             if kept is not planned:
                 self._ring = RingBuffer(self._config.ring_buffer)
                 self._listing, self._has_listed, self._next_listing = None, False, 0.0
-                found = self._found_again(self._manifests.batch, kept)
+                found = self._found_again(self._manifests.batch, kept, raises=False)
             self._waiting = found
         if not self._manifests.batch:
             return INITIAL
@@ -209,7 +209,8 @@ class Planner:
             if self._waiting is not None and batch == self._manifests.batch:
                 found, self._waiting = self._waiting, None
             else:
-                found = self._found_again(batch, manifest)
+                raises = self._config.on_object_error == "raise"
+                found = self._found_again(batch, manifest, raises=raises)
             tasks += self._tasks(batch, manifest, found)
         if len(batches) == 1:
             self._given = end, tasks
@@ -292,11 +293,11 @@ class Planner:
         planned = PlannedObject(key.encoded, context.version, context.grows, decision.skip, properties)
         return _Planned(item, decision, planned)
 
-    def _found_again(self, batch: int, manifest: Manifest) -> list[_Planned]:
+    def _found_again(self, batch: int, manifest: Manifest, *, raises: bool) -> list[_Planned]:
         """Return the objects of a manifest, as they are listed now.
 
         Raises:
-            ObjectError: one is gone or has changed, and the configuration says to stop.
+            ObjectError: one is gone or has changed, and ``raises`` is true.
         """
         wanted = {planned.key: planned for planned in manifest.objects}
         found: list[_Planned] = []
@@ -319,7 +320,7 @@ class Planner:
                 f"object {json.dumps(partition, default=repr)} of source {self._config.name!r} is gone or "
                 f"has changed since batch {batch} was planned, which cannot be repeated with the same rows"
             )
-            if self._config.on_object_error == "raise":
+            if raises:
                 raise ObjectError(
                     f"{text}; on_object_error = 'skip' goes on without it, and reads what it is now later"
                 )

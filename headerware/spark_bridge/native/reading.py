@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headerware.core.errors import HeaderwareError, SourceError, described
+from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
 from headerware.sources.engine.batches import BatchQueue
@@ -126,7 +126,13 @@ class _Task:
             with config.opened_transformers() as transformers:
                 retried = (OSError, *config.source.retried)
                 reader = ObjectReader(
-                    config, transformers, self._queue, Statistics(), self._stopping, retried
+                    config,
+                    transformers,
+                    self._queue,
+                    Statistics(),
+                    self._stopping,
+                    retried,
+                    lists_again=False,
                 )
                 for part in self._parts:
                     key = offset_key(config, part.item.context.key)
@@ -156,7 +162,12 @@ class _Task:
             )
 
     def _serialized(self, batch: Batch) -> list[Record]:
-        """Return the records of a batch with bytes as keys and values."""
+        """Return the records of a batch with bytes as keys and values.
+
+        Raises:
+            SourceError: a record cannot be serialized, and the configuration says to stop.
+            HeldBackError: a step cannot decide now, so that the task is tried again.
+        """
         if self._serializer is None:
             return batch.records
         made: list[Record] = []
@@ -164,6 +175,8 @@ class _Task:
         for at, outcome in enumerate(outcomes):
             if outcome.__class__ is Record:
                 made.append(outcome)
+            elif isinstance(outcome, HeldBackError):
+                raise outcome
             elif isinstance(outcome, HeaderwareError):
                 made += refused(self._config, batch, at, outcome, described(outcome))
             elif isinstance(outcome, list | FanOut):

@@ -4,8 +4,10 @@ from ipaddress import IPv4Network
 
 import pytest
 
+from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Allocate, Entry, Register, Registry, Retire, with_built_in
+from headerware.registry.registry import Draft
 from tests.unit.registry.conftest import DAY, block, entry
 
 BLOCKS = (
@@ -141,3 +143,48 @@ class TestApply:
             assert state.by_id(wanted) == again.by_id(wanted)
             assert state.by_name(f"n{number}") == again.by_name(f"n{number}")
         assert state.block_of(HeaderId("0.1.3.1")) == again.block_of(HeaderId("0.1.3.1"))
+
+
+class TestDraft:
+    def test_what_was_taken_from_it_does_not_change_with_it(self) -> None:
+        draft = Draft(with_built_in())
+        taken = [draft.registry()]
+        for change in (
+            Allocate(block("0.1.0.0/16", "a"), "registrar"),
+            Register(entry("0.1.0.5", "five"), "a"),
+            Register(entry("0.1.0.1", "one"), "a"),
+            Allocate(block("0.1.3.0/24", "b"), "a"),
+            Retire(HeaderId("0.1.0.5"), "2027-02-01", "a"),
+        ):
+            draft.apply(change)
+            taken.append(draft.registry())
+        one_by_one = [(len(each.blocks), len(each.entries)) for each in taken]
+        blocks, entries = one_by_one[0]
+        assert one_by_one == [
+            (blocks + more, entries + new) for more, new in [(0, 0), (1, 0), (1, 1), (1, 2), (2, 2), (2, 2)]
+        ]
+        found = [each.by_name("five") for each in taken]
+        assert [each and each.retired for each in found] == [None, None, None, None, None, "2027-02-01"]
+        assert taken[-1] == Registry(taken[-1].blocks, taken[-1].entries)
+
+    def test_gives_the_same_registry_until_it_changes(self) -> None:
+        registry = with_built_in()
+        draft = Draft(registry)
+        assert draft.registry() is registry
+        with pytest.raises(RegistryError, match="may not allocate"):
+            draft.apply(Allocate(block("0.1.0.0/16", "a"), "stranger"))
+        assert draft.registry() is registry
+        draft.apply(Allocate(block("0.1.0.0/16", "a"), "registrar"))
+        assert draft.registry() is draft.registry()
+        assert draft.registry() is not registry
+
+    def test_copies_no_index_between_two_registries(self) -> None:
+        draft = Draft(with_built_in())
+        draft.apply(Allocate(block("0.1.0.0/16", "a"), "registrar"))
+        draft.apply(Register(entry("0.1.0.1", "n1"), "a"))
+        kept = draft._ids, draft._looks, draft._entries, draft._blocks, draft._networks
+        for number in range(2, 9):
+            draft.apply(Register(entry(f"0.1.0.{number}", f"n{number}"), "a"))
+            draft.apply(Allocate(block(f"0.1.{number}.0/24", "b"), "a"))
+        now = draft._ids, draft._looks, draft._entries, draft._blocks, draft._networks
+        assert all(one is other for one, other in zip(kept, now, strict=True))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from threading import Barrier, Event, Lock
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,21 @@ class TestToSend:
         first = keys.to_send("orders", SCOPE, 1)
         clock.ms -= 1
         assert keys.to_send("orders", SCOPE, 1).secret != first.secret
+
+    def test_processes_that_start_together_do_not_renew_together(
+        self, make: Callable[..., DataKeys], service: Gated, clock: Clock
+    ) -> None:
+        sessions = [make() for _ in range(40)]
+        asked = []
+        for minute in range(50):
+            for keys in sessions:
+                keys.to_send("orders", SCOPE, 1)
+            until(lambda: all(not keys._flights for keys in sessions))
+            asked.append(service.wraps)
+            assert minute >= 36 or service.wraps == 40
+            clock.ms += 60_000
+        assert asked[-1] == 80
+        assert max(later - earlier for earlier, later in pairwise(asked)) < 20
 
     def test_the_successor_is_made_ahead_of_time_and_nobody_waits_for_it(
         self, make: Callable[..., DataKeys], service: Gated, clock: Clock

@@ -276,6 +276,21 @@ class TestReplays:
         assert spool.values(start, planned) == [b"3"]
         assert spool.next(planned)[1] == [b"2"]
 
+    def test_plan_on_without_what_has_changed_since_a_plan_that_spark_never_had(
+        self, query: Callable[..., Query], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        spool = query()
+        spool.write(a=b"1\n")
+        start, _ = spool.next()
+        spool.write(b=b"2\n", c=b"3\n")
+        spool.reader.latestOffset(start, None)  # killed before the checkpoint has it
+        spool.write(b=b"20\n")
+        spool.restarted()
+        end = spool.reader.latestOffset(start, None)
+        assert spool.values(start, end) == [b"3"]
+        assert "b.jsonl" in caplog.text
+        assert spool.next(end)[1] == [b"20"]
+
     def test_need_the_manifest(self, query: Callable[..., Query], tmp_path: Path) -> None:
         spool = query()
         spool.write(a=b"1\n")

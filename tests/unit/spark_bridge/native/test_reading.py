@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware.core.errors import SourceError
+from headerware.core.errors import HeldBackError, SourceError
 from headerware.sources import SourceConfig
 from headerware.sources.extractors.json_lines import JsonLinesExtractor
 from headerware.sources.ready.files import Files
@@ -125,6 +125,36 @@ class TestErrors:
         assert topics == ["t", *(["t.dead-letter"] if policy == "dead_letter" else []), "t"]
         assert ("cannot be sent" in caplog.text) is (policy == "skip")
         assert "secret" not in caplog.text
+
+    def test_of_a_key_service_out_of_reach_raise_whatever_the_option_says(self, tmp_path: Path) -> None:
+        """Spark tries the task again, as the plain runtime tries the record again."""
+        (tmp_path / "a").write_text('{"n": 1}\n')
+        kafka = {
+            "interceptors": "encrypt_fields, serialize",
+            "interceptors.encrypt_fields.fields": "n",
+            "interceptors.encrypt_fields.key_id": "cards",
+            "interceptors.encrypt_fields.key_service.type": "vault",
+            "interceptors.encrypt_fields.key_service.url": "http://127.0.0.1:9",
+            "interceptors.encrypt_fields.key_service.token": "t",
+            "interceptors.encrypt_fields.key_service_timeout_ms": "200",
+            "interceptors.serialize.value": "json",
+        }
+        with pytest.raises(HeldBackError):
+            read(tmp_path, kafka, on_record_error="drop")
+
+    @pytest.mark.parametrize("policy", ["raise", "skip", "drop"])
+    def test_of_an_object_out_of_reach_are_given_up_only_by_drop(self, tmp_path: Path, policy: Any) -> None:
+        """Spark tries the task again; a later listing, as skip has it, would not bring the object again."""
+        (tmp_path / "a").write_text("1\n")
+        definition = defined(tmp_path, AS_JSON, on_object_error=policy, retry_deadline_s=0)
+        (task,) = all_tasks(definition.config(), Limits())
+        (tmp_path / "a").unlink()
+        (tmp_path / "a").mkdir()
+        if policy == "drop":
+            assert list(rows(definition, task.parts, None)) == []
+            return
+        with pytest.raises(SourceError, match=r"object 'a' of source 'spool'"):
+            list(rows(definition, task.parts, None))
 
     def test_of_an_object_that_has_vanished(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("1\n")

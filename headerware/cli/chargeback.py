@@ -1,0 +1,190 @@
+"""``headerware chargeback``: count who moves how much through Kafka, and say what it costs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import (
+    client_options,
+    client_settings,
+    kafka_errors,
+    require_servers,
+    timeout_option,
+)
+from headerware.cli.progress_bar import ReadingBar
+from headerware.core.printable import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headerware.ops.chargeback import Bill, Counted, Traffic
+
+_SHOWN: Final = 20
+"""Lines of a table for people; --json and the report have all."""
+
+
+def _moment(_context: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Read a time in ISO 8601, in UTC unless it says otherwise."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(
+            f"expected a time such as 2026-01-31 or 2026-01-31T17:00, found {value!r}", param=param
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@click.option(
+    "--usage",
+    "usage_file",
+    type=click.Path(dir_okay=False),
+    required=True,
+    help="The file that keeps what was counted; it is made if it is not there.",
+)
+@click.option(
+    "--prices", type=click.Path(exists=True, dir_okay=False), help="Prices, in TOML; without, all is free."
+)
+@click.option("--report", type=click.Path(dir_okay=False), help="Write the bill as an HTML page, too.")
+@click.option("--title", default="Kafka chargeback", show_default=True, help="What the page is called.")
+@click.option("--audit-topic", help="The topic of the reports of consumers' audit: they tell what was read.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    default=("*",),
+    show_default=True,
+    help="A glob of the groups whose committed offsets tell what was read; repeatable.",
+)
+@click.option("--no-reads", is_flag=True, help="Do not look at the offsets of groups.")
+@click.option(
+    "--since", callback=_moment, metavar="TIME", help="Bill from this hour on, UTC; without, from the first."
+)
+@click.option(
+    "--until", callback=_moment, metavar="TIME", help="Bill to before this hour, UTC; without, to the last."
+)
+@client_options
+@timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def chargeback(
+    topics: tuple[str, ...],
+    usage_file: str,
+    prices: str | None,
+    report: str | None,
+    title: str,
+    audit_topic: str | None,
+    groups: tuple[str, ...],
+    no_reads: bool,  # noqa: FBT001 - click passes flags by name
+    since: datetime | None,
+    until: datetime | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    timeout: float,
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Count the records and bytes of TOPICS by owner, producer, hour and consumer group, and make the bill.
+
+    TOPICS are names or globs. A run reads what is new since the one before; without TOPICS nothing is read,
+    and the bill is of what is kept. What groups read is known from the second run on: it is what lies between
+    the offsets that they had at both. Nothing is committed, and no consumer group is joined.
+
+    Exit codes: 0 the bill is made, 1 something went wrong, 2 wrong use.
+    """
+    from headerware.ops.chargeback import (  # noqa: PLC0415 - only this needs a client
+        KeptUsage,
+        Prices,
+        charge,
+        count_usage,
+        load_prices,
+        write_report,
+    )
+
+    settings = client_settings(bootstrap_servers, properties, client_config)
+    rates = Prices() if prices is None else load_prices(prices)
+    found: Counted | None = None
+    with KeptUsage(usage_file) as kept:
+        if topics:
+            require_servers(settings, "TOPICS")
+            with kafka_errors(), ReadingBar(" ".join(topics)) as bar:
+                found = count_usage(
+                    settings,
+                    topics,
+                    kept,
+                    groups=None if no_reads else groups,
+                    audit_topic=audit_topic,
+                    timeout_s=timeout,
+                    on_progress=lambda _, progress: bar.show(progress),
+                )
+        bill = charge(kept.usage(since=since, until=until), rates)
+    if report is not None:
+        write_report(report, bill, title=title)
+    if as_json:
+        show_json({"counted": msgspec.to_builtins(found), "bill": _bill(bill)})
+    else:
+        _print(found, bill, report)
+
+
+def _bill(bill: Bill) -> dict[str, Any]:
+    """Return a bill for JSON; amounts are text, for they are exact."""
+    tables = ("owner", "topic", "producer", "hour", "group")
+    return {
+        "currency": bill.prices.currency,
+        "total": _traffic(bill.total),
+        **{f"by_{name}": _rows(name, getattr(bill, f"by_{name}")) for name in tables},
+        "unknown_reads": msgspec.to_builtins(bill.unknown),
+        "malformed": bill.malformed,
+        "sources": sorted(bill.sources),
+    }
+
+
+def _rows(name: str, sums: Mapping[Any, Traffic]) -> list[dict[str, Any]]:
+    in_order = sorted(sums.items(), key=lambda item: (item[0] is not None, str(item[0])))
+    return [{name: msgspec.to_builtins(key), **_traffic(traffic)} for key, traffic in in_order]
+
+
+def _traffic(traffic: Traffic) -> dict[str, Any]:
+    return {**msgspec.to_builtins(traffic), "cost": f"{traffic.cost:f}"}
+
+
+def _print(found: Counted | None, bill: Bill, report: str | None) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if found is not None:
+        text = f"{counted(found.records, 'new record')}, {found.bytes:,} bytes, in "
+        console.print(text + counted(len(found.topics), "topic"))
+        for topic, missed in found.missed.items():
+            said = f"{counted(missed, 'offset')} of {printable(topic)} deleted before they were counted: "
+            console.print(Text(said + "run this more often, or keep records longer", "yellow"))
+    table = Table(
+        "owner", "records in", "bytes in", "records out", "bytes out", bill.prices.currency, box=None
+    )
+    payers = sorted(bill.by_owner.items(), key=lambda item: (-item[1].cost, str(item[0])))
+    for owner, traffic in payers[:_SHOWN]:
+        name = Text("(unattributed)", "dim") if owner is None else Text(printable(owner), "bold")
+        table.add_row(
+            name,
+            f"{traffic.records_in:,}",
+            f"{traffic.bytes_in:,}",
+            f"{traffic.records_out:,}",
+            f"{traffic.bytes_out:,}",
+            f"{traffic.cost:.{bill.prices.decimals}f}",
+        )
+    console.print(table)
+    if len(payers) > _SHOWN:
+        console.print(f"and {counted(len(payers) - _SHOWN, 'further owner')} (--json has all)", style="dim")
+    for each in bill.unknown[:_SHOWN]:
+        who = "" if each.group is None else f" of {printable(each.group)}"
+        console.print(Text(f"reads{who} from {printable(each.topic)} are not known", "dim"))
+    if report is not None:
+        console.print(f"the report: {report}", markup=False)

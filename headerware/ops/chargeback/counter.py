@@ -1,0 +1,404 @@
+"""Count the usage of topics in one process, from where the last run ended.
+
+Each run reads a topic to where it ended when the run began. What came in is kept every 100,000 records with
+the offsets behind it, so that a run that is cut off loses little time, and no count.
+
+Reads are counted by committed offsets. A run takes the offsets of groups, and counts the records between
+those and the ones that the run before took. A group that is behind may read records that were counted when
+they came in: these are read again, for their reads only. So a run begins where the slowest such group was.
+
+Records of transactions that were aborted, or are open, are counted, too: they were carried. Spark's connector
+reads them as well. Another ``isolation.level`` in the settings counts for more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from headerware.clients.messages import is_readable, record_of
+from headerware.clients.settings import connection_settings
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
+from headerware.core.headers import EMPTY
+from headerware.core.topics import TopicPatterns
+from headerware.interceptors.audit import AuditReport, decode_report, united
+from headerware.ops.audit.reports import audit_usage
+from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
+from headerware.ops.chargeback.reads import Covered, ReadRange, reads_between
+from headerware.ops.chargeback.rules import (
+    HOUR_SECONDS,
+    Line,
+    Sum,
+    added,
+    hour_number,
+    name_of_owner,
+    name_of_producer,
+    named_reader,
+    slice_header,
+)
+from headerware.ops.chargeback.sizes import record_bytes
+from headerware.ops.topic_reader import TopicReader
+from headerware.registry.names import default_names
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+    from headerware.ops.chargeback.usage import Usage
+    from headerware.ops.topic_reader import Progress
+
+_GROUP: Final = "headerware-chargeback"
+_KEPT_AFTER: Final = 100_000
+"""After how many records sums are kept."""
+_INTERNAL: Final = "__"
+"""What the names of Kafka's own topics begin with; a glob does not mean these."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has counted.
+
+    Args:
+        topics: the topics, in order.
+        records: the records that came in since the last run.
+        bytes: their size on the wire.
+        reports: the audit's reports that were new.
+        missed: offsets that were deleted since the last run without being counted, by topic.
+    """
+
+    topics: tuple[str, ...]
+    records: int = 0
+    bytes: int = 0
+    reports: int = 0
+    missed: Mapping[str, int] = {}
+
+
+def count_usage(
+    conf: Mapping[str, Any],
+    topics: Iterable[str],
+    kept: KeptUsage,
+    *,
+    groups: Iterable[str] | None = ("*",),
+    audit_topic: str | None = None,
+    timeout_s: float = 60.0,
+    on_progress: Callable[[str, Progress], object] | None = None,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Counted:
+    """Count what came into topics since the last run, and what groups read of it, and keep the sums.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+        topics: names or globs of topics; a glob matches none of Kafka's own.
+        kept: where the sums are kept.
+        groups: globs of the consumer groups whose committed offsets tell what was read; None counts no reads.
+        audit_topic: the topic with the reports of consumers' ``audit``, or None.
+        timeout_s: how long the cluster may give no answer, in seconds.
+        on_progress: called with a topic and how far it was read.
+        clock: returns the time with its zone, for the moment at which groups had their offsets.
+
+    Returns:
+        what is new since the last run.
+
+    Raises:
+        ConfigError: no topic matches, a topic was made anew since the last run, or the kept usage is of
+            another cluster.
+        HeaderwareError: another process counts into the same file, or time is over.
+        confluent_kafka.KafkaException: the cluster does not answer, or refuses.
+    """
+    admin = AdminClient({**connection_settings(conf), "log_level": 0})
+    found = admin.list_topics(timeout=timeout_s)
+    kept.require_cluster(found.cluster_id)
+    names = _matching(topics, found.topics)
+    now: Moment | None = None
+    if groups is not None:
+        now = Moment(clock(), _group_offsets(admin, TopicPatterns(groups), frozenset(names), timeout_s))
+    settings = {"isolation.level": "read_uncommitted", **conf}
+    runs = []
+    for name in names:
+        run = _TopicRun(kept, name, now)
+        with TopicReader(settings, name, group_id=_GROUP, timeout_s=timeout_s) as reader:
+            run.read(reader, None if on_progress is None else on_progress)
+        runs.append(run)
+    reports = 0 if audit_topic is None else _count_reports(conf, audit_topic, kept, timeout_s)
+    return Counted(
+        topics=tuple(names),
+        records=sum(run.records for run in runs),
+        bytes=sum(run.bytes for run in runs),
+        reports=reports,
+        missed={run.topic: run.missed for run in runs if run.missed},
+    )
+
+
+class _TopicRun:
+    """One run over one topic."""
+
+    def __init__(self, kept: KeptUsage, topic: str, now: Moment | None) -> None:
+        self.topic: Final = topic
+        self.records = self.bytes = self.missed = 0
+        self._kept: Final = kept
+        self._now: Final = now
+        self._before: Final = None if now is None else kept.moment(topic)
+        self._named: Final = named_reader(default_names())
+        self._positions: Final = {number: position for (_, number), position in kept.positions(topic).items()}
+
+    def read(self, reader: TopicReader, on_progress: Callable[[str, Progress], object] | None) -> None:
+        """Read what is new, and keep it."""
+        reader.start(offsets=self._starts(reader.partitions))
+        bounds = reader.bounds
+        done = {number: self._counted_to(number, *bounds[number]) for number in bounds}
+        covered = [Covered(self.topic, number, *bounds[number]) for number in bounds]
+        ranges, unknown = self._reads(covered)
+        came, read = _Sums(self.topic), _Sums(self.topic)
+        for batch in reader.to_end(each_batch=True):
+            for message in batch:
+                self._count(message, done, ranges.get(message.partition() or 0, ()), came, read)
+            if came.records >= _KEPT_AFTER:
+                self._keep(came, done)
+                came = _Sums(self.topic)
+            if on_progress is not None:
+                on_progress(self.topic, reader.progress)
+        for number, (_, end) in bounds.items():
+            done[number].end = max(done[number].end, end)  # there are holes at the end, too
+        self._keep(came, done)
+        if self._now is not None:
+            sums = _merged(chain(read.lines(), map(_line_of, unknown)))
+            self._kept.add_moment(self.topic, self._before, self._now, sums)
+
+    def _starts(self, partitions: Sequence[int]) -> dict[int, int]:
+        """Return where to begin: behind what was counted, or where a group was that has read since."""
+        starts = {number: position.end for number, position in self._positions.items()}
+        for (group, topic, number), offset in (self._before.offsets if self._before else {}).items():
+            moved = self._now is not None and self._now.offsets.get((group, topic, number), 0) > offset
+            if moved and number in starts:
+                starts[number] = min(starts[number], offset)
+        return {number: starts.get(number, 0) for number in partitions}
+
+    def _counted_to(self, number: int, begin: int, end: int) -> _Done:
+        """Return how far a partition was counted before, and note what is gone since."""
+        position = self._positions.get(number)
+        if position is None:
+            return _Done(begin)
+        if position.end > end:
+            raise ConfigError(
+                f"{self.topic} [{number}] ends at {end:,}, but was counted to {position.end:,}: it was "
+                "made anew or cut off; count the topic into another file"
+            )
+        missed = max(0, begin - position.end)
+        self.missed += missed
+        return _Done(max(begin, position.end), missed)
+
+    def _reads(self, covered: Sequence[Covered]) -> tuple[dict[int, list[ReadRange]], Sequence[Usage]]:
+        if self._now is None or self._before is None:
+            return {}, ()
+        later = {reader: offset for reader, offset in self._now.offsets.items() if reader[1] == self.topic}
+        found = reads_between(self._before.at, self._before.offsets, later, covered)
+        ranges: defaultdict[int, list[ReadRange]] = defaultdict(list)
+        for each in found.ranges:
+            ranges[each.partition].append(each)
+        return ranges, found.known
+
+    def _count(
+        self,
+        message: Message,
+        done: Mapping[int, _Done],
+        ranges: Sequence[ReadRange],
+        came: _Sums,
+        read: _Sums,
+    ) -> None:
+        record = record_of(message)
+        number, offset = record.partition or 0, record.offset or 0
+        is_new = offset >= done[number].end
+        readers = [each for each in ranges if each.begin <= offset < each.end]
+        if not is_new and not readers:
+            return
+        # A name that is no UTF-8 cannot be read by this client: its record counts without headers.
+        headers = record.headers if is_readable(record) else EMPTY
+        owner, opening, part, broken = self._named(headers)
+        hour = None if record.timestamp_ms is None else hour_number(record.timestamp_ms)
+        key = _Key(hour, None, owner, opening, broken, *_message(part, number))
+        size = record_bytes(record.key, record.value, headers)
+        if is_new:
+            came.add(key, size)
+            self.records += 1
+            self.bytes += size
+            done[number].end = offset + 1
+        for each in readers:
+            read_hour = int(each.hour.timestamp()) // HOUR_SECONDS
+            read.add(key._replace(hour=read_hour, group=each.group), size)
+
+    def _keep(self, came: _Sums, done: Mapping[int, _Done]) -> None:
+        steps = {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
+        self._kept.add(self.topic, steps, _merged(came.lines()))
+        for each in done.values():
+            each.begin, each.missed = each.end, 0
+
+
+class _Done:
+    """How far a partition is counted, and from where that is not kept yet."""
+
+    __slots__ = ("begin", "end", "missed")
+
+    def __init__(self, begin: int, missed: int = 0) -> None:
+        self.begin = self.end = begin
+        self.missed = missed
+
+
+class _Key(NamedTuple):
+    """What records have in common while they are summed: names are still bytes, which cost less."""
+
+    hour: int | None
+    group: str | None
+    owner: bytes | None
+    opening: bytes | None
+    broken: bool
+    partition: int | None
+    message: bytes | None
+    first: bool
+
+
+class _Sums:
+    """Records and bytes by key, and how many records there are in all."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic: Final = topic
+        self._sums: Final[dict[_Key, list[int]]] = {}
+        self.records = 0
+
+    def add(self, key: _Key, size: int) -> None:
+        found = self._sums.get(key)
+        if found is None:
+            self._sums[key] = [1, size]
+        else:
+            found[0] += 1
+            found[1] += size
+        self.records += 1
+
+    def lines(self) -> Iterator[tuple[Line, Sum]]:
+        """Yield the sums by the names that the bytes stand for; several may have the same."""
+        for key, (records, size) in self._sums.items():
+            producer = name_of_producer(key.opening)
+            line = Line(
+                hour=key.hour,
+                topic=self._topic,
+                owner=name_of_owner(key.owner),
+                producer=producer.name,
+                direction="in" if key.group is None else "out",
+                group=key.group,
+                source="records" if key.group is None else "offsets",
+                partition=key.partition,
+                message=key.message,
+                first=key.first,
+            )
+            yield line, Sum(records, size, records if key.broken or producer.malformed else 0)
+
+
+_NO_MESSAGE: Final = (None, None, False)
+
+
+def _message(part: bytes | None, partition: int) -> tuple[int | None, bytes | None, bool]:
+    """Return the partition and id of a slice's message, and whether the slice is the first."""
+    if part is None:
+        return _NO_MESSAGE
+    header = slice_header(part)
+    return _NO_MESSAGE if header is None else (partition, header.message_id, header.index == 0)
+
+
+def _merged(lines: Iterable[tuple[Line, Sum]]) -> dict[Line, Sum]:
+    sums: dict[Line, Sum] = {}
+    for line, own in lines:
+        before = sums.get(line)
+        sums[line] = own if before is None else added(before, own)
+    return sums
+
+
+def _line_of(row: Usage) -> tuple[Line, Sum]:
+    line = Line(
+        hour=None if row.hour is None else int(row.hour.timestamp()) // HOUR_SECONDS,
+        topic=row.topic,
+        owner=row.owner,
+        producer=row.producer,
+        direction=row.direction,
+        group=row.group,
+        source=row.source,
+    )
+    return line, Sum(row.records, row.bytes)
+
+
+def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
+    """Return the topics that names or globs match, in order; ConfigError if one matches none."""
+    found: set[str] = set()
+    for each in dict.fromkeys(topics):
+        if each in there:
+            found.add(each)
+            continue
+        patterns = TopicPatterns([each])
+        matched = {name for name in there if patterns.matches(name) and not name.startswith(_INTERNAL)}
+        if not matched:
+            raise ConfigError(f"the cluster has no topic that {each!r} names or matches")
+        found |= matched
+    return sorted(found)
+
+
+def _group_offsets(
+    admin: AdminClient, groups: TopicPatterns, topics: frozenset[str], timeout_s: float
+) -> dict[tuple[str, str, int], int]:
+    """Return what groups have committed of some topics."""
+    listed = admin.list_consumer_groups(request_timeout=timeout_s).result()
+    for error in listed.errors or ():
+        raise error
+    asked = {
+        each.group_id: admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(each.group_id)], request_timeout=timeout_s
+        )[each.group_id]
+        for each in listed.valid or ()
+        if groups.matches(each.group_id)
+    }
+    return {
+        (group, place.topic, place.partition): place.offset
+        for group, future in asked.items()
+        for place in future.result().topic_partitions
+        if place.error is None and place.offset >= 0 and place.topic in topics
+    }
+
+
+def _count_reports(conf: Mapping[str, Any], topic: str, kept: KeptUsage, timeout_s: float) -> int:
+    """Count the reports of an audit that are new, each once, and return how many there are."""
+    positions = {number: position for (_, number), position in kept.positions(topic).items()}
+    committed = {**conf, "isolation.level": "read_committed"}
+    try:
+        with TopicReader(committed, topic, group_id=_GROUP, timeout_s=timeout_s) as reader:
+            reader.start(offsets={number: position.end for number, position in positions.items()})
+            steps = {number: _report_step(positions.get(number), *at) for number, at in reader.bounds.items()}
+            reports = list(_reports(chain.from_iterable(reader.to_end(each_batch=True))))
+    except KafkaException as error:
+        raise HeaderwareError(f"the audit topic {topic!r} cannot be read: {error.args[0].str()}") from error
+    new, sequences = [], {}
+    for report in reports:
+        if report.session not in sequences:
+            sequences[report.session] = kept.sequences(report.session)
+        counted = sequences[report.session]
+        if not any(first <= report.sequence <= last for first, last in counted):
+            sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
+            new.append(report)
+    kept.add(topic, steps, _merged(map(_line_of, audit_usage(new))), sequences=sequences)
+    return len(new)
+
+
+def _report_step(position: Position | None, begin: int, end: int) -> Step:
+    before = begin if position is None else position.end
+    return Step(max(begin, before), max(end, before), max(0, begin - before))
+
+
+def _reports(messages: Iterable[Message]) -> Iterator[AuditReport]:
+    for message in messages:
+        try:
+            report = decode_report(message.value())
+        except WireFormatError:
+            continue
+        if report.side == "consumer":
+            yield report
