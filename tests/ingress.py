@@ -164,7 +164,7 @@ class Gate:
             self.session,
             Routes(ROUTES),
             second=None if second is None else second.open(producing),
-            count_partitions=lambda topic: (partitions or {"orders": 3, INGRESS: 3}).get(topic, 0),
+            count_partitions=lambda topic, _: (partitions or {"orders": 3, INGRESS: 3}).get(topic, 0),
             **options,
         )
         self.place = (INGRESS, 0)

@@ -94,7 +94,7 @@ def compact(
     timeout: float,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Keep of each key of SOURCE the record with the highest version, in TARGET.
+    """Keep the highest version of each key of SOURCE, in TARGET.
 
     Of equal versions the later record is kept. Each goes into the same partition, in order, as it is: key,
     value, headers and time. SOURCE is not changed.

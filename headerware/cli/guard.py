@@ -97,7 +97,9 @@ def guard(
     dry_run: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - as above
 ) -> None:
-    """Forward records of ingress topics that the chain admits, until SIGINT or SIGTERM.
+    """Forward what a chain admits, from topic to topic.
+
+    It works until SIGINT or SIGTERM.
 
     What is admitted goes on as it came, in the order of its partition; what is refused becomes a dead letter
     with the reason. Both, and the offsets, are one transaction, so the command may be killed at any moment.

@@ -50,7 +50,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON objec
 
 @click.group()
 def source() -> None:
-    """Bring objects of another system into Kafka (docs/sources.md)."""
+    """Bring objects of other systems into Kafka.
+
+    docs/sources.md says how.
+    """
 
 
 @source.command()

@@ -35,6 +35,9 @@ TRANSACTION_TIMEOUT_MS: Final = 15_000
 PARTITIONER: Final = "murmur2_random"
 """That of Java's clients, for records that go by their keys; a client's own setting stands first."""
 _ATTEMPTS: Final = 5
+_CLOSE_S: Final = 5.0
+_PATIENCE: Final = 2
+"""Behind so many time-outs a batch is not tried again."""
 _TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
 _STALE: Final = frozenset(
     {
@@ -75,7 +78,8 @@ class TransactionalSender:
     ) -> None:
         self._what: Final = what
         self._timeout_s: Final = timeout_s
-        self._producer: Final = cimpl.Producer(
+        self._deadline = 0.0
+        self._producer = cimpl.Producer(
             {
                 "message.max.bytes": 1_000_000_000,  # the topics decide
                 "partitioner": PARTITIONER,
@@ -123,6 +127,7 @@ class TransactionalSender:
             return {}
         suspects: frozenset[int] = frozenset()
         attempt = 0
+        self._deadline = time.monotonic() + _PATIENCE * self._timeout_s
         while True:
             try:
                 unfit = self._transaction(records, offsets, group_metadata, suspects, check)
@@ -141,7 +146,7 @@ class TransactionalSender:
                         f"{cause.str()}; the group has given partitions of the {self._what} to another "
                         f"member: what had not been committed is undone, and is done there"
                     ) from error
-                if not cause.txn_requires_abort() or attempt >= _ATTEMPTS:
+                if not cause.txn_requires_abort() or attempt >= _ATTEMPTS or self._is_late():
                     raise
                 time.sleep(0.1 * 2**attempt)
                 attempt += 1
@@ -231,14 +236,24 @@ class TransactionalSender:
             try:
                 self._producer.commit_transaction(self._timeout_s)
             except KafkaException as error:
-                if not error.args[0].retriable() or attempt == _ATTEMPTS - 1:
+                if not error.args[0].retriable() or attempt == _ATTEMPTS - 1 or self._is_late():
                     raise
             else:
                 return
 
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
     def close(self) -> None:
-        """Close the producer; what is not committed is undone."""
+        """Close the producer; what is not committed is undone, by the broker itself if it is away."""
         self._producer.purge()
+        try:
+            self._producer.abort_transaction(min(self._timeout_s, _CLOSE_S))
+        except KafkaException as error:
+            if error.args[0].retriable():
+                # Closing would wait for the broker without an end; letting go of it does not.
+                del self._producer
+                return
         # One that was fenced cannot abort any more, and has nothing to abort; it warns of that, or raises.
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)

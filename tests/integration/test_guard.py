@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from confluent_kafka import KafkaException
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from headerware import Record
+from headerware import HeaderwareError, Record
 from headerware.core.dead_letter import read_reason
 from headerware.ops.guard import Guard, Status
 from tests.ingress import Ingress
@@ -89,7 +91,7 @@ class Topics:
             except BaseException as error:  # noqa: BLE001 - it is raised below
                 failures.append(error)
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         try:
             yield
@@ -249,6 +251,61 @@ class TestAGuard:
             topics.flush()
             until(lambda: done(guard.status()) == 4)
         assert [each.value() for each in topics.out()] == [b"1", b"3"]
+
+
+class TestABrokerThatIsAway:
+    def test_is_waited_for(
+        self, second_cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        topics = Topics(second_cluster, tmp_path)
+        topics.put(topics.sent(b"1", b"2"))
+        topics.flush()
+        # Impatient, so that it fails while the broker is away.
+        timeouts = {"transaction.timeout.ms": 2_000, "delivery.timeout.ms": 2_000}
+        guard = topics.guard(timeouts, timeout_s=3.0)
+        with topics.running(guard):
+            until(lambda: done(guard.status()) == 2)
+            topics.put([*topics.sent(*(b"%d" % each for each in range(3, 4_000))), Record(topics.name, b"x")])
+            topics.flush()
+            until(lambda: topics.end() > 4)
+            second_cluster.stop()
+            until(lambda: "what was not committed is done again" in caplog.text)
+            second_cluster.start()
+            topics.put(topics.sent(b"4000"))
+            topics.flush()
+            until(lambda: topics.end() >= 4_000, meanwhile=lambda: time.sleep(0.5))
+            until(lambda: not guard.status().lag.get(f"{topics.name}[0]", 1))
+        assert [each.value() for each in topics.out()] == [b"%d" % each for each in range(1, 4_001)]
+        assert [each.value() for each in topics.refused()] == [b"x"]
+
+
+class TestTwoWithOneName:
+    def test_the_later_takes_over_and_the_earlier_ends(self, topics: Topics) -> None:
+        topics.put(topics.sent(b"1"))
+        topics.flush()
+        first, second = (topics.guard(instance="a") for _ in range(2))
+        ended: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                first.run()
+            except (HeaderwareError, KafkaException) as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            until(lambda: done(first.status()) == 1)
+            with topics.running(second):
+                until(lambda: ended)
+                topics.put(topics.sent(b"2", b"3"))
+                topics.flush()
+                until(lambda: done(second.status()) == 2)
+        finally:
+            first.stop()
+            thread.join(DEADLINE_S)
+        assert re.search("taken over|fenced", str(ended))
+        assert [each.value() for each in topics.out()] == [b"1", b"2", b"3"]
 
 
 class TestADryRun:

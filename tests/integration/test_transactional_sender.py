@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware import Headers, Record
 from headerware.ops.transactions import StaleGroupError, TakenOverError, TransactionalSender
+from headerware.testing import EmbeddedCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,3 +144,22 @@ class TestAnotherProcess:
             second.close()
         assert values(cluster, topic)[-1] == b"second"
         assert b"first" not in values(cluster, topic)
+
+
+class TestABrokerThatIsAway:
+    def test_does_not_keep_a_sender_from_being_closed(self) -> None:
+        with EmbeddedCluster(topics={"egress": 1}) as embedded:
+            settings = {
+                "bootstrap.servers": embedded.bootstrap_servers,
+                "log_level": 0,
+                "transaction.timeout.ms": 1_000,
+                "delivery.timeout.ms": 1_000,
+            }
+            sender = TransactionalSender(settings, "a", what="guard of ingress", timeout_s=1.0)
+            assert sender.send([Record("egress", b"v")]) == {}
+        with pytest.raises(KafkaException):
+            sender.send([Record("egress", b"w")])
+        thread = threading.Thread(target=sender.close, daemon=True)
+        thread.start()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.clients.messages import is_readable
 from headerware.core.errors import (
+    AdmissionError,
     DelayedError,
     HeaderwareError,
     HeldBackError,
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from headerware.interceptors.slice.header import SliceHeader
 
 Verdict = Literal["admitted", "refused", "dropped"]
+_ASK_AGAIN: Final = 1 << 31
+"""More partitions than any topic has."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
 _log: Final = logging.getLogger("headerware.ops.guard")
@@ -121,6 +124,11 @@ class _Partition:
         """Return the offsets below the position that are not decided."""
         return {*self.unseen, *(offset for offset in self.slices if offset < self.position)}
 
+    def saw(self, offset: int) -> None:
+        """Note that an offset was read; what stays before it, and did not come, is gone from the topic."""
+        if self.unseen:
+            self.unseen = {each for each in self.unseen if each > offset}
+
     def read_slices_again(self) -> None:
         """Put slices back, so that the chain, which has forgotten them, sees them again."""
         ready = () if self.ready is None else self.ready.originals
@@ -146,7 +154,8 @@ class Judge:
         session: the chain of a consumer of the ingress topics.
         routes: where records go.
         second: the chain of a producer that what is admitted goes through; None sends records as they came.
-        count_partitions: returns how many partitions a topic has, 0 if it does not exist.
+        count_partitions: returns how many partitions a topic has, 0 if it does not exist; and asks again if
+            there are fewer than the second argument.
         partitioner: refuse records that stand in another partition than their key decides by this
             partitioner of librdkafka's; None lets them stand anywhere.
         waits: whether quotas and failures hold partitions; a dry run counts them and goes on.
@@ -158,7 +167,7 @@ class Judge:
         routes: Routes,
         *,
         second: Session | None = None,
-        count_partitions: Callable[[str], int],
+        count_partitions: Callable[[str, int], int],
         partitioner: str | None = None,
         waits: bool = True,
     ) -> None:
@@ -273,14 +282,13 @@ class Judge:
         """Return what the chain makes of a record; None if it waits for others, or was decided before."""
         offset = record.offset or 0
         is_known = offset < partition.begin and offset not in partition.unseen
-        # What is gone from the topic, and stood before this, does not come any more.
-        lost = {each for each in partition.unseen if each < offset}
         if not is_readable(record):
-            partition.unseen -= {*lost, offset}
+            partition.saw(offset)
             refusal = InterceptorError("the name of one of its headers is no UTF-8").at("guard", record)
             return None if is_known else Decision((record,), "refused", (), refusal)
         outcome = self._consume(record)
-        header = slice_header_of(record)
+        # A message comes out of its slices in a list.
+        header = None if outcome.__class__ is Record else slice_header_of(record)
         if isinstance(outcome, HeldBackError):
             if header is not None:
                 # Whoever puts slices together may count it as seen.
@@ -290,7 +298,7 @@ class Judge:
                 raise _Hold(outcome)
             self.held_back[_kind(outcome)] += 1
             return None
-        partition.unseen -= {*lost, offset}
+        partition.saw(offset)
         if is_known:
             return None
         if header is None:
@@ -335,11 +343,17 @@ class Judge:
                 by_certificate=bool(self._admissions),
             )
             if self._partitioner is not None:
-                count = self.count_partitions(originals[0].topic)
-                require_own_partition(_first(originals), self._partitioner, count)
+                self._require_own_partition(_first(originals), self._partitioner)
         except HeaderwareError as error:
             return self._settled(Decision(originals, "refused", (), _at_guard(error, originals[0])))
         return _Ready(originals, outcome)
+
+    def _require_own_partition(self, record: Record, partitioner: str) -> None:
+        try:
+            require_own_partition(record, partitioner, self.count_partitions(record.topic, 1))
+        except AdmissionError:
+            # The topic may have more partitions by now than when it was asked.
+            require_own_partition(record, partitioner, self.count_partitions(record.topic, _ASK_AGAIN))
 
     def _passed_on(self, partition: _Partition, ready: _Ready) -> Decision:
         """Return the decision about an admitted record, once nothing holds it."""
@@ -363,8 +377,9 @@ class Judge:
     def _settled(self, decision: Decision) -> Decision:
         """Note a decision in its partition."""
         partition = self._partitions[decision.topic, decision.originals[0].partition or 0]
-        for record in decision.originals:
-            partition.slices.pop(_at(record), None)
+        if partition.slices:
+            for record in decision.originals:
+                partition.slices.pop(_at(record), None)
         partition.ready = None
         partition.position = max(partition.position, _at(decision.originals[-1]) + 1)
         return decision
@@ -374,7 +389,7 @@ class Judge:
         egress = self._routes.egress(original.topic)
         if egress is None:
             raise HeldBackError(f"no route says where records of {original.topic} go")
-        count = self.count_partitions(egress)
+        count = self.count_partitions(egress, (original.partition or 0) + 1)
         if (original.partition or 0) >= count:
             raise HeldBackError(
                 f"the egress topic {egress} has {count} partitions, and records of partition "
@@ -383,7 +398,10 @@ class Judge:
                 else f"there is no egress topic {egress}; create it"
             )
         if self._second is None:
-            return tuple(each.replace(topic=egress, offset=None) for each in ready.originals)
+            return tuple(
+                Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
+                for each in ready.originals
+            )
         # Its steps may ask who wrote it.
         local = None if ready.whole.verified is None else {VERIFIED: ready.whole.verified}
         whole = Record(

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,7 +50,7 @@ _BATCH: Final = 500
 _WAIT_S: Final = 0.1
 _LOOK_FOR_TOPICS_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 30.0
+_LONGEST_PAUSE_S: Final = 5.0
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
@@ -218,7 +219,8 @@ class Guard(FollowsFile):
         A cluster that does not answer is waited for, once it has answered.
 
         Raises:
-            TakenOverError: another process has the same ``instance``.
+            TakenOverError: another process has the same ``instance``, or the broker has forgotten this one,
+                as it may behind an outage; without a name it goes on by itself.
             HeaderwareError: not even a stub of a dead letter is taken, or the group's offsets are of
                 something else.
             confluent_kafka.KafkaException: the cluster cannot be reached at first, or forbids something.
@@ -247,9 +249,9 @@ class Guard(FollowsFile):
         if isinstance(error, TakenOverError):
             return not self._is_named
         cause = error.args[0]
-        if cause.code() in _FORBIDDEN or (self._is_named and cause.fatal()):
-            return False
-        return self._has_worked
+        # Clients with a name that the broker does not know any more may have met another with that name.
+        is_over = cause.code() in _FORBIDDEN or (_is_fatal(cause) and self._is_named)
+        return self._has_worked and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
         """Read and send until something fails."""
@@ -264,9 +266,12 @@ class Guard(FollowsFile):
         try:
             judge = self._begin(consumer, dry_run=False)
             subscribed: list[str] = []
+            look_at = 0.0
             while not self._stop.is_set():
-                if time.monotonic() - self._looked > _LOOK_FOR_TOPICS_S or not subscribed:
+                if time.monotonic() >= look_at:
                     subscribed = self._subscribe(consumer, subscribed)
+                    pause_s = _LOOK_FOR_TOPICS_S if subscribed else _LOOK_AGAIN_S
+                    look_at = time.monotonic() + pause_s
                 if self._hw_next_chain is not None:
                     self._hw_take_next_chain()
                 self._read(consumer, judge)
@@ -309,8 +314,7 @@ class Guard(FollowsFile):
             reading = {(each.topic, each.partition) for each in begins}
             while reading and not self._stop.is_set():
                 reading -= self._read(consumer, judge)
-                for decision in judge.decide():
-                    self._count(_Plan(decision, self._routes, self._group, self._cluster_id))
+                self._count(self._plans(judge.decide()))
                 self._learn_lag(consumer, judge)
                 tell(self.status())
             return self.status()
@@ -349,9 +353,10 @@ class Guard(FollowsFile):
         static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
         return {
             "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
             **static,
             **self._conf,
+            # Also of the group's offsets: those of a transaction that is being ended are waited for.
+            "isolation.level": "read_committed",
             "group.id": self._group,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -378,11 +383,11 @@ class Guard(FollowsFile):
                 self._session,
                 self._routes,
                 second=second,
-                count_partitions=lambda topic: self._count_partitions(consumer, topic),
+                count_partitions=partial(self._count_partitions, consumer),
                 partitioner=self._partitioner,
                 waits=not dry_run,
             )
-        self._judge.count_partitions = lambda topic: self._count_partitions(consumer, topic)
+        self._judge.count_partitions = partial(self._count_partitions, consumer)
         return self._judge
 
     def _look(self, consumer: Any) -> None:
@@ -392,9 +397,10 @@ class Guard(FollowsFile):
         self._topics = {name: len(topic.partitions) for name, topic in found.topics.items()}
         self._looked = time.monotonic()
 
-    def _count_partitions(self, consumer: Any, topic: str) -> int:
+    def _count_partitions(self, consumer: Any, topic: str, at_least: int) -> int:
+        """Return how many partitions a topic has; if it has too few, as it is known now."""
         count = self._topics.get(topic, 0)
-        if not count and time.monotonic() - self._looked > _LOOK_AGAIN_S:
+        if count < at_least and time.monotonic() - self._looked > _LOOK_AGAIN_S:
             self._look(consumer)
             count = self._topics.get(topic, 0)
         return count
@@ -493,7 +499,7 @@ class Guard(FollowsFile):
                 judge.add(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
                 ended.add((message.topic(), message.partition()))
-            elif error.fatal() or error.code() in _FORBIDDEN:
+            elif _is_fatal(error) or error.code() in _FORBIDDEN:
                 raise KafkaException(error)
             else:
                 _log.info("%s", error.str())
@@ -512,7 +518,7 @@ class Guard(FollowsFile):
         self, consumer: Any, sender: TransactionalSender, judge: Judge, decisions: Sequence[Decision]
     ) -> bool:
         """Send what decisions lead to, with the offsets, and return whether there was anything."""
-        plans = [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
+        plans = self._plans(decisions)
         changed: dict[TopicPartitionKey, tuple[int, str]] = {}
         for key in judge.assigned:
             commit = judge.commit_of(key)
@@ -540,22 +546,17 @@ class Guard(FollowsFile):
                 plan.refuse(index, error)
         self._committed |= changed
         self._transactions += 1
-        for plan in plans:
-            self._count(plan)
+        self._count(plans)
         self._learn_lag(consumer, judge)
         return True
 
     def _account(
         self,
         topic: str,
-        plans: Iterable[_Plan],
+        plans: Sequence[_Plan],
         changed: Mapping[TopicPartitionKey, tuple[int, str]],
     ) -> Record:
         """Return what is told about a transaction."""
-        counts: Counter[tuple[str, str, str]] = Counter()
-        for plan in plans:
-            decision = plan.decision
-            counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
         account = {
             "version": 1,
             "worker": "guard",
@@ -564,7 +565,7 @@ class Guard(FollowsFile):
             "at_ms": time.time_ns() // 1_000_000,
             "records": [
                 {"topic": name, "verdict": verdict, "reason": reason or None, "count": count}
-                for (name, verdict, reason), count in sorted(counts.items())
+                for (name, verdict, reason), count in sorted(_counted(plans).items())
             ],
             "done": [
                 {"topic": name, "partition": number, "offset": offset}
@@ -573,20 +574,23 @@ class Guard(FollowsFile):
         }
         return Record(topic, msgspec.json.encode(account), self._instance.encode())
 
-    def _count(self, plan: _Plan) -> None:
-        decision = plan.decision
-        counted = decision.topic, decision.verdict, decision.reason
-        count = len(decision.originals)
-        self._counts[counted] += count
-        attributes = {
-            "messaging.destination.name": decision.topic,
-            "headerware.guard.verdict": decision.verdict,
-        }
-        if decision.reason:
-            attributes["headerware.guard.reason"] = decision.reason
-        self._counter.add(count, attributes)
-        if decision.verdict == "admitted":
-            self._sent_bytes += sum(map(bytes_of, plan.records))
+    def _plans(self, decisions: Iterable[Decision]) -> list[_Plan]:
+        return [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
+
+    def _count(self, plans: Sequence[_Plan]) -> None:
+        for counted, count in _counted(plans).items():
+            self._counts[counted] += count
+            topic, verdict, reason = counted
+            attributes = {"messaging.destination.name": topic, "headerware.guard.verdict": verdict}
+            if reason:
+                attributes["headerware.guard.reason"] = reason
+            self._counter.add(count, attributes)
+        self._sent_bytes += sum(
+            bytes_of(record)
+            for plan in plans
+            if plan.decision.verdict == "admitted"
+            for record in plan.records
+        )
 
     def _learn_lag(self, consumer: Any, judge: Judge) -> None:
         lag = {}
@@ -669,6 +673,20 @@ class _Plan:
         ):
             if whole or is_stub:  # a letter without its headers would be taken for the record
                 yield letter
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Return whether a client is of no use any more; errors in messages have no flag for it."""
+    return error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001
+
+
+def _counted(plans: Iterable[_Plan]) -> Counter[tuple[str, str, str]]:
+    """Count original records by topic, verdict and reason."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for plan in plans:
+        decision = plan.decision
+        counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
+    return counts
 
 
 _FORBIDDEN: Final = frozenset(
