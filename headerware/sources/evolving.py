@@ -9,16 +9,11 @@ import msgspec
 
 from headerware.connect.data.schema import Schema
 from headerware.connect.wire_records import joined
-from headerware.core.context import wall_clock_ms
-from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
-from headerware.core.errors import InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from headerware.sources.config import SourceConfig
 
 SOURCE_HEADER: Final = "hw.source"
 """The name of the source that a record was read from, and under which its offsets are kept."""
@@ -65,33 +60,3 @@ class EvolvingRecord(msgspec.Struct, frozen=True):
         """Return the record that a chain takes: values with a schema are beside it, or are a Struct."""
         value, key = joined(self.value_schema, self.value), joined(self.key_schema, self.key)
         return Record(self.topic, value, key, self.headers, self.partition, self.timestamp_ms)
-
-
-def text_bytes(text: str) -> bytes:
-    """Return a key's text as UTF-8, like every header; bytes in it that are none are shown as escapes."""
-    return text.encode("utf-8", "backslashreplace")
-
-
-def source_dead_letter(
-    config: SourceConfig, key_text: str, number: str, *, topic: str, reason: str, raw: bytes | None
-) -> Record:
-    """Return the dead letter of a record that could not be read or sent.
-
-    Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
-    known.
-    """
-    headers = [
-        (SOURCE_HEADER, config.name.encode()),
-        (KEY_HEADER, text_bytes(key_text)),
-        (NUMBER_HEADER, number.encode()),
-    ]
-    return dead_letter(
-        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number}"), Headers(headers)),
-        InterceptorError(reason, step=config.extractor.type),
-        topic=config.dead_letter_topic,
-        names="connect",
-        stage=SOURCE_STAGE,
-        group_id=None,
-        cluster=None,
-        now_ms=wall_clock_ms(),
-    )

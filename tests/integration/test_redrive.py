@@ -26,7 +26,7 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.redrive import Redrive, Result, Selection
 from headerware.ops.tail import Condition
 from headerware.sources.config import SourceConfig
-from headerware.sources.evolving import source_dead_letter
+from headerware.sources.engine.records import source_dead_letter
 from headerware.sources.ready import Files
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from headerware.sources import (
     Split,
     TextKeys,
 )
-from headerware.sources.engine.records import RecordMaker
-from headerware.sources.evolving import source_dead_letter
+from headerware.sources.engine.records import RecordMaker, source_dead_letter
 from tests.spool import Lines
 
 VECTORS: dict[str, Any] = json.loads(

@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.wire_records import joined
-from headerware.core.errors import SourceError
+from headerware.core.context import wall_clock_ms
+from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
+from headerware.core.errors import InterceptorError, SourceError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.sources.evolving import (
-    KEY_HEADER,
-    NUMBER_HEADER,
-    SOURCE_HEADER,
-    EvolvingRecord,
-    source_dead_letter,
-    text_bytes,
-)
+from headerware.sources.evolving import KEY_HEADER, NUMBER_HEADER, SOURCE_HEADER, EvolvingRecord
 from headerware.sources.source import Source
 
 if TYPE_CHECKING:
@@ -155,3 +150,33 @@ class RecordMaker:
             if getattr(found, name) != getattr(given, name):
                 raise SourceError(f"last_evolution changed the {name.replace('_', ' ')}, which must stay")
         return found
+
+
+def text_bytes(text: str) -> bytes:
+    """Return a key's text as UTF-8, like every header; bytes in it that are none are shown as escapes."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def source_dead_letter(
+    config: SourceConfig, key_text: str, number: str, *, topic: str, reason: str, raw: bytes | None
+) -> Record:
+    """Return the dead letter of a record that could not be read or sent.
+
+    Its key is the object's key and the record's number, as text; its value the record's bytes, if they are
+    known.
+    """
+    headers = [
+        (SOURCE_HEADER, config.name.encode()),
+        (KEY_HEADER, text_bytes(key_text)),
+        (NUMBER_HEADER, number.encode()),
+    ]
+    return dead_letter(
+        Record(topic or config.name, raw, text_bytes(f"{key_text}#{number}"), Headers(headers)),
+        InterceptorError(reason, step=config.extractor.type),
+        topic=config.dead_letter_topic,
+        names="connect",
+        stage=SOURCE_STAGE,
+        group_id=None,
+        cluster=None,
+        now_ms=wall_clock_ms(),
+    )

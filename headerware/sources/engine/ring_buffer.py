@@ -1,8 +1,9 @@
-"""The ring buffer: keys of objects that were read completely lately; the next listing starts among them."""
+"""The keys that need no look at their offsets: of objects that were read lately, or are on their way."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import Lock
 from typing import Any, Final
 
 
@@ -39,3 +40,38 @@ class RingBuffer:
     def __len__(self) -> int:
         """Count the keys."""
         return len(self._keys)
+
+
+class Known:
+    """The keys that need no look at the offsets: the ring buffer, and objects on their way."""
+
+    def __init__(self, size: int) -> None:
+        self._lock = Lock()
+        self._ring = RingBuffer(size)
+        self._on_their_way: set[Any] = set()
+
+    @property
+    def oldest(self) -> Any:
+        """The oldest key in the ring buffer, or None."""
+        with self._lock:
+            return self._ring.oldest
+
+    def holds(self, key: Any, version: str | None) -> bool:
+        """Return whether an object is on its way, or was read completely in this version."""
+        with self._lock:
+            return key in self._on_their_way or self._ring.holds(key, version)
+
+    def begin(self, key: Any) -> None:
+        """Note that an object is being read."""
+        with self._lock:
+            self._on_their_way.add(key)
+
+    def end(self, key: Any) -> None:
+        """Note that the reading of an object is over, and its offset stored."""
+        with self._lock:
+            self._on_their_way.discard(key)
+
+    def add(self, key: Any, version: str | None) -> None:
+        """Put a complete object into the ring buffer."""
+        with self._lock:
+            self._ring.add(key, version)

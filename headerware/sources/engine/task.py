@@ -14,15 +14,14 @@ finally:
 from __future__ import annotations
 
 import logging
-from threading import Event, Lock, RLock, Thread
-from typing import TYPE_CHECKING, Any, Final, Self
-
-import msgspec
+from threading import Event, RLock, Thread
+from typing import TYPE_CHECKING, Final, Self
 
 from headerware.core.errors import SourceError, described
 from headerware.sources.engine.acknowledgement import Acknowledgements
 from headerware.sources.engine.batches import Batch, BatchQueue
-from headerware.sources.engine.ring_buffer import RingBuffer
+from headerware.sources.engine.ring_buffer import Known
+from headerware.sources.engine.statistics import Statistics
 from headerware.sources.engine.worker import Worker
 from headerware.sources.source import SourceContext
 
@@ -33,67 +32,6 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("headerware.sources")
 _STOP_S: Final = 5.0
-
-
-class Statistics(msgspec.Struct):
-    """What a task has counted since it was started."""
-
-    listed: int = 0
-    """Keys that were listed, each time they were."""
-    known: int = 0
-    """Of these, keys of objects that are complete, or on their way."""
-    of_other_tasks: int = 0
-    disorder: int = 0
-    """Keys that were listed below a key before them."""
-    whole_listings: int = 0
-    objects: int = 0
-    """Objects that were begun."""
-    complete: int = 0
-    """Objects that were read to their end."""
-    failed: int = 0
-    """Objects that could not be read, or not to their end."""
-    records: int = 0
-    bad_records: int = 0
-    dead_letters: int = 0
-    retries: int = 0
-    """Attempts after a failure to list, open or read."""
-    acknowledged: int = 0
-    """Records whose batch is stored."""
-
-
-class Known:
-    """The keys that need no look at the offsets: the ring buffer, and objects on their way."""
-
-    def __init__(self, size: int) -> None:
-        self._lock = Lock()
-        self._ring = RingBuffer(size)
-        self._on_their_way: set[Any] = set()
-
-    @property
-    def oldest(self) -> Any:
-        """The oldest key in the ring buffer, or None."""
-        with self._lock:
-            return self._ring.oldest
-
-    def holds(self, key: Any, version: str | None) -> bool:
-        """Return whether an object is on its way, or was read completely in this version."""
-        with self._lock:
-            return key in self._on_their_way or self._ring.holds(key, version)
-
-    def begin(self, key: Any) -> None:
-        """Note that an object is being read."""
-        with self._lock:
-            self._on_their_way.add(key)
-
-    def end(self, key: Any) -> None:
-        """Note that the reading of an object is over, and its offset stored."""
-        with self._lock:
-            self._on_their_way.discard(key)
-
-    def add(self, key: Any, version: str | None) -> None:
-        """Put a complete object into the ring buffer."""
-        with self._lock:
-            self._ring.add(key, version)
 
 
 class SourceTask:

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
-    from headerware.sources.engine.task import Known, Statistics
+    from headerware.sources.engine.ring_buffer import Known
+    from headerware.sources.engine.statistics import Statistics
     from headerware.sources.extractor import Found, Split
     from headerware.sources.offsets import OffsetKey, Offsets
     from headerware.sources.source import NativeItem, OpenSource, SourceContext

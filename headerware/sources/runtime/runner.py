@@ -42,7 +42,7 @@ from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, tran
 
 if TYPE_CHECKING:
     from headerware.core.record import Record
-    from headerware.sources.engine.task import Statistics
+    from headerware.sources.engine.statistics import Statistics
     from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime.config import RunConfig
 

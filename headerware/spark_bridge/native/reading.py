@@ -16,7 +16,7 @@ from headerware.core.record import Record
 from headerware.sources.engine.batches import BatchQueue
 from headerware.sources.engine.decision import Decision, offset_key
 from headerware.sources.engine.records import refused
-from headerware.sources.engine.task import Statistics
+from headerware.sources.engine.statistics import Statistics
 from headerware.sources.engine.worker import ObjectReader
 from headerware.spark_bridge.executors.open_chain import open_chain
 from headerware.spark_bridge.frames.records import gc_paused, header_column
