@@ -92,8 +92,8 @@ class TopicReader:
         topic: the topic.
         group_id: a group's name, for librdkafka asks for one; it is neither joined nor committed to.
         partition: this partition only, or None for all.
-        timeout_s: how long the cluster may take to answer until :meth:`start` is done; with :meth:`to_end`,
-            how long all may take.
+        timeout_s: how long the cluster may take to answer, here and until :meth:`start` is done; with
+            :meth:`to_end`, how long all may take from :meth:`start` on.
 
     Raises:
         ConfigError: there is no such topic, or no such partition.
@@ -182,6 +182,7 @@ class TopicReader:
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
 
+        self._deadline = time.monotonic() + self._timeout_s
         for number in self.partitions:
             place = TopicPartition(self._topic, number)
             low, high = self._consumer.get_watermark_offsets(place, timeout=self._left_s())
