@@ -175,10 +175,13 @@ class TopicReader:
         *,
         limit: int | None = None,
         offsets: Mapping[int, int] | None = None,
+        up_to: Mapping[int, int] | None = None,
     ) -> None:
         """Begin to read, of each partition up to ``limit`` offsets if one is given.
 
-        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``.
+        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. If
+        ``up_to`` is given, each partition that it names ends there at the latest, and nothing is read of the
+        others.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
 
@@ -196,6 +199,11 @@ class TopicReader:
                 self._begin[answer.partition] = answer.offset if 0 <= answer.offset < end else end
         if limit is not None:
             self._ends = {number: min(end, self._begin[number] + limit) for number, end in self._ends.items()}
+        if up_to is not None:
+            self._ends = {
+                number: max(self._begin[number], min(end, up_to.get(number, 0)))
+                for number, end in self._ends.items()
+            }
         self._positions = dict(self._begin)
         self._open = {number for number, end in self._ends.items() if self._begin[number] < end}
         self._consumer.assign(
@@ -226,6 +234,10 @@ class TopicReader:
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
                 raise KafkaException(error)
         return records
+
+    def finish(self, partition: int) -> None:
+        """Read no more of a partition, as if its end had come; for callers of :meth:`to_end`."""
+        self._open.discard(partition)
 
     def committed(self) -> dict[int, tuple[int, str]]:
         """Return what the group has committed: offset and metadata, of the partitions that have any.

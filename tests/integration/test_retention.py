@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -12,11 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from headerware import HeaderwareError
-from headerware.interceptors import Sign, Slice
+from headerware import Chain, ConfigError, HeaderwareError
+from headerware.interceptors import ClaimCheck, Sign, Slice
+from headerware.object_store import FolderObjects
+from headerware.ops.compaction import Compaction
+from headerware.ops.compaction import Result as Copied
+from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
+from headerware.ops.topic_reader import TopicReader
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -40,11 +48,14 @@ class Topic:
         self._wire = cluster.plain_producer()
 
     def put(
-        self, value: bytes | None, expires: bytes | None, *, key: bytes | None = b"k", **more: bytes
+        self, value: bytes | None, expires: bytes | None, *, key: bytes | None = b"k", **more: Any
     ) -> None:
+        timestamp_ms, flush = more.pop("timestamp_ms", 0), more.pop("flush", True)
         headers: Any = [] if expires is None else [("hw.expires", expires)]
-        self._wire.produce(self.name, value, key, 0, headers=[*headers, *more.items()])
-        assert self._wire.flush(DEADLINE_S) == 0
+        headers += more.items()
+        self._wire.produce(self.name, value, key, 0, timestamp=timestamp_ms, headers=headers)
+        if flush:
+            assert self._wire.flush(DEADLINE_S) == 0
 
     def open(self, rule: RetentionRule | None = None, **options: Any) -> Retention:
         settings = {"bootstrap.servers": self.cluster.servers}
@@ -109,6 +120,50 @@ class TestBeginnings:
         with clicks.open(rule, now_ms=lambda: int(FUTURE)) as work:
             assert work.execute().deleted == 1
         assert clicks.values() == [b"2"]
+
+    def test_stay_for_records_from_the_future(self, clicks: Topic) -> None:
+        now_ms = int(time.time() * 1_000)
+        rule = RetentionRule(lifetimes=(Lifetime(topics=("*",), after_ms=60_000),))
+        for value, age_ms in ((b"1", 66_000), (b"2", 64_000), (b"3", -3_600_000), (b"4", 66_000)):
+            clicks.put(value, None, timestamp_ms=now_ms - age_ms)
+        with clicks.open(rule, now_ms=lambda: now_ms - 7_200_000) as late:
+            assert late.execute().deleted == 0, "a clock that is late removes nothing"
+        with clicks.open(rule, now_ms=lambda: now_ms) as work:
+            assert work.execute().fates == {"expired": 2, "alive": 2}, "within the skew it is alive"
+        assert clicks.values() == [b"2", b"3", b"4"]
+
+    def test_of_an_empty_topic_are_not_deleted(self, clicks: Topic, cluster: Cluster) -> None:
+        assert clicks.retain() == Result(topic=clicks.name, executed=True)
+        clicks.put(b"1", PAST)
+        assert clicks.retain().deleted == 1
+        assert clicks.retain() == Result(topic=clicks.name, executed=True), "it begins behind all records"
+        assert cluster.ends(clicks.name) == [1]
+
+    def test_are_those_that_were_read_though_the_topic_grows(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clicks.put(b"1", PAST)
+        delete = Retention._delete
+
+        def late(*arguments: Any) -> None:
+            clicks.put(b"2", FUTURE)
+            clicks.put(b"3", PAST)
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete", late)
+        assert clicks.retain().deleted == 1
+        assert clicks.values() == [b"2", b"3"]
+
+    def test_can_be_all_that_is_read(self, cluster: Cluster) -> None:
+        clicks = Topic(cluster)
+        for number in range(3_000):
+            clicks.put(b"%d" % number, PAST if number < 10 else FUTURE, flush=number == 2_999)
+        result = clicks.retain(beginnings=True)
+        assert (result.deleted, result.beginnings) == (10, True)
+        assert 10 < result.records < 3_000
+        assert clicks.values()[0] == b"10"
+        with pytest.raises(ConfigError, match="it must be read to its end"):
+            Topic(cluster, cleanup_policy="compact").retain(beginnings=True)
 
     def test_do_not_cut_a_message_in_slices(self, clicks: Topic, cluster: Cluster, cut: Any) -> None:
         pieces = cut(clicks.name, bytes(5_000))
@@ -188,7 +243,192 @@ class TestKeys:
         assert latest.values() == [b"signed", b"forged"]
 
 
+class TestCopies:
+    """What stands behind a record that stays is left out of a copy."""
+
+    @pytest.fixture
+    def copy(self, cluster: Cluster) -> Topic:
+        return Topic(cluster)
+
+    def copy_from(self, source: Topic, copy: Topic, *, execute: bool = True, **options: Any) -> Copied:
+        settings, rule = {"bootstrap.servers": copy.cluster.servers}, RetentionRule(hold="hold")
+        with Compaction(settings, source.name, copy.name, rule, **options) as work:
+            result = work.execute() if execute else work.preview()
+        copy.cluster.wait_until_stable(copy.name)
+        return result
+
+    def test_have_all_that_has_not_expired_as_it_was(
+        self, clicks: Topic, copy: Topic, cluster: Cluster
+    ) -> None:
+        audit = cluster.topic("audit")
+        clicks.put(b"1", FUTURE, timestamp_ms=1_700_000_000_000, more=b"1")
+        clicks.put(b"2", PAST)
+        clicks.put(b"3", PAST, hold=b"case 7")
+        clicks.put(b"4", b"soon")
+        clicks.put(None, None, key=b"gone")
+        clicks.put(b"5", PAST, key=None)
+        shown = self.copy_from(clicks, copy, execute=False)
+        assert (shown.written, shown.lost, copy.records()) == (4, {"expired": 2}, [])
+        done = self.copy_from(clicks, copy, audit=audit)
+        assert (done.written, done.lost, done.ok, done.tombstones) == (4, {"expired": 2}, True, 1)
+        assert copy.records() == [(b"k", b"1"), (b"k", b"3"), (b"k", b"4"), (b"gone", None)]
+        first = cluster.on_the_wire(copy.name)[0]
+        assert first.timestamp()[1] == 1_700_000_000_000
+        assert first.headers() == [("hw.expires", FUTURE), ("more", b"1")]
+        assert len(clicks.records()) == 6, "nothing is removed"
+        (account,) = (json.loads(m.value() or b"") for m in cluster.on_the_wire(audit))
+        assert (account["worker"], account["partitions"]["0"]["loses: expired"]) == ("retain", 2)
+
+    def test_go_on_where_they_ended(self, clicks: Topic, copy: Topic) -> None:
+        clicks.put(b"1", FUTURE)
+        self.copy_from(clicks, copy)
+        assert self.copy_from(clicks, copy).records == 0
+        clicks.put(b"2", PAST)
+        clicks.put(b"3", FUTURE)
+        result = self.copy_from(clicks, copy)
+        assert (result.records, copy.values()) == (2, [b"1", b"3"])
+
+    @pytest.mark.parametrize("store", [None, "store"])
+    def test_have_messages_in_slices_whole_or_not_at_all(
+        self, clicks: Topic, copy: Topic, cluster: Cluster, cut: Any, tmp_path: Path, store: str | None
+    ) -> None:
+        options: dict[str, Any] = {} if store is None else {"store": str(tmp_path / store)}
+        wire = cluster.plain_producer()
+        messages = [(cut(clicks.name, bytes([n]) * 5_000), end) for n, end in enumerate((PAST, FUTURE))]
+
+        def send(numbers: slice) -> None:
+            for pieces, end in messages:
+                for number in range(len(pieces))[numbers]:
+                    headers = [*pieces[number].headers, *([("hw.expires", end)] if number == 0 else [])]
+                    wire.produce(clicks.name, pieces[number].value, b"key", 0, headers=headers)
+            assert wire.flush(DEADLINE_S) == 0
+
+        send(slice(-1))
+        result = self.copy_from(clicks, copy, **options)
+        assert (result.waiting, result.written, copy.records()) == (result.records, 0, [])
+        send(slice(-1, None))  # to another process, which has to learn what the first has read
+        result = self.copy_from(clicks, copy, **options)
+        count = len(messages[0][0])
+        assert (result.records, result.written, result.lost) == (2, count, {"expired": count})
+        found = cluster.rest_of(cluster.consumer(copy.name, Slice()), copy.name)
+        assert [message.value() for message in found] == [bytes([1]) * 5_000]
+
+    def test_of_compacted_topics_are_refused(self, latest: Topic, copy: Topic) -> None:
+        (problem,) = self.copy_from(latest, copy, execute=False).problems
+        assert "would bring back an older one" in problem
+        with pytest.raises(ConfigError, match="would bring back an older one"):
+            self.copy_from(latest, copy)
+
+
+class TestObjects:
+    @pytest.fixture
+    def chain(self, tmp_path: Path) -> Chain:
+        return Chain([ClaimCheck(stores={"archive": FolderObjects(path=str(tmp_path))}, min_bytes=1)])
+
+    @staticmethod
+    def of(folder: Path) -> list[Path]:
+        return [path for path in folder.rglob("*") if path.is_file()]
+
+    def test_go_behind_their_records(
+        self, clicks: Topic, cluster: Cluster, chain: Chain, tmp_path: Path
+    ) -> None:
+        audit, mirror = cluster.topic("audit"), cluster.topic("mirror")
+        producer = cluster.producer(chain=chain)
+        for number, end in enumerate((PAST, PAST, FUTURE)):
+            producer.produce(clicks.name, b"value %d" % number, b"k", 0, headers=[("hw.expires", end)])
+        assert producer.flush(DEADLINE_S) == 0
+        copied = cluster.on_the_wire(clicks.name)[1]
+        wire = cluster.plain_producer()
+        wire.produce(mirror, copied.value(), copied.key(), headers=copied.headers())
+        assert wire.flush(DEADLINE_S) == 0
+        with clicks.open(audit=audit) as work:
+            assert work.execute().deleted == 2
+            young = work.objects(chain, copies=[mirror], execute=True)
+            assert (young.count, young.deleted) == (0, 0), "their records may be on their way"
+            then = time.time() - 7_200
+            for path in self.of(tmp_path):
+                os.utime(path, (then, then))
+            shown = work.objects(chain, copies=[mirror])
+            assert (shown.count, shown.deleted, len(self.of(tmp_path))) == (1, 0, 3)
+            done = work.objects(chain, copies=[mirror], execute=True)
+            assert (done.count, done.deleted, done.unreadable) == (1, 1, 0)
+        assert len(self.of(tmp_path)) == 2, "that of the mirror, and that of the record that stays"
+        cluster.wait_until_stable(audit)
+        accounts = [json.loads(message.value() or b"") for message in cluster.on_the_wire(audit)]
+        assert [(each["removed"], each["count"]) for each in accounts] == [("records", 2), ("objects", 1)]
+
+    def test_stay_if_a_claim_cannot_be_read(
+        self, clicks: Topic, cluster: Cluster, chain: Chain, tmp_path: Path
+    ) -> None:
+        producer = cluster.producer(chain=chain)
+        producer.produce(clicks.name, b"value", b"k", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        clicks.put(b"1", FUTURE, **{"hw.claim": b"broken"})
+        (path,) = self.of(tmp_path)
+        os.utime(path, (0, 0))
+        with clicks.open() as work:
+            assert work.execute().deleted == 1
+            found = work.objects(chain, execute=True)
+        assert (found.count, found.deleted, found.unreadable, path.exists()) == (1, 0, 1, True)
+
+
 class TestTwoAtOnce:
+    def test_do_not_stop_one_another_while_they_read(
+        self, clicks: Topic, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Else passes that last longer than the time between their starts would never come to an end.
+        audit = cluster.topic("audit")
+        clicks.put(b"1", PAST)
+        clicks.put(b"2", FUTURE)
+        plans, others = Retention._plans, list[Result]()
+
+        def read(work: Retention, result: Result) -> Any:
+            found = plans(work, result)
+            monkeypatch.setattr(Retention, "_plans", plans)
+            with clicks.open(audit=audit) as other:
+                others.append(other.execute())
+            return found
+
+        monkeypatch.setattr(Retention, "_plans", read)
+        assert clicks.retain(audit=audit).deleted == 1
+        assert [other.deleted for other in others] == [1]
+        assert clicks.values() == [b"2"]
+
+    def test_say_so_if_one_deletes_what_the_other_is_about_to_read(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Late(TopicReader):
+            def start(self, *arguments: Any, **options: Any) -> None:
+                super().start(*arguments, **options)
+                monkeypatch.setattr(worker, "TopicReader", TopicReader)
+                assert clicks.retain().deleted == 1
+                self._consumer.seek(TopicPartition(clicks.name, 0, 0))
+
+        clicks.put(b"1", PAST)
+        clicks.put(b"2", FUTURE)
+        work = clicks.open()
+        monkeypatch.setattr(worker, "TopicReader", Late)
+        with work, pytest.raises(HeaderwareError, match="deleted before they were read"):
+            work.execute()
+        assert clicks.values() == [b"2"]
+
+    def test_leave_a_key_to_the_other_that_has_written_its_tombstone(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latest.put(b"old", PAST, key=b"a")
+        plans = Retention._plans
+
+        def read(work: Retention, result: Result) -> Any:
+            found = plans(work, result)
+            monkeypatch.setattr(Retention, "_plans", plans)
+            latest.retain()
+            return found
+
+        monkeypatch.setattr(Retention, "_plans", read)
+        result = latest.retain()
+        assert (result.tombstones, result.newer) == (0, 1)
+        assert latest.records() == [(b"a", b"old"), (b"a", None)]
+
     def test_do_no_harm(self, latest: Topic) -> None:
         for number in range(40):
             latest.put(b"old", PAST, key=b"%d" % number)
@@ -282,6 +522,15 @@ class TestCommand:
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
         assert (code, json.loads(shown)["result"]["delete_before"]) == (0, {"0": 1})
         assert clicks.values() == [b"2"]
+        copy = Topic(clicks.cluster)
+        clicks.put(b"3", PAST)
+        into = ("--rules", str(rules), "--into", copy.name)
+        code, shown = self.run(clicks, *into)
+        assert (code, copy.values()) == (0, [])
+        assert re.search(r"would be left out +1 +they have outlived their time", shown), shown
+        code, shown = self.run(clicks, *into, "--execute", "--json")
+        assert (code, json.loads(shown)["result"]["lost"]) == (0, {"expired": 1})
+        assert copy.values() == [b"2"]
         rules.write_text("[[lifetimes]]\ntopics = []\nafter_ms = 0\n")
         assert self.run(clicks, "--rules", str(rules))[0] == 2
         rules.write_text("holds = 1")

@@ -1,6 +1,7 @@
 """What is known of a topic that is compacted: the winner of each key, in a SQLite file.
 
 It is learned from the records, in the order of their offsets, and says of each record what becomes of it.
+If a rule judges records alone, no keys are kept, but only the slices of messages that are not whole.
 What was learned only grows, and depends on the records alone. So it may be ahead of what was written, or
 behind it, and may be lost: whoever learns the topic again knows the same.
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.sqlite_schema import foreign_parts
-from headerware.ops.compaction.rules import Judged, Lost, Rank, Untouched, lost_because
+from headerware.ops.compaction.rules import Judged, Lost, Rank, Untouched, Why, lost_because
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,13 +90,16 @@ class Winners:
     Args:
         path: the file, which is made if it is not there; None keeps all in a temporary one.
         purpose: a digest of what it is for; a file that is for something else is refused.
+        alone: None where of each key one record is kept. Else no keys are compared: a record, or a message,
+            that is neither ``kept`` nor left untouched is lost, for this reason.
 
     Raises:
         ConfigError: the file cannot be used, is another process's, or is for something else.
     """
 
-    def __init__(self, path: str | None, purpose: str) -> None:
+    def __init__(self, path: str | None, purpose: str, *, alone: Lost | None = None) -> None:
         self._path: Final = path
+        self._alone: Final = alone
         self._lock: Final = None if path is None else _locked(Path(path))
         try:
             with self._errors():
@@ -121,6 +125,8 @@ class Winners:
                 if each.offset < learned.get(each.partition, 0):
                     continue
                 learned[each.partition] = each.offset + 1
+                if each.part is None and self._alone is not None:
+                    continue  # nothing has to be known of it
                 if each.part is None and each.why is not None:
                     self._leave_untouched(each)
                     continue
@@ -236,6 +242,8 @@ class Winners:
         if each.offset in untouched:
             return Verdict("untouched", untouched[each.offset], (each.offset,), each.size_bytes)  # type: ignore[arg-type]  # as it was written
         if each.part is None:
+            if self._alone is not None:
+                return self._by_itself(each.why, (each.offset,), each.size_bytes)
             if each.why is not None:
                 raise HeaderwareError(
                     f"the record at partition {each.partition}, offset {each.offset} was judged before, and "
@@ -247,9 +255,18 @@ class Winners:
             return Verdict("waits", None, (each.offset,), each.size_bytes)
         size, digest, version, why, slices = messages[each.offset]
         offsets = array("q", slices)
+        if self._alone is not None:
+            return self._by_itself(why, offsets, size)
         if why is not None:
             return Verdict("untouched", why, offsets, size)
         return self._by_rank(digest, version, each.offset, offsets, size)
+
+    def _by_itself(self, why: Why | None, offsets: Sequence[int], size: int) -> Verdict:
+        if why is None:
+            return Verdict("loses", self._alone, offsets, size)
+        if why == "kept":
+            return Verdict("wins", None, offsets, size)
+        return Verdict("untouched", why, offsets, size)
 
     def _by_rank(
         self, digest: bytes | None, version: int, offset: int, offsets: Sequence[int], size: int

@@ -12,6 +12,9 @@ loses nothing and writes nothing twice; whoever starts later takes over.
   worker writes. What is known may be ahead: then an earlier winner is not written at all.
 - A message in slices is written when its last slice has come, all slices in one transaction.
 - What cannot be judged goes to a topic beside, or in its place into a target that is not compacted.
+
+A rule may also judge each record alone, as retention does. Then nothing has to be known of keys, and the
+source is read once.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
-from headerware.ops.compaction.rules import Judged, Lost, Rule, Untouched, judge
+from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
 from headerware.ops.single_records import SingleRecords
 from headerware.ops.topic_reader import TopicReader
@@ -148,15 +151,15 @@ class _Topic(NamedTuple):
 
 
 class Compaction:
-    """Keep of each key of a topic the record with the highest version; for one caller at a time.
+    """Copy what a rule keeps of a topic, such as the record with the highest version of each key.
 
-    Only :meth:`stop` is for any thread.
+    It is for one caller at a time; only :meth:`stop` is for any thread.
 
     Args:
         conf: the settings of a client of confluent-kafka, for all clients that it makes.
         source: the topic that is read.
         target: the topic that is written; nobody else writes to it.
-        rule: where the version of a record stands.
+        rule: where the version of a record stands, or another decision about what is kept.
         beside: a topic for what is left untouched; without it that goes into the target.
         audit: a topic for an account of each transaction, as JSON.
         chain: a chain with ``sign``; what it does not verify is left untouched.
@@ -164,6 +167,7 @@ class Compaction:
         group_id: the group whose offsets say what is done, and the transactional id.
         rate: how many records are read in a second at most, or None.
         timeout_s: how long the cluster may take to answer, in seconds.
+        now_ms: the clock.
 
     Raises:
         ConfigError: there is no such source, or the topics are not different ones.
@@ -175,7 +179,7 @@ class Compaction:
         conf: Mapping[str, Any],
         source: str,
         target: str,
-        rule: Rule,
+        rule: Decision,
         *,
         beside: str | None = None,
         audit: str | None = None,
@@ -184,6 +188,7 @@ class Compaction:
         group_id: str | None = None,
         rate: float | None = None,
         timeout_s: float = _TIMEOUT_S,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         names = [name for name in (source, target, beside, audit) if name is not None]
         if len(set(names)) < len(names):
@@ -199,11 +204,12 @@ class Compaction:
         self._target: Final = target
         self._beside: Final = beside
         self._audit: Final = audit
-        self._rule: Final = rule
+        self._rule: Final = rule.for_topic(source)
         self._store: Final = store
-        self._group: Final = group_id or f"headerware-compact-{target}"
+        self._group: Final = group_id or f"headerware-{rule.worker}-{target}"
         self._rate: Final = rate
         self._timeout_s: Final = timeout_s
+        self._now_ms: Final = now_ms
         self._stop: Final = Event()
         self._slices: BoundedCache[tuple[int, int], Record] = BoundedCache(
             _MAX_SLICES, max_cost=_SLICES_BYTES, cost=lambda _, record: bytes_of(record)
@@ -218,7 +224,8 @@ class Compaction:
             }
             copy = self._topics.get(target)
             self._compacts: Final = copy is not None and copy.is_compacted
-            purpose = [rule, self._topics[source].id, None if copy is None else copy.id, chain is not None]
+            ids = [self._topics[source].id, None if copy is None else copy.id]
+            purpose = [self._rule, *ids, chain is not None]
             self._purpose: Final = blake2b(msgspec.json.encode(purpose), digest_size=8).hexdigest()
             self._verification: Final = (
                 None if chain is None else Verification(chain, source, cluster_id=reader.cluster_id)
@@ -236,7 +243,7 @@ class Compaction:
     def preview(self) -> Result:
         """Return what would be done, without writing or committing anything."""
         result = Result(source=self._source, target=self._target, executed=False, problems=self._problems())
-        with Winners(None, self._purpose) as winners:
+        with Winners(None, self._purpose, alone=self._rule.alone) as winners:
             self._work(winners, None, result, follow=False, tell=lambda _: None)
         return result
 
@@ -257,10 +264,13 @@ class Compaction:
             raise ConfigError("; ".join(problems))
         result = Result(source=self._source, target=self._target, executed=True)
         with (
-            Winners(self._store, self._purpose) as winners,
+            Winners(self._store, self._purpose, alone=self._rule.alone) as winners,
             closing(
                 TransactionalSender(
-                    self._conf, self._group, what=f"compaction of {self._source}", timeout_s=self._timeout_s
+                    self._conf,
+                    self._group,
+                    what=f"{self._rule.worker} of {self._source}",
+                    timeout_s=self._timeout_s,
                 )
             ) as sender,
         ):
@@ -383,7 +393,11 @@ class Compaction:
         """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
         if any(offset > done.get(partition, 0) for partition, offset in winners.done.items()):
             winners.clear()  # somebody has set the group back
-        if any(offset > winners.learned.get(partition, 0) for partition, offset in done.items()):
+        is_behind = any(offset > winners.learned.get(partition, 0) for partition, offset in done.items())
+        by_key = self._rule.alone is None
+        if not by_key and not is_behind:
+            return
+        if by_key and is_behind:
             with self._open(self._target) as reader:
                 reader.start()
                 for batch in reader.to_end(max_records=_BATCH, each_batch=True):
@@ -393,7 +407,8 @@ class Compaction:
                     if self._stop.is_set():
                         return
         with self._open() as reader:
-            reader.start(offsets=winners.learned)
+            # Of records that are judged alone only slices are learned, whose messages may be whole later.
+            reader.start(offsets=winners.learned, up_to=None if by_key else done)
             judged: list[Judged] = []
             for batch in reader.to_end(max_records=_BATCH, each_batch=True):
                 judged += [self._judged(record_of(message)) for message in batch]
@@ -434,7 +449,7 @@ class Compaction:
 
     def _judged(self, record: Record) -> Judged:
         verified = None if self._verification is None else self._verification.verified
-        return judge(record, self._rule, verified=verified, compacts=self._compacts)
+        return self._rule.judged(record, now_ms=self._now_ms(), verified=verified, compacts=self._compacts)
 
     def _add(self, plan: _Plan, record: Record, verdict: Verdict, *, writes: bool) -> None:
         """Add what becomes of a record to what is done next."""
@@ -521,11 +536,11 @@ class Compaction:
             for partition, offset in changed.items()
         }
         account = {
-            "worker": "compact",
+            "worker": self._rule.worker,
             "group": self._group,
             "source": self._source,
             "target": self._target,
-            "at_ms": wall_clock_ms(),
+            "at_ms": self._now_ms(),
             "partitions": partitions,
         }
         return Record(str(self._audit), json.dumps(account).encode(), self._source.encode())
@@ -571,7 +586,14 @@ class Compaction:
                 problems.append(
                     f"{name} has a smaller max.message.bytes than {self._source}; give it as much"
                 )
-        if self._compacts and self._beside is None:
+        if self._rule.alone is not None:
+            problems += [
+                f"{name} is compacted: a copy without the latest record of a key would bring back an older "
+                f"one; there keys get tombstones, without a copy"
+                for name in (self._source, self._target)
+                if name in self._topics and self._topics[name].is_compacted
+            ]
+        elif self._compacts and self._beside is None:
             problems.append(
                 f"{self._target} is compacted, so it cannot keep what has no key or version; name a topic "
                 f"for that (--beside)"

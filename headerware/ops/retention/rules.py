@@ -9,24 +9,30 @@ while it is not whole, and is removed whole or not at all.
 
 Kafka removes records in three ways. The beginning of a partition, where all has expired, is deleted up to an
 offset; the broker permits that where ``cleanup.policy`` has ``delete``. The key of a compacted topic gets a
-tombstone, if its latest record has expired and none of its records is held. All else takes a copy.
+tombstone, if its latest record has expired and none of its records is held. All else takes a copy, which the
+worker of compaction makes: the rule here is a :class:`~headerware.ops.compaction.rules.Decision`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.core.errors import ConfigError, WireFormatError
+from headerware.clients.messages import is_readable
+from headerware.core.errors import ConfigError, HeaderError, WireFormatError
+from headerware.core.record import bytes_of
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.interceptors.slice.header import is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, moment_of
+from headerware.ops.compaction.rules import Judged, Lost
+from headerware.ops.slices import named_headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headerware.core.record import Record
-    from headerware.interceptors.slice.header import SliceHeader
 
 Fate = Literal[
     "expired",
@@ -99,6 +105,9 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ConfigError: no header for a hold.
     """
 
+    worker: ClassVar[str] = "retain"
+    alone: ClassVar[Lost | None] = "expired"
+
     lifetimes: tuple[Lifetime, ...] = ()
     hold: str = "legal-hold"
     clock_skew_ms: int = 5_000
@@ -134,6 +143,46 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if expires_ms is None:
             return "no_lifetime"
         return "expired" if now_ms - expires_ms > self.clock_skew_ms else "alive"
+
+    def fate_on_the_wire(
+        self, record: Record, now_ms: int, verified: Callable[[Record], Record | None] | None = None
+    ) -> tuple[Fate, SliceHeader | None]:
+        """Return what becomes of a record as on the wire, and which slice of a message it is.
+
+        ``verified`` returns a record as a chain verifies it, or None; without it nothing is verified.
+        """
+        if not is_readable(record):
+            return "malformed", None
+        try:
+            read = record if verified is None else verified(record)
+            if read is None:
+                return "unverified", None
+            read = read.with_headers(named_headers(read))
+            found = read.headers.last(SLICE_HEADER)
+            part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
+        except (WireFormatError, HeaderError):
+            return "malformed", None
+        return self.fate_of(read, now_ms), part
+
+    def judged(
+        self,
+        record: Record,
+        *,
+        now_ms: int,
+        verified: Callable[[Record], Record | None] | None = None,
+        compacts: bool = False,  # noqa: ARG002 - it copies into no compacted topic
+    ) -> Judged:
+        """Return a record as a copy of its topic takes it: it is kept, or has expired.
+
+        A message in slices is kept if its first slice is, or if any of them is under a legal hold.
+        """
+        at = record.partition or 0, record.offset or 0
+        if not is_readable(record):
+            return Judged(*at, len(record.key or b"") + len(record.value or b""), None, 0, "unreadable")
+        fate, part = self.fate_on_the_wire(record, now_ms, verified)
+        is_later = part is not None and part.index > 0
+        is_kept = fate == "held" if is_later else fate != "expired"
+        return Judged(*at, bytes_of(record), None, 0, "kept" if is_kept else None, part)
 
 
 class Tombstone(NamedTuple):
@@ -219,6 +268,14 @@ class Partition:
             self._latest[record.key] = offset, unit
             if fate == "held":
                 self._held.add(record.key)
+
+    @property
+    def beginning_is_known(self) -> bool:
+        """Whether nothing that comes later changes how much of the beginning may be deleted."""
+        first_message = next(iter(self._messages.values()), None)
+        return self._first_kept is not None and (
+            first_message is None or first_message.first > self._first_kept
+        )
 
     def _slice(self, record: Record, fate: Fate, part: SliceHeader) -> _Unit:
         offset = record.offset or 0

@@ -2,7 +2,15 @@
 
 One pass reads the topic to where it ends, and decides by the rules alone. Then the beginning of each
 partition, where all has expired, is deleted up to an offset. Keys of a compacted topic get tombstones.
-Nothing is kept between passes: what was not removed, because the process was killed, is found again.
+Nothing is kept between passes: what was not removed, because the process was killed, is found again. What
+stayed is looked at again, for its time may have come.
+
+Objects of the claim check are deleted last, and only those that no record claims any more. So no record that
+is there has lost its object, wherever a pass ends.
+
+Only who removes something takes the transactional id, and so the place of a pass that is removing then. If it
+were taken before the topic is read, passes that last longer than the time between their starts would stop one
+another, and none would come to an end.
 
 A tombstone must not delete a record that came meanwhile. So the tombstones of a batch are stored in a
 transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
@@ -24,7 +32,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
 from headerware.clients.messages import is_readable, record_of
@@ -33,8 +41,8 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.signature import SIGNATURE_HEADER
+from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
 from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstone
 from headerware.ops.slices import named_headers
 from headerware.ops.topic_reader import TopicReader
@@ -42,9 +50,12 @@ from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import Message
 
     from headerware.core.chain import Chain
+    from headerware.interceptors.slice.header import SliceHeader
     from headerware.ops.topic_reader import Progress
 
 RETAINED: Final = "headerware.retained"
@@ -67,6 +78,7 @@ class Result(msgspec.Struct, kw_only=True):
         replaced: how many records these stand for.
         newer: how many keys got none, for a newer record had come.
         rest: how many expired records only a copy can leave out.
+        beginnings: whether only beginnings were read; then ``fates`` and ``rest`` are those of what was read.
         stopped: whether it was stopped before the end.
     """
 
@@ -80,7 +92,24 @@ class Result(msgspec.Struct, kw_only=True):
     replaced: int = 0
     newer: int = 0
     rest: int = 0
+    beginnings: bool = False
     stopped: bool = False
+
+
+class Objects(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of a topic that no record claims any more.
+
+    Args:
+        count: how many there are.
+        size_bytes: what they have together.
+        deleted: how many were deleted.
+        unreadable: how many records may claim something that cannot be read; then nothing is deleted.
+    """
+
+    count: int
+    size_bytes: int
+    deleted: int
+    unreadable: int
 
 
 class _NewerError(HeaderwareError):
@@ -100,12 +129,14 @@ class Retention:
         rule: how long records live.
         audit: a topic for an account of what is removed and why, as JSON.
         chain: a chain with ``sign``; what it does not verify stays.
+        beginnings: whether to read each partition only up to its first record that stays, and count nothing
+            behind it. A partition that begins with slices of messages is read to its end.
         rate: how many records are read in a second at most, or None.
         timeout_s: how long the cluster may take to answer, in seconds.
         now_ms: the clock.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: there is no such topic, or it is compacted, and only beginnings are wanted.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
@@ -117,6 +148,7 @@ class Retention:
         *,
         audit: str | None = None,
         chain: Chain | None = None,
+        beginnings: bool = False,
         rate: float | None = None,
         timeout_s: float = _TIMEOUT_S,
         now_ms: Callable[[], int] = wall_clock_ms,
@@ -127,6 +159,7 @@ class Retention:
         self._topic: Final = topic
         self._rule: Final = rule.for_topic(topic)
         self._audit: Final = audit
+        self._beginnings: Final = beginnings
         self._rate: Final = rate
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
@@ -141,6 +174,10 @@ class Retention:
                 raise ConfigError(f"there is no topic {audit}; create it", path="audit")
             cluster_id = reader.cluster_id
         self._policy: Final = self._cleanup_policy()
+        if beginnings and "compact" in self._policy:
+            raise ConfigError(
+                f"{topic} is compacted, so it must be read to its end, for all of its keys", path="beginnings"
+            )
         self._verification: Final = (
             None if chain is None else Verification(chain, topic, cluster_id=cluster_id, now_ms=now_ms)
         )
@@ -156,7 +193,7 @@ class Retention:
 
     def preview(self) -> Result:
         """Return what would be removed, without removing anything."""
-        result = Result(topic=self._topic, executed=False)
+        result = Result(topic=self._topic, executed=False, beginnings=self._beginnings)
         self._plans(result)
         return result
 
@@ -168,21 +205,53 @@ class Retention:
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        result = Result(topic=self._topic, executed=True)
-        with closing(
-            TransactionalSender(
-                self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
-            )
-        ) as sender:
-            plans, ends = self._plans(result)
-            for number, plan in sorted(plans.items()):
-                if self._stop.is_set():
-                    break
-                if plan.deleted:
-                    self._delete(sender, number, plan)
-                self._write_tombstones(sender, number, plan.tombstones, ends[number], result)
+        result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
+        plans, ends = self._plans(result)
+        if any(plan.deleted or plan.tombstones for plan in plans.values()):
+            with closing(self._sender()) as sender:
+                for number, plan in sorted(plans.items()):
+                    if self._stop.is_set():
+                        break
+                    if plan.deleted:
+                        self._delete(sender, number, plan)
+                    self._write_tombstones(sender, number, plan.tombstones, ends[number], result)
         result.stopped = self._stop.is_set()
         return result
+
+    def objects(self, chain: Chain, *, copies: Sequence[str] = (), execute: bool = False) -> Objects:
+        """Find the topic's objects that no record claims any more, and delete them if asked to.
+
+        Call it behind :meth:`execute`. Objects of the last hour stay, for their records may be on their way.
+
+        Args:
+            chain: a chain with ``claim_check``, which has the stores.
+            copies: all other topics that have copies of its records; dead letters are read anyway.
+            execute: whether to delete them.
+
+        Raises:
+            ConfigError: the chain has no ``claim_check`` for the topic, or a topic is not there.
+            ObjectStoreError: a store cannot be listed completely, or an object cannot be deleted.
+            HeaderwareError: a topic cannot be read to its end, or the audit refuses a record.
+            confluent_kafka.KafkaException: the cluster does not answer.
+        """
+        report = find_orphans(
+            self._conf,
+            [self._topic, *copies],
+            chain,
+            before_ms=self._now_ms() - LEAST_AGE_MS,
+            timeout_s=self._timeout_s,
+        )
+        own = tuple(each for each in report.orphans if each.name.startswith(f"{self._topic}/"))
+        report = msgspec.structs.replace(report, orphans=own)
+        deleted = 0
+        if execute and own and not report.unreadable and not self._stop.is_set():
+            if self._audit is not None:
+                with closing(self._sender()) as sender:
+                    self._account(sender, None, "objects", len(own))
+            deleted = delete_orphans(report, chain, now_ms=self._now_ms)
+        return Objects(
+            count=len(own), size_bytes=report.size_bytes, deleted=deleted, unreadable=report.unreadable
+        )
 
     def _plans(self, result: Result) -> tuple[dict[int, PartitionPlan], dict[int, int]]:
         """Read the topic, and return what may be removed of each partition, and where each was read to."""
@@ -195,11 +264,15 @@ class Retention:
                 number: Partition(begin, deletes="delete" in self._policy, compacts="compact" in self._policy)
                 for number, (begin, _) in bounds.items()
             }
-            for batch in reader.to_end(each_batch=True):
+            for batch in self._batches(reader):
                 for message in batch:
                     record = record_of(message)
                     partitions[record.partition or 0].take(*self._judged(record, now_ms))
                 result.records += len(batch)
+                if self._beginnings:
+                    for number in {message.partition() or 0 for message in batch}:
+                        if partitions[number].beginning_is_known:
+                            reader.finish(number)
                 if self._stop.is_set():
                     return {}, {}
                 if self._rate:
@@ -218,27 +291,29 @@ class Retention:
         result.fates = dict(fates)
         return plans, ends
 
+    def _batches(self, reader: TopicReader) -> Iterator[list[Message]]:
+        try:
+            yield from reader.to_end(each_batch=True)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's name
+                raise
+            raise HeaderwareError(
+                f"records of {self._topic} were deleted before they were read, by another pass or by the "
+                f"broker; nothing was removed by this one; start it again"
+            ) from error
+
     def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
         """Return a record with its fate, and which slice of a message it is."""
-        if not is_readable(record):
-            return record, "malformed", None
-        is_signed = False
-        read: Record | None = record
-        try:
-            if self._verification is not None:
-                read = self._verification.verified(record)
-            if read is None:
-                return record, "unverified", None
-            read = read.with_headers(named_headers(read))
-            found = read.headers.last(SLICE_HEADER)
-            part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
-            is_signed = SIGNATURE_HEADER in named_headers(record)
-        except (WireFormatError, HeaderError):
-            return record, "malformed", None
-        fate = self._rule.fate_of(read, now_ms)
-        if fate == "expired" and is_signed and self._policy == {"compact"}:
+        verified = None if self._verification is None else self._verification.verified
+        fate, part = self._rule.fate_on_the_wire(record, now_ms, verified)
+        if fate == "expired" and self._policy == {"compact"} and _may_be_signed(record):
             return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
         return record, fate, part
+
+    def _sender(self) -> TransactionalSender:
+        return TransactionalSender(
+            self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
+        )
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
         """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
@@ -302,13 +377,19 @@ class Retention:
             raise _NewerError(frozenset(newer))
 
     def _account(
-        self, sender: TransactionalSender, number: int, what: str, count: int, *, before: int
+        self,
+        sender: TransactionalSender,
+        number: int | None,
+        what: str,
+        count: int,
+        *,
+        before: int | None = None,
     ) -> None:
         if self._audit is not None:
             self._send(sender, [self._account_of(number, what, count, before=before)], None)
 
-    def _account_of(self, number: int, what: str, count: int, *, before: int) -> Record:
-        """Return a record for the audit: what is removed of a partition, and why."""
+    def _account_of(self, number: int | None, what: str, count: int, *, before: int | None) -> Record:
+        """Return a record for the audit: what is removed, of which partition, and why."""
         account = {
             "worker": "retain",
             "topic": self._topic,
@@ -317,7 +398,7 @@ class Retention:
             "removed": what,
             "count": count,
             "before": before,
-            "why": "expired",
+            "why": "no record claims them" if number is None else "expired",
         }
         return Record(str(self._audit), json.dumps(account).encode(), self._topic.encode())
 
@@ -351,3 +432,10 @@ class Retention:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _may_be_signed(record: Record) -> bool:
+    try:
+        return SIGNATURE_HEADER in named_headers(record)
+    except (WireFormatError, HeaderError):
+        return True

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.ops.compaction.rules import Judged, Untouched
+from headerware.ops.compaction.rules import Judged, Untouched, Why
 from headerware.ops.compaction.winners import Sync, Winners, place_in_target
 
 
@@ -52,6 +52,25 @@ class TestWinners:
             assert winners.learned == {}
             winners.learn([single(0, 1)])
             assert winners.verdicts([single(0, 1)])[0].outcome == "wins"
+
+
+class TestRecordsThatAreJudgedAlone:
+    def test_are_kept_for_a_reason_and_lost_without_one(self, path: str) -> None:
+        whys: list[Why | None] = ["kept", None, "unreadable"]
+        batch = [Judged(0, offset, 10, None, 0, why) for offset, why in enumerate(whys)]
+        with Winners(path, "p", alone="expired") as winners:
+            winners.learn(batch)
+            assert [(each.outcome, each.why) for each in winners.verdicts(batch)] == [
+                ("wins", None),
+                ("loses", "expired"),
+                ("untouched", "unreadable"),
+            ]
+            assert winners.learned == {0: 3}
+
+    def test_may_be_judged_otherwise_later(self, path: str) -> None:
+        with Winners(path, "p", alone="expired") as winners:
+            winners.learn([Judged(0, 0, 10, None, 0, "kept")])
+            assert winners.verdicts([Judged(0, 0, 10, None, 0, None)])[0].outcome == "loses"
 
 
 class TestPlaces:

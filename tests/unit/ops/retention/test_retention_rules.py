@@ -73,6 +73,53 @@ class TestLifetimes:
         assert RetentionRule().fate_of(found, NOW_MS) == "expired"
 
 
+class TestFatesOnTheWire:
+    """Of records as they are read; any doubt keeps them."""
+
+    def test_of_headers_that_cannot_be_read(self) -> None:
+        rule = RetentionRule()
+        assert (
+            rule.fate_on_the_wire(record(("hw.expires", b"1"), ("hw.slice", b"x")), NOW_MS)[0] == "malformed"
+        )
+        unnamed = record(("hw.expires", b"1")).replace(headers=[(b"\xff", b"")])
+        assert rule.fate_on_the_wire(unnamed, NOW_MS) == ("malformed", None)
+
+    def test_of_what_a_chain_does_not_verify(self) -> None:
+        expired = record(("hw.expires", b"1"))
+        rule = RetentionRule()
+        assert rule.fate_on_the_wire(expired, NOW_MS, lambda _: None) == ("unverified", None)
+        assert rule.fate_on_the_wire(expired, NOW_MS, lambda found: found) == ("expired", None)
+
+    def test_of_headers_that_a_chain_takes_away_do_not_count(self) -> None:
+        expired = record(("hw.expires", b"1"))
+        fate, _ = RetentionRule().fate_on_the_wire(
+            expired, NOW_MS, lambda found: found.with_headers(Headers())
+        )
+        assert fate == "no_lifetime"
+
+
+class TestCopies:
+    def kept(self, *headers: tuple[str, bytes | None], **parts: Any) -> bool:
+        judged = RetentionRule().judged(record(*headers, **parts), now_ms=NOW_MS)
+        return judged.why == "kept"
+
+    def test_keep_all_but_what_has_expired(self) -> None:
+        assert not self.kept(("hw.expires", b"1"))
+        assert self.kept()
+        assert self.kept(("hw.expires", b"1"), ("legal-hold", None))
+        assert self.kept(("hw.expires", b"1"), value=None)
+
+    def test_leave_untouched_what_cannot_be_written(self) -> None:
+        unnamed = record().replace(headers=[(b"\xff", b"")])
+        assert RetentionRule().judged(unnamed, now_ms=NOW_MS).why == "unreadable"
+
+    def test_keep_a_message_for_any_slice_that_is_held(self) -> None:
+        head, later = slices(2)
+        assert not self.kept(("hw.expires", b"1"), ("hw.slice", head.encode()))
+        assert not self.kept(("hw.slice", later.encode())), "the first slice decides"
+        assert self.kept(("hw.slice", later.encode()), ("legal-hold", b""))
+
+
 class TestRules:
     @pytest.mark.parametrize(
         "make",
@@ -143,6 +190,21 @@ class TestPartitions:
         partition.take(Record("orders", b"v", b"a", offset=3), "expired")
         assert partition.plan(9).delete_before == 9
         assert partition.plan(9).deleted == 1
+
+    def test_have_a_beginning_that_is_known_once_a_record_stays(self) -> None:
+        partition = Partition(0, deletes=True, compacts=False)
+        known = []
+        fates: list[tuple[Fate, SliceHeader | None]] = [("expired", None), ("alive", None)]
+        for offset, (fate, part) in enumerate([*fates, ("alive", slices(2)[0])]):
+            partition.take(Record("orders", b"v", b"a", offset=offset), fate, part)
+            known.append(partition.beginning_is_known)
+        assert known == [False, True, True], "the message begins behind"
+
+    def test_have_no_such_beginning_if_a_message_may_go_on(self) -> None:
+        partition = Partition(0, deletes=True, compacts=False)
+        partition.take(Record("orders", b"v", b"a", offset=0), "expired", slices(2)[0])
+        partition.take(Record("orders", b"v", b"a", offset=1), "alive")
+        assert not partition.beginning_is_known
 
     def test_keep_messages_whose_slices_contradict_one_another(self) -> None:
         partition = Partition(0, deletes=True, compacts=False)
