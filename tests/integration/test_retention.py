@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import TopicPartition
 
-from headerware import Chain, ConfigError, HeaderwareError
+from headerware import Chain, ConfigError, HeaderwareError, load_chain
 from headerware.interceptors import ClaimCheck, Sign, Slice
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
@@ -55,7 +56,10 @@ class Topic:
         headers += more.items()
         self._wire.produce(self.name, value, key, 0, timestamp=timestamp_ms, headers=headers)
         if flush:
-            assert self._wire.flush(DEADLINE_S) == 0
+            self.flush()
+
+    def flush(self) -> None:
+        assert self._wire.flush(DEADLINE_S) == 0
 
     def open(self, rule: RetentionRule | None = None, **options: Any) -> Retention:
         settings = {"bootstrap.servers": self.cluster.servers}
@@ -501,6 +505,43 @@ class TestKilledWhileTheTopicGrows:
         return process.poll() is not None or cluster.count_committed(audit) > accounts
 
 
+class TestCopyKilledAtAnyMoment:
+    RECORDS: Final = 4_000
+    KILLS: Final = 3
+
+    def test_has_each_record_once_and_in_order(self, clicks: Topic, cluster: Cluster) -> None:
+        copy, rest = Topic(cluster), random.Random(7)
+        command = [sys.executable, "-m", "headerware", "retain", clicks.name, "--into", copy.name]
+        command += ["--bootstrap-servers", cluster.servers, "--execute", "--json"]
+        share, alive, numbers = self.RECORDS // (self.KILLS + 1), list[bytes](), itertools.count()
+
+        def grow() -> None:
+            for _ in range(share):
+                value = b"%d" % next(numbers)
+                expires = rest.choice((PAST, FUTURE, None))
+                alive.extend([] if expires == PAST else [value])
+                clicks.put(value, expires, flush=False)
+            clicks.flush()
+
+        def has_grown(process: subprocess.Popen[bytes], copied: int) -> bool:
+            return process.poll() is not None or cluster.count_committed(copy.name) > copied
+
+        for turn in range(self.KILLS):
+            grow()
+            copied = cluster.count_committed(copy.name)
+            with subprocess.Popen([*command, "--rate", "1000"], stdout=subprocess.DEVNULL) as process:
+                if turn:  # in the middle of its work; else while it starts
+                    until(partial(has_grown, process, copied))
+                time.sleep(rest.uniform(0, 0.3))
+                process.kill()
+        grow()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        read = json.loads(done.stdout)["result"]["records"]
+        assert 0 < read < self.RECORDS, "the killed ones did some of it"
+        cluster.wait_until_stable(copy.name)
+        assert copy.values() == alive
+
+
 class TestCommand:
     def run(self, clicks: Topic, *options: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "headerware", "retain", clicks.name]
@@ -535,3 +576,33 @@ class TestCommand:
         assert self.run(clicks, "--rules", str(rules))[0] == 2
         rules.write_text("holds = 1")
         assert self.run(clicks, "--rules", str(rules))[0] == 2
+
+    def test_deletes_objects_and_places_groups(self, clicks: Topic, cluster: Cluster, tmp_path: Path) -> None:
+        config, folder = tmp_path / "headerware.toml", tmp_path / "objects"
+        folder.mkdir()
+        config.write_text(
+            '[[interceptors]]\ntype = "claim_check"\nmin_bytes = 1\n'
+            f'[interceptors.stores]\narchive = {{ type = "folder", path = "{folder}" }}\n'
+        )
+        producer = cluster.producer(chain=load_chain(str(config)))
+        producer.produce(clicks.name, b"value", b"k", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        (path,) = TestObjects.of(folder)
+        os.utime(path, (0, 0))
+        objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects)
+        assert (code, path.exists()) == (0, False)
+        assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018
+        code, shown = self.run(clicks, *objects, "--json")
+        assert (code, json.loads(shown)["result"]["objects"]["count"]) == (0, 0)
+
+        clicks.put(b"1", FUTURE)
+        copy, group = Topic(cluster), f"{clicks.name}-group"
+        assert self.run(clicks, "--into", copy.name, "--execute")[0] == 0
+        consumer = cluster.consumer(clicks.name, group_id=group)
+        cluster.take(consumer, 1)
+        cluster.commit(consumer)
+        consumer.close()
+        code, shown = self.run(clicks, "--into", copy.name, "--translate-group", group, "--json")
+        (place,) = json.loads(shown)["result"]["partitions"]
+        assert (code, place["source"], place["lag"], place["exact"]) == (0, 2, 0, True)
