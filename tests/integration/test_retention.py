@@ -386,8 +386,8 @@ class TestTwoAtOnce:
         clicks.put(b"2", FUTURE)
         plans, others = Retention._plans, list[Result]()
 
-        def read(work: Retention, result: Result) -> Any:
-            found = plans(work, result)
+        def read(work: Retention, *arguments: Any) -> Any:
+            found = plans(work, *arguments)
             monkeypatch.setattr(Retention, "_plans", plans)
             with clicks.open(audit=audit) as other:
                 others.append(other.execute())
@@ -422,8 +422,8 @@ class TestTwoAtOnce:
         latest.put(b"old", PAST, key=b"a")
         plans = Retention._plans
 
-        def read(work: Retention, result: Result) -> Any:
-            found = plans(work, result)
+        def read(work: Retention, *arguments: Any) -> Any:
+            found = plans(work, *arguments)
             monkeypatch.setattr(Retention, "_plans", plans)
             latest.retain()
             return found
