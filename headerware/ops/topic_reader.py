@@ -178,9 +178,13 @@ class TopicReader:
     ) -> None:
         """Begin to read, of each partition up to ``limit`` offsets if one is given.
 
-        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``.
+        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. A second
+        call begins anew, also with the time.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        if self._begin:
+            self._deadline = time.monotonic() + self._timeout_s
 
         for number in self.partitions:
             place = TopicPartition(self._topic, number)
