@@ -181,9 +181,12 @@ class TopicReader:
 
         ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. If
         ``up_to`` is given, each partition that it names ends there at the latest, and nothing is read of the
-        others.
+        others. A second call begins anew, also with the time.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        if self._begin:
+            self._deadline = time.monotonic() + self._timeout_s
 
         for number in self.partitions:
             place = TopicPartition(self._topic, number)
