@@ -413,10 +413,14 @@ class Compaction:
         if self._rate:
             self._stop.wait(max(0.0, began + records / self._rate - time.monotonic()))
 
-    def _start(self, reader: TopicReader, done: Mapping[int, int]) -> None:
-        """Begin to read behind what is done; a leader that has just been elected may not know its end yet."""
+    def _start(self, reader: TopicReader, done: Mapping[int, int], **options: Any) -> None:
+        """Begin to read behind what is done, or as the options of the reader's start say.
+
+        A leader that has just been elected may not know its end yet: it is waited for.
+        """
         deadline = time.monotonic() + self._timeout_s
-        reader.start(offsets=done)
+        options = {"offsets": done, **options}
+        reader.start(**options)
         while cut := [each for each, (_, end) in reader.bounds.items() if done.get(each, 0) > end]:
             if time.monotonic() > deadline:
                 partition, (_, end) = cut[0], reader.bounds[cut[0]]
@@ -427,7 +431,7 @@ class Compaction:
                 )
             if self._stop.wait(_WAIT_S):
                 return
-            reader.start(offsets=done)
+            reader.start(**options)
 
     def _learn(self, winners: Winners, done: Mapping[int, int]) -> None:
         """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
@@ -451,8 +455,10 @@ class Compaction:
                         return
         began, records = time.monotonic(), 0
         with self._open() as reader:
-            # Of records that are judged alone only slices are learned, whose messages may be whole later.
-            reader.start(offsets=winners.learned, up_to=None if by_key else done)
+            if by_key:
+                reader.start(offsets=winners.learned)
+            else:  # only slices are learned, whose messages may be whole later
+                self._start(reader, done, offsets=winners.learned, up_to=done)
             judged: list[Judged] = []
             for batch in reader.to_end(max_records=self._batch, each_batch=True):
                 judged += [self._judged(record_of(message)) for message in batch]
