@@ -253,7 +253,15 @@ class TopicReader:
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
-        found = self._consumer.committed(asked, timeout=self._left_s())
+        while True:
+            try:
+                found = self._consumer.committed(asked, timeout=self._left_s())
+                break
+            except KafkaException as error:
+                # A coordinator that has moved, or is new, is looked up again.
+                if error.args[0].code() not in _moved() or time.monotonic() > self._deadline:
+                    raise
+                time.sleep(_WAIT_S)
         for each in found:
             if each.error is not None:  # it is not known, which is not the same as none
                 raise KafkaException(each.error)
@@ -329,6 +337,14 @@ class TopicReader:
 
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
+
+
+def _moved() -> frozenset[int]:
+    from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
+
+    return frozenset(
+        {Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS}
+    )
 
 
 def _partitions(found: Any, partition: int | None) -> list[int]:

@@ -1,7 +1,8 @@
 """The keys of a compacted topic while a pass reads it, in a temporary file of SQLite.
 
 Of each key and partition it has the latest record. When all is read, it chooses the keys that may be deleted.
-Memory is bounded, however many keys there are and however long: 64 MB of pages, and what waits to be written.
+Memory is bounded, however many keys there are and however long: 64 MB of pages, as much for sorting, and what
+waits to be written.
 The file is where SQLite makes temporary ones (``TMPDIR``), and is gone with the process.
 """
 
