@@ -135,13 +135,18 @@ def compact(
         stopped_by_signals(work.stop),
     ):
         if translate_group is not None:
-            _translate(work, translate_group, source, target, execute=execute, as_json=as_json)
-            return
-        if execute:
-            with ReadingBar(source) as bar:
-                result = work.execute(follow=follow, tell=lambda _: bar.show(work.progress))
+            translate(work, translate_group, source, target, execute=execute, as_json=as_json)
         else:
-            result = work.preview()
+            copy(work, source, execute=execute, follow=follow, as_json=as_json)
+
+
+def copy(work: Compaction, source: str, *, execute: bool, follow: bool, as_json: bool) -> None:
+    """Let a worker copy a topic, show what was done or would be, and exit with 1 if something is left."""
+    if execute:
+        with ReadingBar(source) as bar:
+            result = work.execute(follow=follow, tell=lambda _: bar.show(work.progress))
+    else:
+        result = work.preview()
     if as_json:
         show_json(result, ok=result.ok)
     else:
@@ -150,9 +155,10 @@ def compact(
         sys.exit(1)
 
 
-def _translate(
+def translate(
     work: Compaction, group: str, source: str, target: str, *, execute: bool, as_json: bool
 ) -> None:
+    """Show where a group goes on in the copy of a topic, and commit that if asked to."""
     translated = work.translate(group)
     if execute:
         work.commit_translated(group, translated)

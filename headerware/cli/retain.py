@@ -1,4 +1,7 @@
-"""``headerware retain``: remove the records of a topic that have outlived the time in their headers."""
+"""``headerware retain``: remove the records of a topic that have outlived the time in their headers.
+
+With ``--into`` it removes nothing, but copies the others, as ``headerware compact`` does by another rule.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -14,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.compact import copy, translate
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import (
     client_options,
@@ -26,10 +30,17 @@ from headerware.cli.signals import stopped_by_signals
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable, without_values
+from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from headerware.ops.retention.rules import RetentionRule
-    from headerware.ops.retention.worker import Result
+    from collections.abc import Mapping
+
+    from headerware.core.chain import Chain
+    from headerware.ops.retention.rules import Fate, RetentionRule
+    from headerware.ops.retention.worker import Objects, Result
+
+_SHOWN: Final = 10
+"""Partitions of a line."""
 
 
 @click.command()
@@ -43,10 +54,24 @@ if TYPE_CHECKING:
     "--config",
     type=click.Path(exists=True, dir_okay=False),
     envvar="HEADERWARE_CONFIG",
-    help="The file of a chain with sign; what it does not verify stays.",
+    help="The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check.",
 )
 @client_options
 @click.option("--audit", metavar="TOPIC", help="Write there what is removed and why, as JSON.")
+@click.option("--beginnings", is_flag=True, help="Read partitions up to their first record that stays.")
+@click.option("--objects", is_flag=True, help="Then delete the topic's objects that no record claims.")
+@click.option("--copies", multiple=True, metavar="TOPIC", help="With --objects: one with copies; repeatable.")
+@click.option("--into", metavar="TARGET", help="Remove nothing, but copy there what has not expired.")
+@click.option(
+    "--store",
+    type=click.Path(dir_okay=False),
+    help="With --into: a file for slices of messages that are not whole.",
+)
+@click.option(
+    "--translate-group",
+    metavar="GROUP",
+    help="With --into: show where GROUP, which has read TOPIC, goes on in TARGET; with --execute, commit it.",
+)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Read this many a second at most.")
 @click.option("--execute", is_flag=True, help="Do it; else it only shows what it would do.")
 @timeout_option
@@ -59,8 +84,14 @@ def retain(
     properties: tuple[str, ...],
     client_config: str | None,
     audit: str | None,
+    beginnings: bool,  # noqa: FBT001 - click passes flags by name
+    objects: bool,  # noqa: FBT001
+    copies: tuple[str, ...],
+    into: str | None,
+    store: str | None,
+    translate_group: str | None,
     rate: float | None,
-    execute: bool,  # noqa: FBT001 - click passes flags by name
+    execute: bool,  # noqa: FBT001
     timeout: float,
     as_json: bool,  # noqa: FBT001
 ) -> None:
@@ -72,27 +103,88 @@ def retain(
 
     It can be killed at any moment, and started again. Let a timer start it.
 
-    Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end; 2 wrong use.
-    """
-    from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - it takes a client
+    What has expired behind a record that stays is left. With --into all that has not expired is copied into
+    another topic, and nothing is removed here.
 
+    Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
+    the way, or --objects or --into could not read some records; 2 wrong use.
+    """
+    from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
+    from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
+
+    if into is None:
+        _refuse({"--store": store, "--translate-group": translate_group}, "goes with --into")
+    else:
+        _refuse({"--beginnings": beginnings, "--objects": objects}, "removes, and --into only copies")
+    if not objects:
+        _refuse({"--copies": copies}, "goes with --objects")
+    elif config is None:
+        raise click.UsageError("--objects needs --config: the chain's claim_check says where they are")
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "TOPIC")
     rule = _rule(rules)
     chain = None if config is None else load_chain(config)
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
+    if into is not None:
+        with (
+            kafka_errors(topic),
+            Compaction(
+                settings,
+                topic,
+                into,
+                rule,
+                audit=audit,
+                chain=chain,
+                store=store,
+                rate=rate,
+                timeout_s=timeout,
+            ) as copying,
+            stopped_by_signals(copying.stop),
+        ):
+            if translate_group is not None:
+                translate(copying, translate_group, topic, into, execute=execute, as_json=as_json)
+            else:
+                copy(copying, topic, execute=execute, follow=False, as_json=as_json)
+        return
+    found: Objects | None = None
     with (
         kafka_errors(topic),
-        Retention(settings, topic, rule, audit=audit, chain=chain, rate=rate, timeout_s=timeout) as work,
+        Retention(
+            settings,
+            topic,
+            rule,
+            audit=audit,
+            chain=None if objects and not _signs(chain, topic) else chain,
+            beginnings=beginnings,
+            rate=rate,
+            timeout_s=timeout,
+        ) as work,
         stopped_by_signals(work.stop),
     ):
         result = work.execute() if execute else work.preview()
+        if objects and chain is not None and not result.stopped:
+            found = work.objects(chain, copies=copies, execute=execute)
+    ok = not result.stopped and (found is None or not found.unreadable)
     if as_json:
-        show_json(msgspec.to_builtins(result, str_keys=True), ok=not result.stopped)
+        show_json({**msgspec.to_builtins(result, str_keys=True), "objects": found}, ok=ok)
     else:
-        _print(result)
-    if result.stopped:
+        _print(result, found)
+    if not ok:
         sys.exit(1)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise click.UsageError(f"{name} {why}")
+
+
+def _signs(chain: Chain | None, topic: str) -> bool:
+    from headerware.interceptors.sign import Sign  # noqa: PLC0415 - slow to import
+
+    return chain is not None and any(
+        isinstance(step, Sign) and TopicPatterns(step.topics).matches(topic) for step in chain
+    )
 
 
 def _rule(path: str | None) -> RetentionRule:
@@ -109,7 +201,7 @@ def _rule(path: str | None) -> RetentionRule:
         raise click.BadParameter(f"{path}: {without_values(error)}", param_hint="--rules") from error
 
 
-def _print(result: Result) -> None:
+def _print(result: Result, objects: Objects | None) -> None:
     from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, soft_wrap=True)
@@ -123,6 +215,8 @@ def _print(result: Result) -> None:
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):
         click.echo(f"{name}[{partition}]: all before offset {before:,} {does}deleted")
+    for fate, numbers in sorted(_by_fate(result.held_back).items()):
+        click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -132,8 +226,31 @@ def _print(result: Result) -> None:
     if result.newer:
         click.echo(f"{counted(result.newer, 'key')} got none, for a newer record had come")
     if result.rest:
-        click.echo(f"{counted(result.rest, 'expired record')} left, which only a copy could leave out")
+        click.echo(f"{counted(result.rest, 'expired record')} left, which only a copy can leave out (--into)")
+    if result.beginnings:
+        click.echo("only the beginnings of partitions were read; what stands behind them is not counted")
+    if objects is not None:
+        size = f"{objects.size_bytes:,} bytes"
+        name = counted(objects.count, "object")
+        click.echo(f"{name} of {size} that no record claims, {objects.deleted:,} deleted")
+        if objects.unreadable:
+            click.echo(
+                f"no object is deleted: {counted(objects.unreadable, 'record')} may claim what cannot be "
+                f"read (headerware claims orphans says where)"
+            )
     if result.stopped:
         click.echo("stopped before the end; start it again to go on")
     if not result.executed:
         click.echo("nothing was removed; --execute does it")
+
+
+def _by_fate(held_back: Mapping[int, Fate]) -> dict[Fate, list[int]]:
+    found: dict[Fate, list[int]] = {}
+    for number, fate in sorted(held_back.items()):
+        found.setdefault(fate, []).append(number)
+    return found
+
+
+def _list_of(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    return shown if len(numbers) <= _SHOWN else f"{shown} and {len(numbers) - _SHOWN} more"

@@ -175,10 +175,13 @@ class TopicReader:
         *,
         limit: int | None = None,
         offsets: Mapping[int, int] | None = None,
+        up_to: Mapping[int, int] | None = None,
     ) -> None:
         """Begin to read, of each partition up to ``limit`` offsets if one is given.
 
-        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``.
+        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. If
+        ``up_to`` is given, each partition that it names ends there at the latest, and nothing is read of the
+        others. A second call begins anew, also with the time.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
 
@@ -197,6 +200,11 @@ class TopicReader:
                 self._begin[answer.partition] = answer.offset if 0 <= answer.offset < end else end
         if limit is not None:
             self._ends = {number: min(end, self._begin[number] + limit) for number, end in self._ends.items()}
+        if up_to is not None:
+            self._ends = {
+                number: max(self._begin[number], min(end, up_to.get(number, 0)))
+                for number, end in self._ends.items()
+            }
         self._positions = dict(self._begin)
         self._open = {number for number, end in self._ends.items() if self._begin[number] < end}
         self._consumer.assign(
@@ -228,6 +236,10 @@ class TopicReader:
                 raise KafkaException(error)
         return records
 
+    def finish(self, partition: int) -> None:
+        """Read no more of a partition, as if its end had come; for callers of :meth:`to_end`."""
+        self._open.discard(partition)
+
     def committed(self) -> dict[int, tuple[int, str]]:
         """Return what the group has committed: offset and metadata, of the partitions that have any.
 
@@ -239,7 +251,15 @@ class TopicReader:
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
-        found = self._consumer.committed(asked, timeout=self._left_s())
+        while True:
+            try:
+                found = self._consumer.committed(asked, timeout=self._left_s())
+                break
+            except KafkaException as error:
+                # A coordinator that has moved, or is new, is looked up again.
+                if error.args[0].code() not in _moved() or time.monotonic() > self._deadline:
+                    raise
+                time.sleep(_WAIT_S)
         for each in found:
             if each.error is not None:  # it is not known, which is not the same as none
                 raise KafkaException(each.error)
@@ -315,6 +335,14 @@ class TopicReader:
 
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
+
+
+def _moved() -> frozenset[int]:
+    from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
+
+    return frozenset(
+        {Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS}
+    )
 
 
 def _partitions(found: Any, partition: int | None) -> list[int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -12,11 +15,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from headerware import HeaderwareError
-from headerware.interceptors import Sign, Slice
+from headerware import Chain, ConfigError, HeaderwareError, load_chain
+from headerware.interceptors import ClaimCheck, Sign, Slice
+from headerware.object_store import FolderObjects
+from headerware.ops.compaction import Compaction
+from headerware.ops.compaction import Result as Copied
+from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
+from headerware.ops.topic_reader import TopicReader
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -36,14 +46,21 @@ class Topic:
     def __init__(self, cluster: Cluster, **config: str) -> None:
         self.cluster = cluster
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        self.name = cluster.topic("clicks", config={"retention.ms": "-1", **settings})
+        self.config = {"retention.ms": "-1", **settings}
+        self.name = cluster.topic("clicks", config=self.config)
         self._wire = cluster.plain_producer()
 
     def put(
-        self, value: bytes | None, expires: bytes | None, *, key: bytes | None = b"k", **more: bytes
+        self, value: bytes | None, expires: bytes | None, *, key: bytes | None = b"k", **more: Any
     ) -> None:
+        timestamp_ms, flush = more.pop("timestamp_ms", 0), more.pop("flush", True)
         headers: Any = [] if expires is None else [("hw.expires", expires)]
-        self._wire.produce(self.name, value, key, 0, headers=[*headers, *more.items()])
+        headers += more.items()
+        self._wire.produce(self.name, value, key, 0, timestamp=timestamp_ms, headers=headers)
+        if flush:
+            self.flush()
+
+    def flush(self) -> None:
         assert self._wire.flush(DEADLINE_S) == 0
 
     def open(self, rule: RetentionRule | None = None, **options: Any) -> Retention:
@@ -63,6 +80,15 @@ class Topic:
     def values(self) -> list[bytes | None]:
         return [value for _, value in self.records()]
 
+    def make_again(self) -> None:
+        """Delete the topic, and make one with its name that has a record which stays."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.servers})
+        admin.delete_topics([self.name])[self.name].result()
+        until(lambda: self.name not in admin.list_topics(timeout=DEADLINE_S).topics)
+        self.cluster.broker.create_topic(self.name, config=self.config)
+        self._wire = self.cluster.plain_producer()
+        self.put(b"another", FUTURE)
+
 
 @pytest.fixture
 def clicks(cluster: Cluster) -> Topic:
@@ -81,7 +107,7 @@ class TestBeginnings:
             clicks.put(value, expires)
         shown = clicks.retain(execute=False)
         assert (shown.deleted, shown.delete_before, shown.rest) == (2, {0: 2}, 1)
-        assert shown.fates == {"expired": 3, "alive": 1}
+        assert (shown.fates, shown.held_back) == ({"expired": 3, "alive": 1}, {0: "alive"})
         assert clicks.values() == [b"1", b"2", b"3", b"4"], "it only shows"
         done = clicks.retain(audit=audit)
         assert (done.deleted, done.executed) == (2, True)
@@ -109,6 +135,82 @@ class TestBeginnings:
         with clicks.open(rule, now_ms=lambda: int(FUTURE)) as work:
             assert work.execute().deleted == 1
         assert clicks.values() == [b"2"]
+
+    def test_stay_for_records_from_the_future(self, clicks: Topic) -> None:
+        now_ms = int(time.time() * 1_000)
+        rule = RetentionRule(lifetimes=(Lifetime(topics=("*",), after_ms=60_000),))
+        for value, age_ms in ((b"1", 66_000), (b"2", 64_000), (b"3", -3_600_000), (b"4", 66_000)):
+            clicks.put(value, None, timestamp_ms=now_ms - age_ms)
+        with clicks.open(rule, now_ms=lambda: now_ms - 7_200_000) as late:
+            assert late.execute().deleted == 0, "a clock that is late removes nothing"
+        with clicks.open(rule, now_ms=lambda: now_ms) as work:
+            assert work.execute().fates == {"expired": 2, "alive": 2}, "within the skew it is alive"
+        assert clicks.values() == [b"2", b"3", b"4"]
+
+    def test_of_an_empty_topic_are_not_deleted(self, clicks: Topic, cluster: Cluster) -> None:
+        assert clicks.retain() == Result(topic=clicks.name, executed=True)
+        clicks.put(b"1", PAST)
+        assert clicks.retain().deleted == 1
+        assert clicks.retain() == Result(topic=clicks.name, executed=True), "it begins behind all records"
+        assert cluster.ends(clicks.name) == [1]
+
+    def test_are_those_that_were_read_though_the_topic_grows(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clicks.put(b"1", PAST)
+        delete = Retention._delete
+
+        def late(*arguments: Any) -> None:
+            clicks.put(b"2", FUTURE)
+            clicks.put(b"3", PAST)
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete", late)
+        assert clicks.retain().deleted == 1
+        assert clicks.values() == [b"2", b"3"]
+
+    def test_can_be_all_that_is_read(self, cluster: Cluster) -> None:
+        clicks = Topic(cluster)
+        for number in range(3_000):
+            clicks.put(b"%d" % number, PAST if number < 10 else FUTURE, flush=number == 2_999)
+        result = clicks.retain(beginnings=True)
+        assert (result.deleted, result.beginnings) == (10, True)
+        assert 10 < result.records < 3_000
+        assert clicks.values()[0] == b"10"
+        with pytest.raises(ConfigError, match="it must be read to its end"):
+            Topic(cluster, cleanup_policy="compact").retain(beginnings=True)
+
+    def test_stay_if_the_topic_was_made_again_meanwhile(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clicks.put(b"1", PAST)
+        delete = Retention._delete
+
+        def late(*arguments: Any) -> None:
+            clicks.make_again()
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete", late)
+        with pytest.raises(HeaderwareError, match="made again"):
+            clicks.retain()
+        assert clicks.values() == [b"another"]
+
+    def test_stay_for_a_hold_that_no_signature_covers(
+        self, clicks: Topic, cluster: Cluster, keyring: str
+    ) -> None:
+        producer = cluster.producer(Sign(keyring=keyring, key_id="test"))
+        producer.produce(clicks.name, b"signed", b"a", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        assert clicks.retain(execute=False).fates == {"unverified": 1}, (
+            "without a chain no moment is believed"
+        )
+        (signed,) = cluster.on_the_wire(clicks.name)
+        headers = [*(signed.headers() or []), ("Hold", b"case 7")]
+        wire = cluster.plain_producer()
+        wire.produce(clicks.name, signed.value(), signed.key(), 0, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+        result = clicks.retain(chain=producer.chain)
+        assert (result.fates, result.deleted) == ({"expired": 1, "held": 1}, 1)
 
     def test_do_not_cut_a_message_in_slices(self, clicks: Topic, cluster: Cluster, cut: Any) -> None:
         pieces = cut(clicks.name, bytes(5_000))
@@ -156,14 +258,72 @@ class TestKeys:
             latest.put(b"old", PAST, key=key)
         write = Retention._write_tombstones
 
-        def late(*arguments: Any) -> None:
-            latest.put(b"new", FUTURE, key=b"a")
-            write(*arguments)
+        def late(work: Any, *arguments: Any) -> None:
+            forged = {RETAINED: work._token + b".1"}
+            latest.put(b"new", FUTURE, key=b"a", **forged)
+            write(work, *arguments)
 
         monkeypatch.setattr(Retention, "_write_tombstones", late)
         result = latest.retain()
         assert (result.tombstones, result.newer) == (1, 1)
         assert latest.records()[2:] == [(b"a", b"new"), (b"b", None)]
+
+    def test_stay_if_the_topic_was_made_again_meanwhile(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latest.put(b"1", PAST)
+        delete = Retention._delete_keys
+
+        def late(*arguments: Any) -> None:
+            latest.make_again()
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete_keys", late)
+        with pytest.raises(HeaderwareError, match="made again"):
+            latest.retain()
+        assert latest.values() == [b"another"]
+
+    def test_are_looked_at_again_if_the_transaction_is_done_again(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key in (b"a", b"b"):
+            latest.put(b"old", PAST, key=key)
+        send = Retention._send
+        turns: list[int] = []
+
+        def undone(sender: Any, records: Any, check: Any) -> None:
+            if check is None or turns:
+                return send(sender, records, check)
+            turns.append(1)
+
+            def undo() -> None:
+                check()
+                latest.put(b"new", FUTURE, key=b"a")
+                raise ConnectionAbortedError
+
+            with pytest.raises(ConnectionAbortedError):
+                sender.send(records, check=undo)
+            return send(sender, records, check)  # the same records, and the same check, as the sender does
+
+        monkeypatch.setattr(Retention, "_send", staticmethod(undone))
+        result = latest.retain()
+        assert (result.tombstones, result.newer) == (1, 1)
+        assert latest.records()[2:] == [(b"a", b"new"), (b"b", None)]
+
+    def test_that_are_many_are_read_again_once(self, latest: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(worker, "_TOMBSTONES", 10)
+        for number in range(100):
+            latest.put(b"old", PAST, key=b"%d" % number)
+        read, batches = [], worker._Behind.batches
+
+        def counted(behind: Any) -> Any:
+            for batch in batches(behind):
+                read.extend(batch)
+                yield batch
+
+        monkeypatch.setattr(worker._Behind, "batches", counted)
+        assert latest.retain().tombstones == 100
+        assert len(read) == 100
 
     def test_of_messages_in_slices_are_deleted_with_those_of_the_slices(
         self, latest: Topic, cluster: Cluster
@@ -187,8 +347,205 @@ class TestKeys:
         assert latest.retain(chain=producer.chain).fates == {"signed": 1, "unverified": 1}
         assert latest.values() == [b"signed", b"forged"]
 
+    def test_that_are_signed_get_no_tombstone_where_beginnings_are_deleted_either(
+        self, cluster: Cluster, keyring: str
+    ) -> None:
+        topic = Topic(cluster, cleanup_policy="compact,delete")
+        producer = cluster.producer(Sign(keyring=keyring, key_id="test"))
+        for value, expires in ((b"1", PAST), (b"2", FUTURE), (b"3", PAST)):
+            producer.produce(topic.name, value, value, 0, headers=[("hw.expires", expires)])
+            assert producer.flush(DEADLINE_S) == 0
+        result = topic.retain(chain=producer.chain)
+        assert (result.deleted, result.tombstones, result.fates) == (1, 0, {"signed": 2, "alive": 1})
+        assert topic.values() == [b"2", b"3"]
+
+
+class TestCopies:
+    """What stands behind a record that stays is left out of a copy."""
+
+    @pytest.fixture
+    def copy(self, cluster: Cluster) -> Topic:
+        return Topic(cluster)
+
+    def copy_from(self, source: Topic, copy: Topic, *, execute: bool = True, **options: Any) -> Copied:
+        settings, rule = {"bootstrap.servers": copy.cluster.servers}, RetentionRule(hold="hold")
+        with Compaction(settings, source.name, copy.name, rule, **options) as work:
+            result = work.execute() if execute else work.preview()
+        copy.cluster.wait_until_stable(copy.name)
+        return result
+
+    def test_have_all_that_has_not_expired_as_it_was(
+        self, clicks: Topic, copy: Topic, cluster: Cluster
+    ) -> None:
+        audit = cluster.topic("audit")
+        clicks.put(b"1", FUTURE, timestamp_ms=1_700_000_000_000, more=b"1")
+        clicks.put(b"2", PAST)
+        clicks.put(b"3", PAST, hold=b"case 7")
+        clicks.put(b"4", b"soon")
+        clicks.put(None, None, key=b"gone")
+        clicks.put(b"5", PAST, key=None)
+        shown = self.copy_from(clicks, copy, execute=False)
+        assert (shown.written, shown.lost, copy.records()) == (4, {"expired": 2}, [])
+        done = self.copy_from(clicks, copy, audit=audit)
+        assert (done.written, done.lost, done.ok, done.tombstones) == (4, {"expired": 2}, True, 1)
+        assert copy.records() == [(b"k", b"1"), (b"k", b"3"), (b"k", b"4"), (b"gone", None)]
+        first = cluster.on_the_wire(copy.name)[0]
+        assert first.timestamp()[1] == 1_700_000_000_000
+        assert first.headers() == [("hw.expires", FUTURE), ("more", b"1")]
+        assert len(clicks.records()) == 6, "nothing is removed"
+        (account,) = (json.loads(m.value() or b"") for m in cluster.on_the_wire(audit))
+        assert (account["worker"], account["partitions"]["0"]["loses: expired"]) == ("retain", 2)
+
+    def test_go_on_where_they_ended(self, clicks: Topic, copy: Topic) -> None:
+        clicks.put(b"1", FUTURE)
+        self.copy_from(clicks, copy)
+        assert self.copy_from(clicks, copy).records == 0
+        clicks.put(b"2", PAST)
+        clicks.put(b"3", FUTURE)
+        result = self.copy_from(clicks, copy)
+        assert (result.records, copy.values()) == (2, [b"1", b"3"])
+
+    @pytest.mark.parametrize("store", [None, "store"])
+    def test_have_messages_in_slices_whole_or_not_at_all(
+        self, clicks: Topic, copy: Topic, cluster: Cluster, cut: Any, tmp_path: Path, store: str | None
+    ) -> None:
+        options: dict[str, Any] = {} if store is None else {"store": str(tmp_path / store)}
+        wire = cluster.plain_producer()
+        messages = [(cut(clicks.name, bytes([n]) * 5_000), end) for n, end in enumerate((PAST, FUTURE))]
+
+        def send(numbers: slice) -> None:
+            for pieces, end in messages:
+                for number in range(len(pieces))[numbers]:
+                    headers = [*pieces[number].headers, *([("hw.expires", end)] if number == 0 else [])]
+                    wire.produce(clicks.name, pieces[number].value, b"key", 0, headers=headers)
+            assert wire.flush(DEADLINE_S) == 0
+
+        send(slice(-1))
+        result = self.copy_from(clicks, copy, **options)
+        assert (result.waiting, result.written, copy.records()) == (result.records, 0, [])
+        send(slice(-1, None))  # to another process, which has to learn what the first has read
+        result = self.copy_from(clicks, copy, **options)
+        count = len(messages[0][0])
+        assert (result.records, result.written, result.lost) == (2, count, {"expired": count})
+        found = cluster.rest_of(cluster.consumer(copy.name, Slice()), copy.name)
+        assert [message.value() for message in found] == [bytes([1]) * 5_000]
+
+    def test_of_compacted_topics_are_refused(self, latest: Topic, copy: Topic) -> None:
+        (problem,) = self.copy_from(latest, copy, execute=False).problems
+        assert "would bring back an older one" in problem
+        with pytest.raises(ConfigError, match="would bring back an older one"):
+            self.copy_from(latest, copy)
+
+
+class TestObjects:
+    @pytest.fixture
+    def chain(self, tmp_path: Path) -> Chain:
+        return Chain([ClaimCheck(stores={"archive": FolderObjects(path=str(tmp_path))}, min_bytes=1)])
+
+    @staticmethod
+    def of(folder: Path) -> list[Path]:
+        return [path for path in folder.rglob("*") if path.is_file()]
+
+    def test_go_behind_their_records(
+        self, clicks: Topic, cluster: Cluster, chain: Chain, tmp_path: Path
+    ) -> None:
+        audit, mirror = cluster.topic("audit"), cluster.topic("mirror")
+        producer = cluster.producer(chain=chain)
+        for number, end in enumerate((PAST, PAST, FUTURE)):
+            producer.produce(clicks.name, b"value %d" % number, b"k", 0, headers=[("hw.expires", end)])
+        assert producer.flush(DEADLINE_S) == 0
+        copied = cluster.on_the_wire(clicks.name)[1]
+        wire = cluster.plain_producer()
+        wire.produce(mirror, copied.value(), copied.key(), headers=copied.headers())
+        assert wire.flush(DEADLINE_S) == 0
+        with clicks.open(audit=audit) as work:
+            assert work.execute().deleted == 2
+            young = work.objects(chain, copies=[mirror], execute=True)
+            assert (young.count, young.deleted) == (0, 0), "their records may be on their way"
+            then = time.time() - 7_200
+            for path in self.of(tmp_path):
+                os.utime(path, (then, then))
+            shown = work.objects(chain, copies=[mirror])
+            assert (shown.count, shown.deleted, len(self.of(tmp_path))) == (1, 0, 3)
+            done = work.objects(chain, copies=[mirror], execute=True)
+            assert (done.count, done.deleted, done.unreadable) == (1, 1, 0)
+        assert len(self.of(tmp_path)) == 2, "that of the mirror, and that of the record that stays"
+        cluster.wait_until_stable(audit)
+        accounts = [json.loads(message.value() or b"") for message in cluster.on_the_wire(audit)]
+        assert [(each["removed"], each["count"]) for each in accounts] == [("records", 2), ("objects", 1)]
+
+    def test_stay_if_a_claim_cannot_be_read(
+        self, clicks: Topic, cluster: Cluster, chain: Chain, tmp_path: Path
+    ) -> None:
+        producer = cluster.producer(chain=chain)
+        producer.produce(clicks.name, b"value", b"k", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        clicks.put(b"1", FUTURE, **{"hw.claim": b"broken"})
+        (path,) = self.of(tmp_path)
+        os.utime(path, (0, 0))
+        with clicks.open() as work:
+            assert work.execute().deleted == 1
+            found = work.objects(chain, execute=True)
+        assert (found.count, found.deleted, found.unreadable, path.exists()) == (1, 0, 1, True)
+
 
 class TestTwoAtOnce:
+    def test_do_not_stop_one_another_while_they_read(
+        self, clicks: Topic, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # Else passes that last longer than the time between their starts would never come to an end.
+        audit = cluster.topic("audit")
+        clicks.put(b"1", PAST)
+        clicks.put(b"2", FUTURE)
+        plans, others = Retention._plans, list[Result]()
+
+        def read(work: Retention, *arguments: Any) -> Any:
+            found = plans(work, *arguments)
+            monkeypatch.setattr(Retention, "_plans", plans)
+            with clicks.open(audit=audit) as other:
+                others.append(other.execute())
+            return found
+
+        monkeypatch.setattr(Retention, "_plans", read)
+        assert clicks.retain(audit=audit).deleted == 1
+        assert [other.deleted for other in others] == [1]
+        assert clicks.values() == [b"2"]
+
+    def test_say_so_if_one_deletes_what_the_other_is_about_to_read(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Late(TopicReader):
+            def start(self, *arguments: Any, **options: Any) -> None:
+                super().start(*arguments, **options)
+                monkeypatch.setattr(worker, "TopicReader", TopicReader)
+                assert clicks.retain().deleted == 1
+                self._consumer.seek(TopicPartition(clicks.name, 0, 0))
+
+        clicks.put(b"1", PAST)
+        clicks.put(b"2", FUTURE)
+        work = clicks.open()
+        monkeypatch.setattr(worker, "TopicReader", Late)
+        with work, pytest.raises(HeaderwareError, match="deleted before they were read"):
+            work.execute()
+        assert clicks.values() == [b"2"]
+
+    def test_leave_a_key_to_the_other_that_has_written_its_tombstone(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latest.put(b"old", PAST, key=b"a")
+        plans = Retention._plans
+
+        def read(work: Retention, *arguments: Any) -> Any:
+            found = plans(work, *arguments)
+            monkeypatch.setattr(Retention, "_plans", plans)
+            latest.retain()
+            return found
+
+        monkeypatch.setattr(Retention, "_plans", read)
+        result = latest.retain()
+        assert (result.tombstones, result.newer) == (0, 1)
+        assert latest.records() == [(b"a", b"old"), (b"a", None)]
+
     def test_do_no_harm(self, latest: Topic) -> None:
         for number in range(40):
             latest.put(b"old", PAST, key=b"%d" % number)
@@ -261,6 +618,43 @@ class TestKilledWhileTheTopicGrows:
         return process.poll() is not None or cluster.count_committed(audit) > accounts
 
 
+class TestCopyKilledAtAnyMoment:
+    RECORDS: Final = 4_000
+    KILLS: Final = 3
+
+    def test_has_each_record_once_and_in_order(self, clicks: Topic, cluster: Cluster) -> None:
+        copy, rest = Topic(cluster), random.Random(7)
+        command = [sys.executable, "-m", "headerware", "retain", clicks.name, "--into", copy.name]
+        command += ["--bootstrap-servers", cluster.servers, "--execute", "--json"]
+        share, alive, numbers = self.RECORDS // (self.KILLS + 1), list[bytes](), itertools.count()
+
+        def grow() -> None:
+            for _ in range(share):
+                value = b"%d" % next(numbers)
+                expires = rest.choice((PAST, FUTURE, None))
+                alive.extend([] if expires == PAST else [value])
+                clicks.put(value, expires, flush=False)
+            clicks.flush()
+
+        def has_grown(process: subprocess.Popen[bytes], copied: int) -> bool:
+            return process.poll() is not None or cluster.count_committed(copy.name) > copied
+
+        for turn in range(self.KILLS):
+            grow()
+            copied = cluster.count_committed(copy.name)
+            with subprocess.Popen([*command, "--rate", "1000"], stdout=subprocess.DEVNULL) as process:
+                if turn:  # in the middle of its work; else while it starts
+                    until(partial(has_grown, process, copied))
+                time.sleep(rest.uniform(0, 0.3))
+                process.kill()
+        grow()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        read = json.loads(done.stdout)["result"]["records"]
+        assert 0 < read < self.RECORDS, "the killed ones did some of it"
+        cluster.wait_until_stable(copy.name)
+        assert copy.values() == alive
+
+
 class TestCommand:
     def run(self, clicks: Topic, *options: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "headerware", "retain", clicks.name]
@@ -278,11 +672,51 @@ class TestCommand:
         code, shown = self.run(clicks, "--rules", str(rules))
         assert code == 0
         assert "all before offset 1 would be deleted" in shown
+        assert f"held back by records that stay because a legal hold is on them: {clicks.name}[0]" in shown
         assert clicks.values() == [b"1", b"2"]
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
         assert (code, json.loads(shown)["result"]["delete_before"]) == (0, {"0": 1})
         assert clicks.values() == [b"2"]
+        copy = Topic(clicks.cluster)
+        clicks.put(b"3", PAST)
+        into = ("--rules", str(rules), "--into", copy.name)
+        code, shown = self.run(clicks, *into)
+        assert (code, copy.values()) == (0, [])
+        assert re.search(r"would be left out +1 +they have outlived their time", shown), shown
+        code, shown = self.run(clicks, *into, "--execute", "--json")
+        assert (code, json.loads(shown)["result"]["lost"]) == (0, {"expired": 1})
+        assert copy.values() == [b"2"]
         rules.write_text("[[lifetimes]]\ntopics = []\nafter_ms = 0\n")
         assert self.run(clicks, "--rules", str(rules))[0] == 2
         rules.write_text("holds = 1")
         assert self.run(clicks, "--rules", str(rules))[0] == 2
+
+    def test_deletes_objects_and_places_groups(self, clicks: Topic, cluster: Cluster, tmp_path: Path) -> None:
+        config, folder = tmp_path / "headerware.toml", tmp_path / "objects"
+        folder.mkdir()
+        config.write_text(
+            '[[interceptors]]\ntype = "claim_check"\nmin_bytes = 1\n'
+            f'[interceptors.stores]\narchive = {{ type = "folder", path = "{folder}" }}\n'
+        )
+        producer = cluster.producer(chain=load_chain(str(config)))
+        producer.produce(clicks.name, b"value", b"k", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        (path,) = TestObjects.of(folder)
+        os.utime(path, (0, 0))
+        objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects)
+        assert (code, path.exists()) == (0, False)
+        assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018
+        code, shown = self.run(clicks, *objects, "--json")
+        assert (code, json.loads(shown)["result"]["objects"]["count"]) == (0, 0)
+
+        clicks.put(b"1", FUTURE)
+        copy, group = Topic(cluster), f"{clicks.name}-group"
+        assert self.run(clicks, "--into", copy.name, "--execute")[0] == 0
+        consumer = cluster.consumer(clicks.name, group_id=group)
+        cluster.take(consumer, 1)
+        cluster.commit(consumer)
+        consumer.close()
+        code, shown = self.run(clicks, "--into", copy.name, "--translate-group", group, "--json")
+        (place,) = json.loads(shown)["result"]["partitions"]
+        assert (code, place["source"], place["lag"], place["exact"]) == (0, 2, 0, True)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import closing
 from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import SliceHeader
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.ops.compaction.rules import Judged
+from headerware.ops.compaction.winners import Winners
+from headerware.ops.retention.keys import Choice, Keys
+from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
 
 COUNT = 2
 FATES: st.SearchStrategy[Fate] = st.sampled_from(
@@ -54,13 +59,16 @@ def model(events: list[Event]) -> list[tuple[list[int], Fate]]:
     return units
 
 
-def planned(events: list[Event], *, deletes: bool, compacts: bool) -> PartitionPlan:
-    partition = Partition(0, deletes=deletes, compacts=compacts)
+def part_of(event: Event) -> SliceHeader | None:
+    if event.message is None:
+        return None
+    return SliceHeader(event.message.to_bytes(16), event.number, COUNT, 2 * COUNT, 2)
+
+
+def planned(events: list[Event], *, deletes: bool, keys: Keys | None = None) -> PartitionPlan:
+    partition = Partition(0, 0, deletes=deletes, keys=keys)
     for offset, event in enumerate(events):
-        part = None
-        if event.message is not None:
-            part = SliceHeader(event.message.to_bytes(16), event.number, COUNT, 2 * COUNT, 2)
-        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part)
+        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part_of(event))
     return partition.plan(len(events))
 
 
@@ -72,11 +80,14 @@ def test_the_beginning_that_is_deleted_is_the_longest_that_may_be(events: list[E
         touched = [(offsets, fate) for offsets, fate in units if offsets[0] < before]
         return all(fate == "expired" and offsets[-1] < before for offsets, fate in touched)
 
-    plan = planned(events, deletes=True, compacts=False)
+    plan = planned(events, deletes=True)
     longest = max(before for before in range(len(events) + 1) if may_be_deleted(before))
     assert plan.delete_before == longest
     assert plan.deleted == longest
-    assert plan.rest == sum(len(offsets) for offsets, fate in units if fate == "expired") - longest
+    assert (plan.stays is None) == all(fate == "expired" for _, fate in units)
+    expired = sum(len(offsets) for offsets, fate in units if fate == "expired")
+    if all(len(offsets) <= COUNT for offsets, _ in units):  # else what comes twice may count as not whole
+        assert plan.fates.get("expired", 0) == expired
     assert sum(plan.fates.values()) == len(events)
 
 
@@ -93,6 +104,76 @@ def test_a_key_is_deleted_only_if_its_latest_record_has_expired_and_none_is_held
         for key, found in of_key.items()
         if max(found)[1] == "expired" and all(fate != "held" for _, fate in found)
     }
-    plan = planned(events, deletes=False, compacts=True)
-    assert (plan.delete_before, plan.deleted) == (0, 0)
-    assert dict(plan.tombstones) == expected
+    with closing(Keys()) as keys:
+        plan = planned(events, deletes=False, keys=keys)
+        assert (plan.delete_before, plan.deleted) == (0, 0)
+        choice = keys.choose({0: 0})[0]
+        found = keys.chosen(0, most=100, most_bytes=1_000)
+    assert [each.key for each in found] == sorted(expected, key=lambda key: expected[key])
+    assert choice == Choice(len(found), sum(each.replaced for each in found), choice.left)
+
+
+STEPS = st.lists(st.sampled_from(["tombstone", "record", "other", "look", "again"]), max_size=30)
+
+
+@given(steps=STEPS)
+def test_a_tombstone_counts_only_if_all_that_came_before_it_is_older(steps: list[str]) -> None:
+    """The transaction is done again at any moment, and what has come is looked at at any."""
+    log: list[str] = ["tombstone"]
+    batch, read = Tombstones([b"a"]), 0
+    for step in [*steps, "look"]:
+        if step == "look":
+            batch.begin()
+            for each in log[read:]:
+                batch.see(b"b" if each == "other" else b"a", own=each == "tombstone")
+            read = len(log)
+        else:
+            log.append("tombstone" if step == "again" else step)
+    last = len(log) - 1 - log[::-1].index("tombstone")
+    assert batch.safe == ("record" not in log[:last])
+
+
+@given(events=HISTORIES)
+def test_a_beginning_that_is_known_does_not_change(events: list[Event]) -> None:
+    partition = Partition(0, 0, deletes=True, keys=None)
+    longest = planned(events, deletes=True).delete_before
+    for offset, event in enumerate(events):
+        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part_of(event))
+        if partition.beginning_is_known:
+            assert partition.plan(offset + 1).delete_before == longest
+
+
+def judged(offset: int, event: Event) -> Judged:
+    headers = {"expired": [("hw.expires", b"1")], "held": [("hw.expires", b"1"), ("legal-hold", b"")]}
+    found = [*headers.get(event.fate, [])]
+    if (part := part_of(event)) is not None:
+        found.append((SLICE_HEADER, part.encode()))
+    value = None if event.fate == "tombstone" else b"v"
+    record = Record("orders", value, event.key, Headers(found), 0, offset=offset)
+    return RetentionRule().judged(record, now_ms=10**12)
+
+
+@given(events=HISTORIES, killed_at=st.integers(0, 20))
+def test_a_copy_has_all_that_has_not_expired_also_behind_a_kill(events: list[Event], killed_at: int) -> None:
+    kept: list[tuple[int, ...]] = []
+    parts: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for offset, event in enumerate(events):
+        of = {0: offset} if event.message is None else parts[event.message]
+        of.setdefault(event.number, offset)
+        if (event.message is not None and len(of) < COUNT) or offset not in of.values():
+            continue
+        message = [events[of[number]].fate for number in sorted(of)]
+        if message[0] != "expired" or "held" in message:
+            kept.append(tuple(of[number] for number in sorted(of)))
+        of.clear()
+
+    batch = [judged(offset, event) for offset, event in enumerate(events)]
+    copied: list[tuple[int, ...]] = []
+    for part in (batch[:killed_at], batch[killed_at:]):
+        with Winners(None, "p", alone="expired") as winners:  # each process learns what the others have read
+            winners.learn(batch[: part[0].offset] if part else [])
+            winners.learn(part)
+            verdicts = winners.verdicts(part)
+            assert {verdict.why for verdict in verdicts if verdict.outcome == "loses"} <= {"expired"}
+            copied += [tuple(verdict.offsets) for verdict in verdicts if verdict.outcome == "wins"]
+    assert copied == kept

@@ -14,7 +14,7 @@ import re
 import struct
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -40,15 +40,18 @@ UNTOUCHED: Final[dict[Untouched, str]] = {
     "no_version": "they have no version; --missing says what else may be done with them",
     "malformed": "their version, or their hw.slice, cannot be read, or stands twice",
     "unverified": "the chain does not verify them, or they are not signed",
-    "unreadable": "their headers cannot be read",
+    "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
     "exposed_slices": "they are slices that have their message's own key, of which the target keeps one only",
 }
-Lost = Literal["older", "tie", "no_version"]
+Why = Untouched | Literal["kept"]
+"""Why a record is not judged, or that it is kept by a rule that judges each record alone."""
+Lost = Literal["older", "tie", "no_version", "expired"]
 """Why a record is not kept."""
 LOST: Final[dict[Lost, str]] = {
     "older": "their key has a higher version",
     "tie": "their key has the same version later",
     "no_version": "they have no version, and their key has one",
+    "expired": "they have outlived their time",
 }
 OLDEST: Final = -(2**63)
 """The version of a record without one, where such a record is the oldest."""
@@ -66,6 +69,33 @@ class Rank(NamedTuple):
     offset: int
 
 
+class Decision(Protocol):
+    """What is kept of a topic.
+
+    It is a frozen msgspec struct: a copy that was begun by one is not gone on with by another.
+    """
+
+    worker: ClassVar[str]
+    """The command's name, for groups and accounts."""
+    alone: ClassVar[Lost | None]
+    """None where of each key one record is kept. Else why a record is lost that has no ``why``."""
+
+    def for_topic(self, topic: str, /) -> Decision:
+        """Return it as it is for a topic."""
+        ...
+
+    def judged(
+        self,
+        record: Record,
+        *,
+        now_ms: int,
+        verified: Callable[[Record], Record | None] | None = None,
+        compacts: bool = False,
+    ) -> Judged:
+        """Return a record of the topic as on the wire, as this sees it; see :func:`judge`."""
+        ...
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Where the version of a record stands.
 
@@ -81,6 +111,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ConfigError: a header without a name, or another word than these.
     """
 
+    worker: ClassVar[str] = "compact"
+    alone: ClassVar[Lost | None] = None
+
     header: str
     form: Form = "number"
     missing: Missing = "untouched"
@@ -95,6 +128,21 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if found not in known:
                 raise ConfigError(f"expected {', '.join(known)}; found {found!r}", path=path)
+
+    def for_topic(self, _topic: str, /) -> Rule:
+        """Return itself: it is the same for all topics."""
+        return self
+
+    def judged(
+        self,
+        record: Record,
+        *,
+        now_ms: int,  # noqa: ARG002 - versions do not pass
+        verified: Callable[[Record], Record | None] | None = None,
+        compacts: bool = False,
+    ) -> Judged:
+        """Return a record as it sees it."""
+        return judge(record, self, verified=verified, compacts=compacts)
 
     def version_of(self, record: Record) -> int | Untouched:
         """Return a record's version, or why it is not judged; its headers have their names."""
@@ -117,8 +165,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 class Judged(NamedTuple):
     """A record as the rules see it.
 
-    ``digest`` is that of its key; ``why`` says that it is left untouched. A slice of a message has ``part``,
-    and what is said of the first one counts for the message; ``why`` of any slice does, too.
+    ``digest`` is that of its key; ``why`` says that it is left untouched, or kept. A slice of a message has
+    ``part``, and what is said of the first one counts for the message; ``why`` of any slice does, too.
     """
 
     partition: int
@@ -126,7 +174,7 @@ class Judged(NamedTuple):
     size_bytes: int
     digest: bytes | None
     version: int
-    why: Untouched | None
+    why: Why | None
     part: SliceHeader | None = None
 
 

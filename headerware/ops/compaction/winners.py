@@ -1,6 +1,7 @@
 """What is known of a topic that is compacted: the winner of each key, in a SQLite file.
 
 It is learned from the records, in the order of their offsets, and says of each record what becomes of it.
+If a rule judges records alone, no keys are kept, but only the slices of messages that are not whole.
 What was learned only grows, and depends on the records alone. So it may be ahead of what was written, or
 behind it, and may be lost: whoever learns the topic again knows the same.
 
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.sqlite_schema import foreign_parts
-from headerware.ops.compaction.rules import Judged, Lost, Rank, Untouched, lost_because
+from headerware.ops.compaction.rules import Judged, Lost, Rank, Untouched, Why, lost_because
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,13 +90,16 @@ class Winners:
     Args:
         path: the file, which is made if it is not there; None keeps all in a temporary one.
         purpose: a digest of what it is for; a file that is for something else is refused.
+        alone: None where of each key one record is kept. Else no keys are compared: a record, or a message,
+            that is neither ``kept`` nor left untouched is lost, for this reason.
 
     Raises:
         ConfigError: the file cannot be used, is another process's, or is for something else.
     """
 
-    def __init__(self, path: str | None, purpose: str) -> None:
+    def __init__(self, path: str | None, purpose: str, *, alone: Lost | None = None) -> None:
         self._path: Final = path
+        self._alone: Final = alone
         self._lock: Final = None if path is None else _locked(Path(path))
         try:
             with self._errors():
@@ -121,6 +125,8 @@ class Winners:
                 if each.offset < learned.get(each.partition, 0):
                     continue
                 learned[each.partition] = each.offset + 1
+                if each.part is None and self._alone is not None:
+                    continue  # nothing has to be known of it
                 if each.part is None and each.why is not None:
                     self._leave_untouched(each)
                     continue
@@ -144,9 +150,9 @@ class Winners:
             self._keep(best)
 
     def learned_to(self, ends: Mapping[int, int]) -> None:
-        """Note that partitions are known up to somewhere, though no record may stand there."""
+        """Note that partitions are known up to somewhere at least, though no record may stand there."""
         with self._transaction():
-            self._learned({**self.learned, **ends})
+            self._learned({each: max(end, self.learned.get(each, 0)) for each, end in ends.items()})
 
     def verdicts(self, batch: Sequence[Judged]) -> list[Verdict]:
         """Return what becomes of each record, all of which were learned."""
@@ -236,6 +242,8 @@ class Winners:
         if each.offset in untouched:
             return Verdict("untouched", untouched[each.offset], (each.offset,), each.size_bytes)  # type: ignore[arg-type]  # as it was written
         if each.part is None:
+            if self._alone is not None:
+                return self._by_itself(each.why, (each.offset,), each.size_bytes)
             if each.why is not None:
                 raise HeaderwareError(
                     f"the record at partition {each.partition}, offset {each.offset} was judged before, and "
@@ -247,9 +255,18 @@ class Winners:
             return Verdict("waits", None, (each.offset,), each.size_bytes)
         size, digest, version, why, slices = messages[each.offset]
         offsets = array("q", slices)
+        if self._alone is not None:
+            return self._by_itself(why, offsets, size)
         if why is not None:
             return Verdict("untouched", why, offsets, size)
         return self._by_rank(digest, version, each.offset, offsets, size)
+
+    def _by_itself(self, why: Why | None, offsets: Sequence[int], size: int) -> Verdict:
+        if why is None:
+            return Verdict("loses", self._alone, offsets, size)
+        if why == "kept":
+            return Verdict("wins", None, offsets, size)
+        return Verdict("untouched", why, offsets, size)
 
     def _by_rank(
         self, digest: bytes | None, version: int, offset: int, offsets: Sequence[int], size: int
@@ -285,10 +302,7 @@ class Winners:
     def _require_purpose(self, purpose: str) -> None:
         self._run("INSERT INTO purpose SELECT ? WHERE NOT EXISTS (SELECT 1 FROM purpose)", purpose)
         if self._run("SELECT digest FROM purpose").fetchall() != [(purpose,)]:
-            raise ConfigError(
-                f"{self._path} is of other topics, or of another rule; name another file, or remove it",
-                path="store",
-            )
+            raise _another_purpose(self._path)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -319,17 +333,31 @@ class Winners:
         self.close()
 
 
-def place_in_target(path: str, partition: int, source: int) -> int | None:
+def place_in_target(path: str, purpose: str, partition: int, source: int) -> int | None:
     """Return from which offset of the target on all comes from an offset of the source on; None if unknown.
 
     The file may be in use by another process.
+
+    Raises:
+        ConfigError: the file cannot be read, or is for something else; its places are in other topics then.
     """
-    with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute(
-            "SELECT target FROM sync WHERE partition = ? AND source <= ? ORDER BY source DESC LIMIT 1",
-            (partition, source),
-        ).fetchone()
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            if connection.execute("SELECT digest FROM purpose").fetchall() != [(purpose,)]:
+                raise _another_purpose(path)
+            found = connection.execute(
+                "SELECT target FROM sync WHERE partition = ? AND source <= ? ORDER BY source DESC LIMIT 1",
+                (partition, source),
+            ).fetchone()
+    except sqlite3.Error as error:
+        raise ConfigError(f"{path} cannot be used: {error}", path="store") from error
     return None if found is None else int(found[0])
+
+
+def _another_purpose(path: str | None) -> ConfigError:
+    return ConfigError(
+        f"{path} is of other topics, or of another rule; name another file, or remove it", path="store"
+    )
 
 
 def _opened(path: str | None) -> sqlite3.Connection:

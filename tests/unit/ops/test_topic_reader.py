@@ -92,6 +92,29 @@ class TestTopicReader:
             reader.start()
             assert places([message for batch in reader.to_end() for message in batch]) == [(1, 0)]
 
+    def test_reads_up_to_an_offset_and_nothing_of_other_partitions(
+        self, opened: Callable[..., TopicReader], topic: str
+    ) -> None:
+        reader = opened(topic)
+        reader.start(up_to={0: 3})
+        assert places([each for batch in reader.to_end() for each in batch]) == [(0, 0), (0, 1), (0, 2)]
+        assert reader.bounds == {0: (0, 3), 1: (0, 0)}
+        reader.start(up_to={0: 9})
+        assert len([each for batch in reader.to_end() for each in batch]) == 5
+
+    def test_reads_no_more_of_a_partition_that_is_finished(
+        self, opened: Callable[..., TopicReader], topic: str
+    ) -> None:
+        reader = opened(topic)
+        reader.start()
+        found = []
+        for batch in reader.to_end(max_records=1):
+            found += batch
+            reader.finish(0)
+        assert [place for place in places(found) if place[0] == 1] == [(1, 0)]
+        assert len(found) < 6
+        assert reader.has_reached_the_end
+
     def test_says_how_far_it_is(self, opened: Callable[..., TopicReader], topic: str) -> None:
         with opened(topic, partition=0) as reader:
             reader.start(Start.parse("1"))
