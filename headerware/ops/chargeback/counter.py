@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,6 +30,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
+from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.reports import audit_usage
 from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
 from headerware.ops.chargeback.reads import Covered, ReadRange, reads_between
@@ -67,7 +69,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         topics: the topics, in order.
         records: the records that came in since the last run.
         bytes: their size on the wire.
-        reports: the audit's reports that were new.
+        reports: the audit's reports, and the accounts of guards, that were new.
         missed: offsets that were deleted since the last run without being counted, by topic.
     """
 
@@ -84,7 +86,7 @@ def count_usage(
     kept: KeptUsage,
     *,
     groups: Iterable[str] | None = ("*",),
-    audit_topic: str | None = None,
+    audit_topics: Iterable[str] = (),
     timeout_s: float = 60.0,
     on_progress: Callable[[str, Progress], object] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -96,7 +98,7 @@ def count_usage(
         topics: names or globs of topics; a glob matches none of Kafka's own.
         kept: where the sums are kept.
         groups: globs of the consumer groups whose committed offsets tell what was read; None counts no reads.
-        audit_topic: the topic with the reports of consumers' ``audit``, or None.
+        audit_topics: the topics with the reports of consumers' ``audit``, and with the accounts of guards.
         timeout_s: how long the cluster may give no answer, in seconds.
         on_progress: called with a topic and how far it was read.
         clock: returns the time with its zone, for the moment at which groups had their offsets.
@@ -124,7 +126,7 @@ def count_usage(
         with TopicReader(settings, name, group_id=_GROUP, timeout_s=timeout_s) as reader:
             run.read(reader, None if on_progress is None else on_progress)
         runs.append(run)
-    reports = 0 if audit_topic is None else _count_reports(conf, audit_topic, kept, timeout_s)
+    reports = sum(_count_reports(conf, name, kept, timeout_s) for name in dict.fromkeys(audit_topics))
     return Counted(
         topics=tuple(names),
         records=sum(run.records for run in runs),
@@ -367,7 +369,7 @@ def _group_offsets(
 
 
 def _count_reports(conf: Mapping[str, Any], topic: str, kept: KeptUsage, timeout_s: float) -> int:
-    """Count the reports of an audit that are new, each once, and return how many there are."""
+    """Count the reports and accounts of a topic that are new, each once, and return how many there are."""
     positions = {number: position for (_, number), position in kept.positions(topic).items()}
     committed = {**conf, "isolation.level": "read_committed"}
     try:
@@ -377,16 +379,22 @@ def _count_reports(conf: Mapping[str, Any], topic: str, kept: KeptUsage, timeout
             reports = list(_reports(chain.from_iterable(reader.to_end(each_batch=True))))
     except KafkaException as error:
         raise HeaderwareError(f"the audit topic {topic!r} cannot be read: {error.args[0].str()}") from error
-    new, sequences = [], {}
+    new: list[AuditReport] = []
+    accounts: list[Account] = []
+    sequences: dict[str, Any] = {}
     for report in reports:
+        if isinstance(report, Account):  # it was committed once
+            accounts.append(report)
+            continue
         if report.session not in sequences:
             sequences[report.session] = kept.sequences(report.session)
         counted = sequences[report.session]
         if not any(first <= report.sequence <= last for first, last in counted):
             sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
             new.append(report)
-    kept.add(topic, steps, _merged(map(_line_of, audit_usage(new))), sequences=sequences)
-    return len(new)
+    found = chain(audit_usage(new), account_usage(accounts))
+    kept.add(topic, steps, _merged(map(_line_of, found)), sequences=sequences)
+    return len(new) + len(accounts)
 
 
 def _report_step(position: Position | None, begin: int, end: int) -> Step:
@@ -394,11 +402,13 @@ def _report_step(position: Position | None, begin: int, end: int) -> Step:
     return Step(max(begin, before), max(end, before), max(0, begin - before))
 
 
-def _reports(messages: Iterable[Message]) -> Iterator[AuditReport]:
+def _reports(messages: Iterable[Message]) -> Iterator[AuditReport | Account]:
+    """Yield the reports of consumers and the accounts of guards; other records are passed over."""
     for message in messages:
-        try:
-            report = decode_report(message.value())
-        except WireFormatError:
+        with suppress(WireFormatError):
+            yield decode_account(message.value())
             continue
-        if report.side == "consumer":
-            yield report
+        with suppress(WireFormatError):
+            report = decode_report(message.value())
+            if report.side == "consumer":
+                yield report

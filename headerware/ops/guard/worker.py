@@ -15,7 +15,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
@@ -32,7 +32,9 @@ from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
 from headerware.interceptors.sign import Sign
-from headerware.ops.guard.judge import Decision, Judge
+from headerware.ops.audit.accounts import Account, Done, Verdicts
+from headerware.ops.chargeback.sizes import record_bytes
+from headerware.ops.guard.judge import Decision, Judge, Verdict
 from headerware.ops.guard.rules import Routes
 from headerware.ops.stays import decode_stays
 from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
@@ -52,6 +54,12 @@ _LOOK_FOR_TOPICS_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
 _log: Final = logging.getLogger("headerware.ops.guard")
+
+
+class _Judged(NamedTuple):
+    topic: str
+    verdict: Verdict
+    reason: str
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +161,7 @@ class Guard(FollowsFile):
         self._committed: dict[TopicPartitionKey, tuple[int, str]] = {}
         self._paused: set[TopicPartitionKey] = set()
         self._lag: dict[str, int] = {}
-        self._counts: Final[Counter[tuple[str, str, str]]] = Counter()
+        self._counts: Final[Counter[_Judged]] = Counter()
         self._sent_bytes = self._deleted = self._transactions = 0
         self._has_worked = False
         meter = get_meter("headerware.ops.guard")
@@ -557,22 +565,29 @@ class Guard(FollowsFile):
         changed: Mapping[TopicPartitionKey, tuple[int, str]],
     ) -> Record:
         """Return what is told about a transaction."""
-        account = {
-            "version": 1,
-            "worker": "guard",
-            "group": self._group,
-            "instance": self._instance,
-            "at_ms": time.time_ns() // 1_000_000,
-            "records": [
-                {"topic": name, "verdict": verdict, "reason": reason or None, "count": count}
-                for (name, verdict, reason), count in sorted(_counted(plans).items())
-            ],
-            "done": [
-                {"topic": name, "partition": number, "offset": offset}
+        sizes: Counter[_Judged] = Counter()
+        for plan in plans:
+            sizes[plan.judged] += sum(map(_size_of, plan.decision.originals))
+        account = Account(
+            group=self._group,
+            instance=self._instance,
+            at_ms=time.time_ns() // 1_000_000,
+            records=tuple(
+                Verdicts(
+                    topic=each.topic,
+                    verdict=each.verdict,
+                    reason=each.reason or None,
+                    count=count,
+                    bytes=sizes[each],
+                )
+                for each, count in sorted(_counted(plans).items())
+            ),
+            done=tuple(
+                Done(topic=name, partition=number, offset=offset)
                 for (name, number), (offset, _) in sorted(changed.items())
-            ],
-        }
-        return Record(topic, msgspec.json.encode(account), self._instance.encode())
+            ),
+        )
+        return Record(topic, account.encode(), self._instance.encode())
 
     def _plans(self, decisions: Iterable[Decision]) -> list[_Plan]:
         return [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
@@ -631,6 +646,11 @@ class _Plan:
         if decision.verdict == "refused":
             self._make_letters()
 
+    @property
+    def judged(self) -> _Judged:
+        """What is counted of it."""
+        return _Judged(self.decision.topic, self.decision.verdict, self.decision.reason)
+
     def refuse(self, index: int, error: KafkaError) -> None:
         """Take the answer of a topic that refuses a record: it becomes a dead letter, or that a smaller one.
 
@@ -680,13 +700,17 @@ def _is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001
 
 
-def _counted(plans: Iterable[_Plan]) -> Counter[tuple[str, str, str]]:
+def _counted(plans: Iterable[_Plan]) -> Counter[_Judged]:
     """Count original records by topic, verdict and reason."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[_Judged] = Counter()
     for plan in plans:
-        decision = plan.decision
-        counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
+        counts[plan.judged] += len(plan.decision.originals)
     return counts
+
+
+def _size_of(record: Record) -> int:
+    """Return a record's size as chargeback counts it; headers that cannot be read have none."""
+    return record_bytes(record.key, record.value, record.headers if is_readable(record) else EMPTY)
 
 
 _FORBIDDEN: Final = frozenset(

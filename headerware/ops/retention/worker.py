@@ -36,10 +36,10 @@ from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstone
-from headerware.ops.slices import named_headers
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
