@@ -19,6 +19,7 @@ import guard
 import header_ids
 import large
 import protection
+import retention
 import signatures
 import small
 import sources
@@ -38,8 +39,8 @@ from headerware.testing import KafkaBroker
     type=click.Choice(
         [
             *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
-            *("protection", "guard", "compaction", "claims", "connect", "chargeback", "sources", "spark"),
-            "spark-batches",
+            *("protection", "guard", "compaction", "retention", "claims", "connect", "chargeback", "sources"),
+            *("spark", "spark-batches"),
         ]
     ),
     help="Measure one group, and keep the results of the others. spark includes spark-batches.",
@@ -64,6 +65,12 @@ def main(*, quick: bool, only: str | None) -> None:
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "compaction": lambda broker: compaction.rows(
+            broker,
+            pairs=3 if quick else 7,
+            records=100_000 if quick else 1_000_000,
+            keys=1_000_000 if quick else 10_000_000,
+        ),
+        "retention": lambda broker: retention.rows(
             broker,
             pairs=3 if quick else 7,
             records=100_000 if quick else 1_000_000,

@@ -6,7 +6,7 @@ import logging
 import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -28,8 +28,13 @@ from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable, without_values
 
 if TYPE_CHECKING:
-    from headerware.ops.retention.rules import RetentionRule
+    from collections.abc import Mapping
+
+    from headerware.ops.retention.rules import Fate, RetentionRule
     from headerware.ops.retention.worker import Result
+
+_SHOWN: Final = 10
+"""Partitions of a line."""
 
 
 @click.command()
@@ -123,6 +128,8 @@ def _print(result: Result) -> None:
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):
         click.echo(f"{name}[{partition}]: all before offset {before:,} {does}deleted")
+    for fate, numbers in sorted(_by_fate(result.held_back).items()):
+        click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -137,3 +144,15 @@ def _print(result: Result) -> None:
         click.echo("stopped before the end; start it again to go on")
     if not result.executed:
         click.echo("nothing was removed; --execute does it")
+
+
+def _by_fate(held_back: Mapping[int, Fate]) -> dict[Fate, list[int]]:
+    found: dict[Fate, list[int]] = {}
+    for number, fate in sorted(held_back.items()):
+        found.setdefault(fate, []).append(number)
+    return found
+
+
+def _list_of(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_SHOWN]))
+    return shown if len(numbers) <= _SHOWN else f"{shown} and {len(numbers) - _SHOWN} more"

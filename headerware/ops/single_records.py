@@ -35,8 +35,15 @@ class SingleRecords:
         self._at: tuple[str, int, int] | None = None
         self._end = 0
 
-    def get(self, topic: str, partition: int, offset: int) -> Record | None:
+    def get(self, topic: str, partition: int, offset: int, *, seen: bool = False) -> Record | None:
         """Return a record; None if it is not there any more, or not yet.
+
+        Args:
+            topic: the topic.
+            partition: the partition.
+            offset: the offset.
+            seen: whether it was there before. An end before it is then that of a leader who has just been
+                elected, and does not know the end yet: it is asked again.
 
         Raises:
             HeaderwareError: the cluster does not answer in time.
@@ -54,17 +61,22 @@ class SingleRecords:
                 "auto.offset.reset": "error",
             }
             self._consumer = cimpl.Consumer(settings)
+        deadline = time.monotonic() + self._timeout_s
         at = self._at
         is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
         if not is_near or offset >= self._end:
             place = TopicPartition(topic, partition)
             low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
             self._at = None
+            while seen and offset >= self._end and time.monotonic() < deadline:
+                time.sleep(0.1)
+                low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            if seen and offset >= self._end:
+                raise self._too_late(topic, partition, offset)
             if not low <= offset < self._end:
                 return None
             self._consumer.assign([TopicPartition(topic, partition, offset)])
             self._at = topic, partition, offset
-        deadline = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline:
             message = self._consumer.poll(0.5)
             if message is None:
@@ -80,15 +92,19 @@ class SingleRecords:
                 return found if is_it else None
             self._at = None
             # librdkafka's own names: the end of what may be read, and an offset that is gone.
+            if error.code() == KafkaError._PARTITION_EOF and seen and (message.offset() or 0) <= offset:  # noqa: SLF001
+                continue
             if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
                 return None
             if not error.retriable():
                 raise KafkaException(error)
             self._consumer.assign([TopicPartition(topic, partition, offset)])
         self._at = None
-        raise HeaderwareError(
-            f"{position(topic, partition, offset)} could not be read within {self._timeout_s:g} s"
-        )
+        raise self._too_late(topic, partition, offset)
+
+    def _too_late(self, topic: str, partition: int, offset: int) -> HeaderwareError:
+        where = position(topic, partition, offset)
+        return HeaderwareError(f"{where} could not be read within {self._timeout_s:g} s")
 
     def close(self) -> None:
         """Close the consumer, if there is one."""

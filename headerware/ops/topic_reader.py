@@ -178,9 +178,13 @@ class TopicReader:
     ) -> None:
         """Begin to read, of each partition up to ``limit`` offsets if one is given.
 
-        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``.
+        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. A second
+        call begins anew, also with the time.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
+
+        if self._begin:
+            self._deadline = time.monotonic() + self._timeout_s
 
         for number in self.partitions:
             place = TopicPartition(self._topic, number)
@@ -238,7 +242,15 @@ class TopicReader:
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
-        found = self._consumer.committed(asked, timeout=self._left_s())
+        while True:
+            try:
+                found = self._consumer.committed(asked, timeout=self._left_s())
+                break
+            except KafkaException as error:
+                # A coordinator that has moved, or is new, is looked up again.
+                if error.args[0].code() not in _moved() or time.monotonic() > self._deadline:
+                    raise
+                time.sleep(_WAIT_S)
         for each in found:
             if each.error is not None:  # it is not known, which is not the same as none
                 raise KafkaException(each.error)
@@ -314,6 +326,14 @@ class TopicReader:
 
     def _left_s(self) -> float:
         return max(0.1, self._deadline - time.monotonic())
+
+
+def _moved() -> frozenset[int]:
+    from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
+
+    return frozenset(
+        {Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS}
+    )
 
 
 def _partitions(found: Any, partition: int | None) -> list[int]:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -23,6 +24,9 @@ from confluent_kafka.admin import AdminClient
 from headerware import ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
 from headerware.ops.compaction import Compaction, Result, Rule, worker
+from headerware.ops.topic_reader import TopicReader
+from headerware.ops.transactions import TransactionalSender
+from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -174,6 +178,16 @@ class TestWhatIsKept:
         assert topics.compact().records == 0
         assert topics.values()[-1] == b"5"
 
+    def test_a_record_that_nobody_can_read_stays_in_the_source_and_stops_nothing(
+        self, topics: Topics
+    ) -> None:
+        put_raw({"bootstrap.servers": topics.cluster.servers}, topics.source, (b"odd", b"\xff\xfe"))
+        topics.put(b"a", 1, b"1")
+        result = topics.compact()
+        assert (result.untouched, result.ok) == ({"unreadable": 1}, False)
+        assert topics.values() == [b"1"]
+        assert topics.compact().records == 0
+
 
 class TestMessagesInSlices:
     @pytest.mark.parametrize("has_own_keys", [False, True])
@@ -287,6 +301,67 @@ class TestWhatIsKnown:
         with pytest.raises(HeaderwareError, match="made again"):
             topics.compact()
 
+    def test_is_committed_of_all_partitions_at_each_start(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topics = Topics(cluster, partitions=2)
+        for partition in (0, 1):
+            topics.put(b"a", 1, partition=partition)
+        topics.compact()
+        sent: list[dict[int, int]] = []
+        send = TransactionalSender.send
+
+        def seen(sender: Any, records: Any, offsets: Any, *rest: Any) -> Any:
+            sent.append({each.partition: each.offset for each in offsets})
+            return send(sender, records, offsets, *rest)
+
+        monkeypatch.setattr(TransactionalSender, "send", seen)
+        topics.put(b"a", 2, partition=0)
+        topics.compact()
+        assert sent == [{0: 1, 1: 1}, {0: 2}], "the broker forgets what stands still"
+
+    def test_is_not_copied_once_more_if_the_broker_has_forgotten_a_partition(self, cluster: Cluster) -> None:
+        topics = Topics(cluster, partitions=2)
+        group = f"headerware-compact-{topics.target}"
+        for partition in (0, 1):
+            topics.put(b"a", 1, partition=partition)
+        topics.compact()
+        offset, metadata = cluster.committed(group, topics.source, 0)
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        admin.delete_consumer_groups([group])[group].result(DEADLINE_S)
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.servers, "group.id": group})
+        kept = TopicPartition(topics.source, 0, offset, metadata=metadata)
+        consumer.commit(offsets=[kept], asynchronous=False)
+        consumer.close()
+        with pytest.raises(ConfigError, match=rf"{topics.target}\[1\] has records .* has forgotten"):
+            topics.compact()
+        assert len(topics.values()) == 2
+
+    def test_waits_for_a_new_leader_that_does_not_know_the_end(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topics.put(b"a", 1, b"1")
+        topics.compact()
+        start, lies = TopicReader.start, [0, 0]
+
+        def late(reader: Any, *rest: Any, offsets: Any = None) -> None:
+            start(reader, *rest, offsets=offsets)
+            if offsets == {0: 1} and lies:
+                reader._ends = {0: lies.pop()}
+
+        monkeypatch.setattr(TopicReader, "start", late)
+        topics.put(b"a", 2, b"2")
+        assert topics.compact().written == 1
+        assert (topics.values(), lies) == ([b"1", b"2"], [])
+
+    def test_is_learned_as_slowly_as_was_asked(self, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+        kept: list[int] = []
+        monkeypatch.setattr(Compaction, "_keep_rate", lambda _, began, records: kept.append(records))
+        topics.put(b"a", 1)
+        topics.put(b"a", 2)
+        topics.compact(rate=1.0)
+        assert kept == [1, 2, 1, 2], "once to learn, once to write"
+
     def test_offsets_that_were_deleted_unread_are_told(self, topics: Topics, cluster: Cluster) -> None:
         topics.put(b"a", 1)
         topics.compact()
@@ -393,6 +468,17 @@ class TestFollowing:
             assert others == []
         assert "has taken over" in str(failures[0])
 
+    def test_ends_if_the_target_was_made_again(
+        self, topics: Topics, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(worker, "_RENEW_S", 0.1)
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        with topics.open() as work, following(work) as failures:
+            until(lambda: cluster.committed(f"headerware-compact-{topics.target}", topics.source)[0] == 0)
+            admin.delete_topics([topics.target])[topics.target].result()
+            until(lambda: failures)
+        assert "made again" in str(failures[0])
+
 
 class TestTranslatedGroups:
     def group(self, topics: Topics, name: str, offset: int) -> None:
@@ -426,6 +512,42 @@ class TestTranslatedGroups:
         reader = topics.cluster.consumer(topics.target, group_id=f"{topics.source}-some")
         first = int(topics.cluster.take(reader, 1)[0].value() or b"")
         assert 2_000 < first <= 3_050, "not from the beginning, and nothing is left out"
+
+    def test_do_not_go_on_behind_what_is_not_committed_yet(
+        self, topics: Topics, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The worker is at 1, the group at 2, and the worker writes the records from 1 to 4.
+        monkeypatch.setattr(worker, "_SETTLED_S", 0.1)
+        topics.put(b"a", 1)
+        topics.compact()
+        for version in (2, 3, 4):
+            topics.put(b"a", version)
+        topics.flush()
+        self.group(topics, f"{topics.source}-group", 2)
+        cluster.wait_until_stable(topics.target)
+        (end,) = cluster.ends(topics.target)
+        wire = cluster.plain_producer(**{"transactional.id": f"{topics.target}-worker"})
+        wire.init_transactions(DEADLINE_S)
+        wire.begin_transaction()
+        wire.produce(topics.target, b"v", b"a", 0)
+        assert wire.flush(DEADLINE_S) == 0
+        with topics.open() as work:
+            (found,) = work.translate(f"{topics.source}-group")
+        wire.abort_transaction(DEADLINE_S)
+        assert (found.source, found.target, found.exact) == (2, end, False)
+
+    def test_do_not_go_by_the_file_of_another_compaction(self, topics: Topics, tmp_path: Path) -> None:
+        topics.put(b"a", 1)
+        topics.compact(store=str(tmp_path / "store"))
+        topics.put(b"a", 2)
+        topics.compact()
+        self.group(topics, f"{topics.source}-group", 1)
+        with topics.open(store=str(tmp_path / "store"), missing="oldest", group_id="other") as work:
+            other = work._known_place
+            with pytest.raises(ConfigError, match="of other topics"):
+                other(0, 1)
+        with topics.open(store=str(tmp_path / "missing")) as work, pytest.raises(ConfigError, match="used"):
+            work.translate(f"{topics.source}-group")
 
     def test_with_members_are_left_alone(self, topics: Topics) -> None:
         topics.put(b"a", 1)

@@ -12,9 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from headerware import HeaderwareError
 from headerware.interceptors import Sign, Slice
+from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
 from tests.waiting import until
@@ -36,7 +38,8 @@ class Topic:
     def __init__(self, cluster: Cluster, **config: str) -> None:
         self.cluster = cluster
         settings = {name.replace("_", "."): value for name, value in config.items()}
-        self.name = cluster.topic("clicks", config={"retention.ms": "-1", **settings})
+        self.config = {"retention.ms": "-1", **settings}
+        self.name = cluster.topic("clicks", config=self.config)
         self._wire = cluster.plain_producer()
 
     def put(
@@ -63,6 +66,15 @@ class Topic:
     def values(self) -> list[bytes | None]:
         return [value for _, value in self.records()]
 
+    def make_again(self) -> None:
+        """Delete the topic, and make one with its name that has a record which stays."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.servers})
+        admin.delete_topics([self.name])[self.name].result()
+        until(lambda: self.name not in admin.list_topics(timeout=DEADLINE_S).topics)
+        self.cluster.broker.create_topic(self.name, config=self.config)
+        self._wire = self.cluster.plain_producer()
+        self.put(b"another", FUTURE)
+
 
 @pytest.fixture
 def clicks(cluster: Cluster) -> Topic:
@@ -81,7 +93,7 @@ class TestBeginnings:
             clicks.put(value, expires)
         shown = clicks.retain(execute=False)
         assert (shown.deleted, shown.delete_before, shown.rest) == (2, {0: 2}, 1)
-        assert shown.fates == {"expired": 3, "alive": 1}
+        assert (shown.fates, shown.held_back) == ({"expired": 3, "alive": 1}, {0: "alive"})
         assert clicks.values() == [b"1", b"2", b"3", b"4"], "it only shows"
         done = clicks.retain(audit=audit)
         assert (done.deleted, done.executed) == (2, True)
@@ -109,6 +121,38 @@ class TestBeginnings:
         with clicks.open(rule, now_ms=lambda: int(FUTURE)) as work:
             assert work.execute().deleted == 1
         assert clicks.values() == [b"2"]
+
+    def test_stay_if_the_topic_was_made_again_meanwhile(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clicks.put(b"1", PAST)
+        delete = Retention._delete
+
+        def late(*arguments: Any) -> None:
+            clicks.make_again()
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete", late)
+        with pytest.raises(HeaderwareError, match="made again"):
+            clicks.retain()
+        assert clicks.values() == [b"another"]
+
+    def test_stay_for_a_hold_that_no_signature_covers(
+        self, clicks: Topic, cluster: Cluster, keyring: str
+    ) -> None:
+        producer = cluster.producer(Sign(keyring=keyring, key_id="test"))
+        producer.produce(clicks.name, b"signed", b"a", 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+        assert clicks.retain(execute=False).fates == {"unverified": 1}, (
+            "without a chain no moment is believed"
+        )
+        (signed,) = cluster.on_the_wire(clicks.name)
+        headers = [*(signed.headers() or []), ("Hold", b"case 7")]
+        wire = cluster.plain_producer()
+        wire.produce(clicks.name, signed.value(), signed.key(), 0, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+        result = clicks.retain(chain=producer.chain)
+        assert (result.fates, result.deleted) == ({"expired": 1, "held": 1}, 1)
 
     def test_do_not_cut_a_message_in_slices(self, clicks: Topic, cluster: Cluster, cut: Any) -> None:
         pieces = cut(clicks.name, bytes(5_000))
@@ -156,14 +200,72 @@ class TestKeys:
             latest.put(b"old", PAST, key=key)
         write = Retention._write_tombstones
 
-        def late(*arguments: Any) -> None:
-            latest.put(b"new", FUTURE, key=b"a")
-            write(*arguments)
+        def late(work: Any, *arguments: Any) -> None:
+            forged = {RETAINED: work._token + b".1"}
+            latest.put(b"new", FUTURE, key=b"a", **forged)
+            write(work, *arguments)
 
         monkeypatch.setattr(Retention, "_write_tombstones", late)
         result = latest.retain()
         assert (result.tombstones, result.newer) == (1, 1)
         assert latest.records()[2:] == [(b"a", b"new"), (b"b", None)]
+
+    def test_stay_if_the_topic_was_made_again_meanwhile(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latest.put(b"1", PAST)
+        delete = Retention._delete_keys
+
+        def late(*arguments: Any) -> None:
+            latest.make_again()
+            delete(*arguments)
+
+        monkeypatch.setattr(Retention, "_delete_keys", late)
+        with pytest.raises(HeaderwareError, match="made again"):
+            latest.retain()
+        assert latest.values() == [b"another"]
+
+    def test_are_looked_at_again_if_the_transaction_is_done_again(
+        self, latest: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for key in (b"a", b"b"):
+            latest.put(b"old", PAST, key=key)
+        send = Retention._send
+        turns: list[int] = []
+
+        def undone(sender: Any, records: Any, check: Any) -> None:
+            if check is None or turns:
+                return send(sender, records, check)
+            turns.append(1)
+
+            def undo() -> None:
+                check()
+                latest.put(b"new", FUTURE, key=b"a")
+                raise ConnectionAbortedError
+
+            with pytest.raises(ConnectionAbortedError):
+                sender.send(records, check=undo)
+            return send(sender, records, check)  # the same records, and the same check, as the sender does
+
+        monkeypatch.setattr(Retention, "_send", staticmethod(undone))
+        result = latest.retain()
+        assert (result.tombstones, result.newer) == (1, 1)
+        assert latest.records()[2:] == [(b"a", b"new"), (b"b", None)]
+
+    def test_that_are_many_are_read_again_once(self, latest: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(worker, "_TOMBSTONES", 10)
+        for number in range(100):
+            latest.put(b"old", PAST, key=b"%d" % number)
+        read, batches = [], worker._Behind.batches
+
+        def counted(behind: Any) -> Any:
+            for batch in batches(behind):
+                read.extend(batch)
+                yield batch
+
+        monkeypatch.setattr(worker._Behind, "batches", counted)
+        assert latest.retain().tombstones == 100
+        assert len(read) == 100
 
     def test_of_messages_in_slices_are_deleted_with_those_of_the_slices(
         self, latest: Topic, cluster: Cluster
@@ -186,6 +288,18 @@ class TestKeys:
         latest.put(b"forged", PAST, key=b"b")
         assert latest.retain(chain=producer.chain).fates == {"signed": 1, "unverified": 1}
         assert latest.values() == [b"signed", b"forged"]
+
+    def test_that_are_signed_get_no_tombstone_where_beginnings_are_deleted_either(
+        self, cluster: Cluster, keyring: str
+    ) -> None:
+        topic = Topic(cluster, cleanup_policy="compact,delete")
+        producer = cluster.producer(Sign(keyring=keyring, key_id="test"))
+        for value, expires in ((b"1", PAST), (b"2", FUTURE), (b"3", PAST)):
+            producer.produce(topic.name, value, value, 0, headers=[("hw.expires", expires)])
+            assert producer.flush(DEADLINE_S) == 0
+        result = topic.retain(chain=producer.chain)
+        assert (result.deleted, result.tombstones, result.fates) == (1, 0, {"signed": 2, "alive": 1})
+        assert topic.values() == [b"2", b"3"]
 
 
 class TestTwoAtOnce:
@@ -278,6 +392,7 @@ class TestCommand:
         code, shown = self.run(clicks, "--rules", str(rules))
         assert code == 0
         assert "all before offset 1 would be deleted" in shown
+        assert f"held back by records that stay because a legal hold is on them: {clicks.name}[0]" in shown
         assert clicks.values() == [b"1", b"2"]
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
         assert (code, json.loads(shown)["result"]["delete_before"]) == (0, {"0": 1})

@@ -58,6 +58,9 @@ if TYPE_CHECKING:
 _GROUP: Final = "headerware-chargeback"
 _KEPT_AFTER: Final = 100_000
 """After how many records sums are kept."""
+_REPORTS_KEPT_AFTER: Final = 10_000
+_AUDIT: Final = "audit:"
+"""Before the name of an audit's topic: its records may be counted as traffic, too, and to another offset."""
 _INTERNAL: Final = "__"
 """What the names of Kafka's own topics begin with; a glob does not mean these."""
 
@@ -126,13 +129,20 @@ def count_usage(
         with TopicReader(settings, name, group_id=_GROUP, timeout_s=timeout_s) as reader:
             run.read(reader, None if on_progress is None else on_progress)
         runs.append(run)
-    reports = sum(_count_reports(conf, name, kept, timeout_s) for name in dict.fromkeys(audit_topics))
+    missed = {run.topic: run.missed for run in runs if run.missed}
+    reports = 0
+    for name in dict.fromkeys(audit_topics):
+        audit = _AuditRun(kept, name)
+        audit.read(conf, timeout_s)
+        reports += audit.reports
+        if audit.missed:
+            missed[name] = missed.get(name, 0) + audit.missed
     return Counted(
         topics=tuple(names),
         records=sum(run.records for run in runs),
         bytes=sum(run.bytes for run in runs),
         reports=reports,
-        missed={run.topic: run.missed for run in runs if run.missed},
+        missed=missed,
     )
 
 
@@ -152,7 +162,11 @@ class _TopicRun:
         """Read what is new, and keep it."""
         reader.start(offsets=self._starts(reader.partitions))
         bounds = reader.bounds
-        done = {number: self._counted_to(number, *bounds[number]) for number in bounds}
+        done = {
+            number: _counted_to(self.topic, number, self._positions.get(number), *bounds[number])
+            for number in bounds
+        }
+        self.missed = sum(each.missed for each in done.values())
         covered = [Covered(self.topic, number, *bounds[number]) for number in bounds]
         ranges, unknown = self._reads(covered)
         came, read = _Sums(self.topic), _Sums(self.topic)
@@ -179,20 +193,6 @@ class _TopicRun:
             if moved and number in starts:
                 starts[number] = min(starts[number], offset)
         return {number: starts.get(number, 0) for number in partitions}
-
-    def _counted_to(self, number: int, begin: int, end: int) -> _Done:
-        """Return how far a partition was counted before, and note what is gone since."""
-        position = self._positions.get(number)
-        if position is None:
-            return _Done(begin)
-        if position.end > end:
-            raise ConfigError(
-                f"{self.topic} [{number}] ends at {end:,}, but was counted to {position.end:,}: it was "
-                "made anew or cut off; count the topic into another file"
-            )
-        missed = max(0, begin - position.end)
-        self.missed += missed
-        return _Done(max(begin, position.end), missed)
 
     def _reads(self, covered: Sequence[Covered]) -> tuple[dict[int, list[ReadRange]], Sequence[Usage]]:
         if self._now is None or self._before is None:
@@ -234,10 +234,8 @@ class _TopicRun:
             read.add(key._replace(hour=read_hour, group=each.group), size)
 
     def _keep(self, came: _Sums, done: Mapping[int, _Done]) -> None:
-        steps = {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
-        self._kept.add(self.topic, steps, _merged(came.lines()))
-        for each in done.values():
-            each.begin, each.missed = each.end, 0
+        self._kept.add(self.topic, _steps(done), _merged(came.lines()))
+        _go_on(done)
 
 
 class _Done:
@@ -248,6 +246,28 @@ class _Done:
     def __init__(self, begin: int, missed: int = 0) -> None:
         self.begin = self.end = begin
         self.missed = missed
+
+
+def _counted_to(topic: str, number: int, position: Position | None, begin: int, end: int) -> _Done:
+    """Return how far a partition was counted before, with what is gone since."""
+    if position is None:
+        return _Done(begin)
+    if position.end > end:
+        raise ConfigError(
+            f"{topic} [{number}] ends at {end:,}, but was counted to {position.end:,}: it was made anew or "
+            "cut off; count the topic into another file. If its leader has just been elected, try again"
+        )
+    return _Done(max(begin, position.end), max(0, begin - position.end))
+
+
+def _steps(done: Mapping[int, _Done]) -> dict[int, Step]:
+    return {number: Step(each.begin, each.end, each.missed) for number, each in done.items()}
+
+
+def _go_on(done: Mapping[int, _Done]) -> None:
+    """Begin behind what is kept now."""
+    for each in done.values():
+        each.begin, each.missed = each.end, 0
 
 
 class _Key(NamedTuple):
@@ -368,38 +388,65 @@ def _group_offsets(
     }
 
 
-def _count_reports(conf: Mapping[str, Any], topic: str, kept: KeptUsage, timeout_s: float) -> int:
-    """Count the reports and accounts of a topic that are new, each once, and return how many there are."""
-    positions = {number: position for (_, number), position in kept.positions(topic).items()}
-    committed = {**conf, "isolation.level": "read_committed"}
-    try:
-        with TopicReader(committed, topic, group_id=_GROUP, timeout_s=timeout_s) as reader:
-            reader.start(offsets={number: position.end for number, position in positions.items()})
-            steps = {number: _report_step(positions.get(number), *at) for number, at in reader.bounds.items()}
-            reports = list(_reports(chain.from_iterable(reader.to_end(each_batch=True))))
-    except KafkaException as error:
-        raise HeaderwareError(f"the audit topic {topic!r} cannot be read: {error.args[0].str()}") from error
-    new: list[AuditReport] = []
-    accounts: list[Account] = []
-    sequences: dict[str, Any] = {}
-    for report in reports:
-        if isinstance(report, Account):  # it was committed once
-            accounts.append(report)
-            continue
-        if report.session not in sequences:
-            sequences[report.session] = kept.sequences(report.session)
-        counted = sequences[report.session]
-        if not any(first <= report.sequence <= last for first, last in counted):
-            sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
-            new.append(report)
-    found = chain(audit_usage(new), account_usage(accounts))
-    kept.add(topic, steps, _merged(map(_line_of, found)), sequences=sequences)
-    return len(new) + len(accounts)
+class _AuditRun:
+    """One run over the topic of an audit."""
 
+    def __init__(self, kept: KeptUsage, topic: str) -> None:
+        self.reports = self.missed = 0
+        self._kept: Final = kept
+        self._topic: Final = topic
+        self._name: Final = _AUDIT + topic
+        self._positions: Final = {
+            number: position for (_, number), position in kept.positions(self._name).items()
+        }
 
-def _report_step(position: Position | None, begin: int, end: int) -> Step:
-    before = begin if position is None else position.end
-    return Step(max(begin, before), max(end, before), max(0, begin - before))
+    def read(self, conf: Mapping[str, Any], timeout_s: float) -> None:
+        """Count the reports that are new, each once, and keep what they tell."""
+        committed = {**conf, "isolation.level": "read_committed"}
+        try:
+            with TopicReader(committed, self._topic, group_id=_GROUP, timeout_s=timeout_s) as reader:
+                reader.start(offsets={number: each.end for number, each in self._positions.items()})
+                self._read(reader)
+        except KafkaException as error:
+            raise HeaderwareError(
+                f"the audit topic {self._topic!r} cannot be read: {error.args[0].str()}"
+            ) from error
+
+    def _read(self, reader: TopicReader) -> None:
+        done = {
+            number: _counted_to(self._topic, number, self._positions.get(number), *bounds)
+            for number, bounds in reader.bounds.items()
+        }
+        self.missed = sum(each.missed for each in done.values())
+        reports: list[AuditReport | Account] = []
+        for batch in reader.to_end(each_batch=True):
+            for message in batch:
+                done[message.partition() or 0].end = (message.offset() or 0) + 1
+            reports += _reports(batch)
+            if len(reports) >= _REPORTS_KEPT_AFTER:
+                self._keep(reports, done)
+                reports = []
+        for number, (_, end) in reader.bounds.items():
+            done[number].end = max(done[number].end, end)
+        self._keep(reports, done)
+
+    def _keep(self, reports: Sequence[AuditReport | Account], done: Mapping[int, _Done]) -> None:
+        new: list[AuditReport] = []
+        accounts = [each for each in reports if isinstance(each, Account)]  # each was committed once
+        sequences: dict[str, tuple[tuple[int, int], ...]] = {}
+        for report in reports:
+            if isinstance(report, Account):
+                continue
+            if report.session not in sequences:
+                sequences[report.session] = self._kept.sequences(report.session)
+            counted = sequences[report.session]
+            if not any(first <= report.sequence <= last for first, last in counted):
+                sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
+                new.append(report)
+        sums = _merged(map(_line_of, chain(audit_usage(new), account_usage(accounts))))
+        self._kept.add(self._name, _steps(done), sums, sequences=sequences)
+        _go_on(done)
+        self.reports += len(new) + len(accounts)
 
 
 def _reports(messages: Iterable[Message]) -> Iterator[AuditReport | Account]:

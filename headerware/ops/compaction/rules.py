@@ -40,7 +40,7 @@ UNTOUCHED: Final[dict[Untouched, str]] = {
     "no_version": "they have no version; --missing says what else may be done with them",
     "malformed": "their version, or their hw.slice, cannot be read, or stands twice",
     "unverified": "the chain does not verify them, or they are not signed",
-    "unreadable": "their headers cannot be read",
+    "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
     "exposed_slices": "they are slices that have their message's own key, of which the target keeps one only",
 }
 Lost = Literal["older", "tie", "no_version"]

@@ -144,9 +144,9 @@ class Winners:
             self._keep(best)
 
     def learned_to(self, ends: Mapping[int, int]) -> None:
-        """Note that partitions are known up to somewhere, though no record may stand there."""
+        """Note that partitions are known up to somewhere at least, though no record may stand there."""
         with self._transaction():
-            self._learned({**self.learned, **ends})
+            self._learned({each: max(end, self.learned.get(each, 0)) for each, end in ends.items()})
 
     def verdicts(self, batch: Sequence[Judged]) -> list[Verdict]:
         """Return what becomes of each record, all of which were learned."""
@@ -285,10 +285,7 @@ class Winners:
     def _require_purpose(self, purpose: str) -> None:
         self._run("INSERT INTO purpose SELECT ? WHERE NOT EXISTS (SELECT 1 FROM purpose)", purpose)
         if self._run("SELECT digest FROM purpose").fetchall() != [(purpose,)]:
-            raise ConfigError(
-                f"{self._path} is of other topics, or of another rule; name another file, or remove it",
-                path="store",
-            )
+            raise _another_purpose(self._path)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -319,17 +316,31 @@ class Winners:
         self.close()
 
 
-def place_in_target(path: str, partition: int, source: int) -> int | None:
+def place_in_target(path: str, purpose: str, partition: int, source: int) -> int | None:
     """Return from which offset of the target on all comes from an offset of the source on; None if unknown.
 
     The file may be in use by another process.
+
+    Raises:
+        ConfigError: the file cannot be read, or is for something else; its places are in other topics then.
     """
-    with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute(
-            "SELECT target FROM sync WHERE partition = ? AND source <= ? ORDER BY source DESC LIMIT 1",
-            (partition, source),
-        ).fetchone()
+    try:
+        with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            if connection.execute("SELECT digest FROM purpose").fetchall() != [(purpose,)]:
+                raise _another_purpose(path)
+            found = connection.execute(
+                "SELECT target FROM sync WHERE partition = ? AND source <= ? ORDER BY source DESC LIMIT 1",
+                (partition, source),
+            ).fetchone()
+    except sqlite3.Error as error:
+        raise ConfigError(f"{path} cannot be used: {error}", path="store") from error
     return None if found is None else int(found[0])
+
+
+def _another_purpose(path: str | None) -> ConfigError:
+    return ConfigError(
+        f"{path} is of other topics, or of another rule; name another file, or remove it", path="store"
+    )
 
 
 def _opened(path: str | None) -> sqlite3.Connection:

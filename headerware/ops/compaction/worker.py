@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import msgspec
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
@@ -69,8 +70,14 @@ _MAX_SLICES: Final = 100_000
 _TIMEOUT_S: Final = 30.0
 _WAIT_S: Final = 0.2
 _RENEW_S: Final = 60.0
-"""How often one that is idle commits its offsets again, and learns whether another has taken over."""
+"""How often the offsets of all partitions are committed, or the broker would forget those that stand still.
+
+One that is idle learns by that whether another has taken over. Topics that were made again are seen, too.
+"""
+_SETTLED_S: Final = 5.0
+"""How long to wait for a moment without an open transaction."""
 _METADATA: Final = "hwc1:"
+_HIGHEST: Final = 2**63 - 1
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -122,7 +129,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
         source: the offset that the group has committed there.
         lag: how many offsets of the source it has not read.
         target: the offset in the target. Nothing that the group has not read stands before it.
-        exact: whether nothing that the group has read stands behind it.
+        exact: whether nothing that the group has read stands behind it, or will.
     """
 
     partition: int
@@ -203,6 +210,7 @@ class Compaction:
         self._store: Final = store
         self._group: Final = group_id or f"headerware-compact-{target}"
         self._rate: Final = rate
+        self._batch: Final = _BATCH if rate is None else max(1, min(_BATCH, int(rate)))
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
         self._slices: BoundedCache[tuple[int, int], Record] = BoundedCache(
@@ -211,6 +219,7 @@ class Compaction:
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
         self._member: Any = None
+        self._renewed = float("-inf")
         self._progress: Callable[[], Progress]
         with self._open() as reader:
             self._topics: Final = {
@@ -270,37 +279,53 @@ class Compaction:
     def translate(self, group: str) -> list[Translated]:
         """Return where a consumer group of the source goes on in the target, by what it has committed.
 
-        A group that has read all that the worker has is placed exactly. For others the file ``store`` knows
-        places some 1,000 offsets apart; without it they begin anew. Nothing is changed.
+        A group that has read as much as the worker has is placed exactly, if no transaction stays open. For
+        those that have read less the file ``store`` knows places some 1,000 offsets apart; without it they
+        begin anew. Nothing is changed.
 
         Raises:
             confluent_kafka.KafkaException: the cluster does not answer.
         """
-        # In this order: what the target gets in between comes from behind what is done.
-        target_ends, target_begins = (
-            self._offsets(self._target, "latest"),
-            self._offsets(self._target, "earliest"),
-        )
+        # In this order: what the target gets in between comes from behind what is done. Its end is the one
+        # before a transaction that is open: what that writes may be what the group has not read.
+        target_begins = self._offsets(self._target, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs
+        target_ends, settled_ends = self._target_ends()
         done = self._positions()
-        ends = self._offsets(self._source, "latest")
+        ends = self._offsets(self._source)
         with TopicReader(self._reading, self._source, group_id=group, timeout_s=self._timeout_s) as reader:
             committed = reader.committed()
         translated = []
         for partition, (offset, _) in sorted(committed.items()):
-            is_exact = offset >= done.get(partition, 0)
-            target: int | None = target_ends[partition]
-            if not is_exact:
-                target = None if self._store is None else place_in_target(self._store, partition, offset)
+            worker = done.get(partition, 0)
+            target: int | None = settled_ends[partition]
+            if offset < worker:
+                target = self._known_place(partition, offset)
             translated.append(
                 Translated(
                     partition=partition,
                     source=offset,
                     lag=max(0, ends[partition] - offset),
                     target=max(target_begins[partition], target or 0),
-                    exact=is_exact,
+                    exact=offset == worker and settled_ends[partition] == target_ends[partition],
                 )
             )
         return translated
+
+    def _target_ends(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return where the target ends, and where without what is not committed; the same, if it may be."""
+        deadline = time.monotonic() + _SETTLED_S
+        while True:
+            ends = self._offsets(self._target)
+            settled = self._offsets(self._target, isolation=IsolationLevel.READ_COMMITTED)
+            if ends == settled or time.monotonic() > deadline:
+                return ends, settled
+            time.sleep(0.1)
+
+    def _known_place(self, partition: int, source: int) -> int | None:
+        """Return from where on the target has what comes from an offset of the source on; None if unknown."""
+        if self._store is None:
+            return None
+        return place_in_target(self._store, self._purpose, partition, source)
 
     def commit_translated(self, group: str, translated: Sequence[Translated]) -> None:
         """Commit, for a group without members, where it goes on in the target.
@@ -349,17 +374,13 @@ class Compaction:
         tell: Callable[[Result], object],
     ) -> None:
         """Write what wins, from where the group is done."""
-        reader.start(offsets=done)
+        self._start(reader, done)
         self._member = reader.group_metadata()
-        for partition, (begin, end) in reader.bounds.items():
+        for partition, (begin, _) in reader.bounds.items():
             before = done.get(partition, begin)
-            if before > end:
-                raise HeaderwareError(
-                    f"group {self._group} is done with {self._source}[{partition}] up to offset {before}, "
-                    f"but it ends at {end}: records were lost; begin anew, with another group and target"
-                )
             result.missed += max(0, begin - before)
             done[partition] = max(begin, before)
+        self._send(_Plan(done), winners, sender, result)
         began = time.monotonic()
         for batch in self._batches(reader, follow=follow):
             plan = _Plan(done)
@@ -376,8 +397,27 @@ class Compaction:
                     plan = _Plan(done)
             self._send(plan, winners, sender, result)
             tell(result)
-            if self._rate and sender is not None:
-                self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
+            self._keep_rate(began, result.records)
+
+    def _keep_rate(self, began: float, records: int) -> None:
+        if self._rate:
+            self._stop.wait(max(0.0, began + records / self._rate - time.monotonic()))
+
+    def _start(self, reader: TopicReader, done: Mapping[int, int]) -> None:
+        """Begin to read behind what is done; a leader that has just been elected may not know its end yet."""
+        deadline = time.monotonic() + self._timeout_s
+        reader.start(offsets=done)
+        while cut := [each for each, (_, end) in reader.bounds.items() if done.get(each, 0) > end]:
+            if time.monotonic() > deadline:
+                partition, (_, end) = cut[0], reader.bounds[cut[0]]
+                raise HeaderwareError(
+                    f"group {self._group} is done with {self._source}[{partition}] up to offset "
+                    f"{done[partition]}, but it has ended at {end} for {self._timeout_s:g} s: records were "
+                    f"lost; begin anew, with another group and target"
+                )
+            if self._stop.wait(_WAIT_S):
+                return
+            reader.start(offsets=done)
 
     def _learn(self, winners: Winners, done: Mapping[int, int]) -> None:
         """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
@@ -386,20 +426,26 @@ class Compaction:
         if any(offset > winners.learned.get(partition, 0) for partition, offset in done.items()):
             with self._open(self._target) as reader:
                 reader.start()
-                for batch in reader.to_end(max_records=_BATCH, each_batch=True):
+                began, records = time.monotonic(), 0
+                for batch in reader.to_end(max_records=self._batch, each_batch=True):
                     # A signature names the topic that it was made for.
                     copies = [record_of(message).replace(topic=self._source) for message in batch]
                     winners.learn_copy([self._judged(record) for record in copies])
+                    records += len(batch)
+                    self._keep_rate(began, records)
                     if self._stop.is_set():
                         return
+        began, records = time.monotonic(), 0
         with self._open() as reader:
             reader.start(offsets=winners.learned)
             judged: list[Judged] = []
-            for batch in reader.to_end(max_records=_BATCH, each_batch=True):
+            for batch in reader.to_end(max_records=self._batch, each_batch=True):
                 judged += [self._judged(record_of(message)) for message in batch]
                 if len(judged) >= _LEARNED_AT_ONCE:
                     winners.learn(judged)
                     judged = []
+                records += len(batch)
+                self._keep_rate(began, records)
                 if self._stop.is_set():
                     return
             winners.learn(judged)
@@ -415,18 +461,14 @@ class Compaction:
 
     def _batches(self, reader: TopicReader, *, follow: bool) -> Iterator[list[Message]]:
         """Yield what there is, up to the end or until it is stopped; at times an empty batch."""
-        size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
         deadline = time.monotonic() + self._timeout_s
-        renewed = time.monotonic()
         while not self._stop.is_set() and (follow or not reader.has_reached_the_end):
-            batch = reader.read(max_records=size, timeout_s=_WAIT_S)
+            batch = reader.read(max_records=self._batch, timeout_s=_WAIT_S)
             if batch:
                 yield batch
-                renewed = time.monotonic()
-                deadline = renewed + self._timeout_s
-            elif follow and time.monotonic() > renewed + _RENEW_S:
+                deadline = time.monotonic() + self._timeout_s
+            elif follow and time.monotonic() > self._renewed + _RENEW_S:
                 yield []
-                renewed = time.monotonic()
             elif not follow and time.monotonic() > deadline:
                 raise HeaderwareError(
                     f"{self._source} could not be read to the end: no answer within {self._timeout_s:g} s"
@@ -448,7 +490,7 @@ class Compaction:
         if verdict.outcome == "loses":
             counts[verdict.outcome, verdict.why] += count
             return
-        if writes:
+        if writes and verdict.why != "unreadable":
             topic = self._target if verdict.outcome == "wins" else self._beside or self._target
             found = [self._slice(record, offset) for offset in verdict.offsets]
             if None in found:
@@ -466,19 +508,20 @@ class Compaction:
         if offset == record.offset:
             return record
         known = self._slices.get((record.partition or 0, offset))
-        return known or self._singles.get(self._source, record.partition or 0, offset)
+        return known or self._singles.get(self._source, record.partition or 0, offset, seen=True)
 
     def _send(
         self, plan: _Plan, winners: Winners, sender: TransactionalSender | None, result: Result
     ) -> None:
         """Send what is planned in one transaction, and note it."""
+        is_due = time.monotonic() > self._renewed + _RENEW_S
         changed = {
             partition: offset
             for partition, offset in plan.done.items()
-            if offset != plan.begins.get(partition)
+            if is_due or offset != plan.begins.get(partition)
         }
-        if not plan.records:
-            changed = plan.done  # committed again, or the broker would forget them
+        if sender is not None and is_due:
+            self._require_same_topics()
         if sender is not None and changed:
             syncs = self._syncs(winners, {partition: plan.begins[partition] for partition in changed})
             offsets = [
@@ -496,6 +539,8 @@ class Compaction:
                     f"(max.message.bytes, message.timestamp.*)"
                 )
             winners.written(changed, syncs)
+            if is_due:
+                self._renewed = time.monotonic()
         plan.begins.update(changed)
         plan.count(result)
 
@@ -504,7 +549,7 @@ class Compaction:
         wanted = [partition for partition, offset in begins.items() if winners.needs_sync(partition, offset)]
         if not wanted:
             return {}
-        ends = self._offsets(self._target, "latest")
+        ends = self._offsets(self._target)
         return {partition: Sync(begins[partition], ends[partition]) for partition in wanted}
 
     def _account(self, plan: _Plan, changed: Mapping[int, int]) -> Record:
@@ -519,6 +564,7 @@ class Compaction:
                 },
             }
             for partition, offset in changed.items()
+            if offset != plan.begins[partition]
         }
         account = {
             "worker": "compact",
@@ -582,17 +628,31 @@ class Compaction:
             )
         if self._audit is not None and self._audit not in self._topics:
             problems.append(f"there is no topic {self._audit}; create it")
-        if not problems and not self._positions() and self._has_records(self._target):
+        if not problems and (partition := self._written_by_others()) is not None:
             problems.append(
-                f"{self._target} has records that group {self._group} has not written; a copy begins in an "
-                f"empty topic"
+                f"{self._target}[{partition}] has records that group {self._group} has not written, or the "
+                f"broker has forgotten its offsets (offsets.retention.minutes); a copy begins in an empty "
+                f"topic, with a group of its own"
             )
         return problems
 
-    def _has_records(self, topic: str) -> bool:
-        with self._open(topic) as reader:
-            reader.start()
-            return any(True for _ in reader.to_end())
+    def _written_by_others(self) -> int | None:
+        """Return a partition of the target that has records, while the group has no offset of the source.
+
+        Nothing says what these were made of: all of the source's partition would come once more.
+        """
+        with self._open(self._target) as reader:
+            reader.start(offsets=dict.fromkeys(self._positions(), _HIGHEST))
+            return next((batch[0].partition() for batch in reader.to_end()), None)
+
+    def _require_same_topics(self) -> None:
+        """Raise a HeaderwareError if a topic was deleted since the start, and perhaps made again."""
+        for name in (self._source, self._target):
+            topic = self._described(name)
+            if topic is None or topic.id != self._topics[name].id:
+                raise HeaderwareError(
+                    f"{name} was deleted, or made again: begin anew, with another group and a new target"
+                )
 
     def _described(self, name: str) -> _Topic | None:
         """Return what the cluster says of a topic; None if there is none."""
@@ -609,10 +669,14 @@ class Compaction:
         values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
         return _Topic(str(found.topic_id), len(found.partitions), values)
 
-    def _offsets(self, topic: str, which: str) -> dict[int, int]:
-        spec = OffsetSpec.latest() if which == "latest" else OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
+    def _offsets(
+        self,
+        topic: str,
+        spec: OffsetSpec = OffsetSpec.latest(),  # type: ignore[no-untyped-call]  # noqa: B008 - theirs; a constant
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[int, int]:
         wanted = {TopicPartition(topic, number): spec for number in range(self._topics[topic].partitions)}
-        asked = self._admin.list_offsets(wanted, request_timeout=self._timeout_s)
+        asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
         return {place.partition: future.result().offset for place, future in asked.items()}
 
     def close(self) -> None:

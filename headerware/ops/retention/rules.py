@@ -2,37 +2,44 @@
 
 A record's lifetime is its header ``hw.expires``, or that of the first rule for its topic and headers. What
 has no lifetime, or one that cannot be read, stays. So does a tombstone, for it says that a key is gone. A
-legal hold is a header of its own, whatever its value, and wins over all.
+legal hold is a header of its own, whatever its value and in capitals or not, and wins over all.
 
 A message in slices is one record: it has the lifetime of its first slice, is held if any slice is, stays
 while it is not whole, and is removed whole or not at all.
 
 Kafka removes records in three ways. The beginning of a partition, where all has expired, is deleted up to an
 offset; the broker permits that where ``cleanup.policy`` has ``delete``. The key of a compacted topic gets a
-tombstone, if its latest record has expired and none of its records is held. All else takes a copy.
+tombstone, if its latest record has expired, none of its records is held, and no other partition has a record
+of it that stays. All else takes a copy.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from headerware.core.errors import ConfigError, WireFormatError
+from headerware.core.header_ids import parse_id
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import is_slice_key
 from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, moment_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.interceptors.slice.header import SliceHeader
+    from headerware.ops.retention.keys import Keys
 
 Fate = Literal[
     "expired",
     "alive",
     "no_lifetime",
     "malformed",
+    "unknown_id",
     "held",
     "tombstone",
     "not_whole",
@@ -48,8 +55,9 @@ FATES: Final[dict[Fate, str]] = {
     "held": "a legal hold is on them",
     "tombstone": "they are tombstones",
     "not_whole": "they are slices of messages that are not whole",
-    "unverified": "the chain does not verify them, or they are not signed",
-    "signed": "they have expired, but their readers would refuse a tombstone that nobody has signed",
+    "unknown_id": "they have headers with ids whose names are not known here",
+    "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
+    "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
 }
 
 
@@ -92,7 +100,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Args:
         lifetimes: for records without ``hw.expires``; the first that fits counts.
-        hold: the header of a legal hold.
+        hold: the header of a legal hold, in capitals or not.
         clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds.
 
     Raises:
@@ -115,13 +123,20 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         fitting = (each for each in self.lifetimes if TopicPatterns(each.topics).matches(topic))
         return msgspec.structs.replace(self, lifetimes=tuple(fitting))
 
+    def holds(self, headers: Headers) -> bool:
+        """Return whether headers have a legal hold; who has mistaken its capitals means it, too."""
+        hold = self.hold.casefold()
+        return any(name == self.hold or name.casefold() == hold for name, _ in headers)
+
     def fate_of(self, record: Record, now_ms: int) -> Fate:
         """Return what becomes of a record at a moment; its headers have their names.
 
         The rule is that of the record's topic (:meth:`for_topic`).
         """
-        if self.hold in record.headers:
+        if self.holds(record.headers):
             return "held"
+        if any(name[:1].isdigit() and parse_id(name) is not None for name, _ in record.headers):
+            return "unknown_id"  # it may be the hold
         try:
             expires_ms = moment_of(record, EXPIRES_HEADER)
         except WireFormatError:
@@ -136,165 +151,235 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return "expired" if now_ms - expires_ms > self.clock_skew_ms else "alive"
 
 
-class Tombstone(NamedTuple):
-    """A key that may be deleted, as long as no record of it stands behind an offset."""
-
-    key: bytes
-    latest: int
-
-
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be removed of a partition, and how.
+    """What may be deleted at the beginning of a partition.
 
     Args:
         delete_before: all that stands before this offset has expired, messages in slices whole.
         deleted: how many records that are.
-        tombstones: the keys whose latest record has expired, in the order of these; behind the key of a
-            message in slices stand those of its slices.
-        replaced: how many expired records these are.
-        rest: how many expired records only a copy can leave out. Of a compacted topic these are the latest
-            ones of keys that have a held record, too; the broker removes those that are not the latest.
+        stays: what the first record that stays is; None if none does.
         fates: how many records there are of each fate.
     """
 
     delete_before: int
     deleted: int
-    tombstones: tuple[Tombstone, ...]
-    replaced: int
-    rest: int
+    stays: Fate | None
     fates: dict[Fate, int]
 
 
-class _Unit:
-    """A record, or a message in slices, as far as it was seen."""
+class _Message:
+    """A message in slices, as far as it was seen."""
 
-    __slots__ = ("count", "fate", "first", "keys", "last", "numbers", "own_keys", "part", "singles_before")
+    __slots__ = (
+        "count",
+        "fate",
+        "first",
+        "has_own_keys",
+        "keys",
+        "last",
+        "numbers",
+        "part",
+        "singles_before",
+    )
 
-    def __init__(self, first: int, fate: Fate, singles_before: int, part: SliceHeader | None = None) -> None:
-        self.first = self.last = first
-        self.keys: set[bytes] = set()
-        self.fate = fate
+    def __init__(self, part: SliceHeader, first: int, singles_before: int) -> None:
         self.part = part
+        self.first = self.last = first
         self.singles_before = singles_before
-        self.count = 1
-        self.numbers: set[int] = set()
-        self.own_keys: list[bytes] = []
+        self.fate: Fate = "not_whole"
+        self.count = 0
+        self.numbers: set[int] | None = set()
+        """None if all have come."""
+        self.keys: set[bytes] = set()
+        self.has_own_keys = False
+
+    def add(self, record: Record, fate: Fate, part: SliceHeader) -> None:
+        """Add a slice."""
+        self.count += 1
+        self.last = record.offset or 0
+        if self.numbers is not None:
+            self.numbers.add(part.index)
+            if len(self.numbers) == self.part.count:
+                self.numbers = None
+        own_key = is_slice_key(record.key)
+        if own_key:
+            self.has_own_keys = True
+        elif record.key is not None:
+            self.keys.add(record.key)
+        # A key of another message's slice would be deleted with this one.
+        lies = not part.same_message(self.part) or (own_key and record.key != part.own_key)
+        if fate == "held" or self.fate == "held":
+            self.fate = "held"
+        elif lies or self.fate == "malformed":
+            self.fate = "malformed"
+        elif part.index == 0:
+            # Two first slices that say different things are believed neither.
+            self.fate = fate if self.fate in ("not_whole", fate) else "malformed"
+
+    @property
+    def judged(self) -> Fate:
+        """What becomes of it, with what is known by now."""
+        if self.fate in ("expired", "signed") and self.numbers is not None:
+            return "not_whole"
+        return self.fate
+
+    @property
+    def slice_keys(self) -> Collection[bytes]:
+        """The keys that its slices have of their own."""
+        if not self.has_own_keys:
+            return ()
+        return [
+            msgspec.structs.replace(self.part, index=index).own_key for index in range(1, self.part.count)
+        ]
 
 
 class Partition:
     """Find out what may be removed of a partition, from its records in the order of their offsets.
 
-    Memory is bounded by the messages in slices, and where the topic is compacted by the keys.
+    Memory is bounded by the messages in slices: by all of them with ``keys``, and else by those that begin
+    before the first record that stays, or are not whole.
 
     Args:
+        number: the partition.
         begin: the first offset.
         deletes: whether ``cleanup.policy`` has ``delete``.
-        compacts: whether it has ``compact``.
+        keys: notes the keys of the topic, if ``cleanup.policy`` has ``compact``; else None.
     """
 
-    def __init__(self, begin: int, *, deletes: bool, compacts: bool) -> None:
+    def __init__(self, number: int, begin: int, *, deletes: bool, keys: Keys | None) -> None:
+        self._number: Final = number
         self._begin: Final = begin
         self._deletes: Final = deletes
-        self._compacts: Final = compacts
+        self._keys: Final = keys
         self._fates: Final[Counter[Fate]] = Counter()
         self._first_kept: int | None = None
+        self._stays: Fate | None = None
         self._singles = self._singles_before_kept = 0
-        self._messages: Final[dict[bytes, _Unit]] = {}
-        self._latest: Final[dict[bytes, tuple[int, _Unit]]] = {}
-        self._held: Final[set[bytes]] = set()
+        self._messages: Final[dict[bytes, _Message]] = {}
 
     def take(self, record: Record, fate: Fate, part: SliceHeader | None = None) -> None:
         """Take the next record; ``part`` says which slice of a message it is."""
         offset = record.offset or 0
         if part is not None:
-            unit = self._slice(record, fate, part)
+            message = self._messages.get(part.message_id)
+            if message is None:
+                message = self._messages[part.message_id] = _Message(part, offset, self._singles)
+            message.add(record, fate, part)
+            if message.numbers is None and self._keys is None and self._stays_anyhow(message):
+                # Nothing depends on it any more. What comes of it once more is taken as another message.
+                self._fates[message.judged] += message.count
+                del self._messages[part.message_id]
         else:
-            unit = _Unit(offset, fate, self._singles)
             self._fates[fate] += 1
-            if fate == "expired":
+            if self._goes(fate):
                 self._singles += 1
             elif self._first_kept is None:
-                self._first_kept, self._singles_before_kept = offset, self._singles
-        if self._compacts and record.key is not None and not is_slice_key(record.key):
-            self._latest[record.key] = offset, unit
-            if fate == "held":
-                self._held.add(record.key)
+                self._first_kept, self._singles_before_kept, self._stays = offset, self._singles, fate
+        if self._keys is not None and record.key is not None and not is_slice_key(record.key):
+            message_id = None if part is None else part.message_id
+            self._keys.note(self._number, record.key, offset, fate, message_id)
 
-    def _slice(self, record: Record, fate: Fate, part: SliceHeader) -> _Unit:
-        offset = record.offset or 0
-        unit = self._messages.get(part.message_id)
-        if unit is None:
-            unit = _Unit(offset, "not_whole", self._singles, part)
-            self._messages[part.message_id] = unit
-        else:
-            unit.count += 1
-        unit.last = offset
-        unit.numbers.add(part.index)
-        if is_slice_key(record.key):
-            unit.own_keys.append(record.key)
-        elif record.key is not None:
-            unit.keys.add(record.key)
-        if fate == "held" or unit.fate == "held":
-            unit.fate = "held"
-        elif unit.fate == "malformed" or unit.part is None or not part.same_message(unit.part):
-            unit.fate = "malformed"
-        elif part.index == 0:
-            # Two first slices that say different things are believed neither.
-            unit.fate = fate if unit.fate in ("not_whole", fate) else "malformed"
-        return unit
+    def _stays_anyhow(self, message: _Message) -> bool:
+        return self._first_kept is not None and self._first_kept < message.first
+
+    def _goes(self, fate: Fate) -> bool:
+        """Return whether a record of a fate may go with the beginning; that takes no tombstone."""
+        return fate == "expired" or (fate == "signed" and self._deletes)
 
     def plan(self, end: int) -> PartitionPlan:
-        """Return what may be removed, having taken all up to an offset."""
+        """Return what may be deleted, having taken all up to an offset; what the keys say is settled then."""
         fates = self._fates.copy()
-        whole: list[_Unit] = []
-        before, singles = end, self._singles
+        whole: list[_Message] = []
+        before, singles, stays = end, self._singles, self._stays
         if self._first_kept is not None:
             before, singles = self._first_kept, self._singles_before_kept
-        for unit in self._messages.values():
-            fate = self._fate(unit)
-            fates[fate] += unit.count
-            if fate == "held":
-                self._held.update(unit.keys)
-            if fate == "expired":
-                whole.append(unit)
-            elif unit.first < before:
-                before, singles = unit.first, unit.singles_before
+        for message in self._messages.values():
+            fates[message.judged] += message.count
+            if self._goes(message.judged):
+                whole.append(message)
+            elif message.first < before:
+                before, singles, stays = message.first, message.singles_before, message.judged
         # A message that ends behind stays whole, and then so does what ends behind its beginning.
-        whole.sort(key=lambda unit: unit.last, reverse=True)
-        for unit in whole:
-            if unit.last < before:
+        whole.sort(key=lambda message: message.last, reverse=True)
+        for message in whole:
+            if message.last < before:
                 break
-            if unit.first < before:
-                before, singles = unit.first, unit.singles_before
-        deleted = singles + sum(unit.count for unit in whole if unit.last < before)
+            if message.first < before:
+                before, singles = message.first, message.singles_before
+        deleted = singles + sum(message.count for message in whole if message.last < before)
         if not self._deletes or before <= self._begin:
             before, deleted = self._begin, 0
-        tombstones, replaced, left = self._tombstones(before)
+        if self._keys is not None:
+            self._settle(self._keys)
         return PartitionPlan(
             delete_before=before,
             deleted=deleted,
-            tombstones=tombstones,
-            replaced=replaced,
-            rest=left if self._compacts else fates["expired"] - deleted,
+            stays=stays,
             fates={fate: count for fate, count in fates.items() if count},
         )
 
-    def _fate(self, unit: _Unit) -> Fate:
-        """Return what becomes of a record or a message, with what is known by now."""
-        if unit.part is None or unit.fate != "expired":
-            return unit.fate
-        return "expired" if len(unit.numbers) == unit.part.count else "not_whole"
+    def _settle(self, keys: Keys) -> None:
+        """Tell the keys what becomes of messages in slices."""
+        for message in self._messages.values():
+            if message.judged == "held":
+                for key in message.keys:
+                    keys.hold(self._number, key)
+        for digest, message_id in keys.messages(self._number):
+            message = self._messages[message_id]
+            keys.settle(
+                self._number,
+                digest,
+                message.judged,
+                last=message.last,
+                count=message.count,
+                slice_keys=message.slice_keys if message.judged == "expired" else (),
+            )
 
-    def _tombstones(self, before: int) -> tuple[tuple[Tombstone, ...], int, int]:
-        """Return the keys that may be deleted, how many records these are, and how many stay for a hold."""
-        found: list[Tombstone] = []
-        replaced = left = 0
-        for key, (latest, unit) in sorted(self._latest.items(), key=lambda item: item[1][0]):
-            if unit.last < before or self._fate(unit) != "expired":
-                continue
-            if key in self._held:  # a tombstone would let the broker remove what is held
-                left += unit.count
-                continue
-            found += [Tombstone(each, latest) for each in (key, *unit.own_keys)]
-            replaced += unit.count
-        return tuple(found), replaced, left
+
+class Tombstones:
+    """Whether each tombstone of a batch stands behind all other records of its key.
+
+    It sees the records of a partition as they stand, also those that are not committed, or never will be. If
+    a transaction is done again, the tombstones come again, and what has come between stands before them.
+
+    Args:
+        keys: the keys of the batch.
+    """
+
+    def __init__(self, keys: Collection[bytes]) -> None:
+        self._keys: Final = frozenset(keys)
+        self._written: Final[set[bytes]] = set()
+        self._behind: Final[set[bytes]] = set()
+        self._seen: Final[set[bytes]] = set()
+        self._newer: Final[set[bytes]] = set()
+
+    def begin(self) -> None:
+        """Begin to look at what was stored by now."""
+        self._seen.clear()
+
+    def see(self, key: bytes, *, own: bool) -> None:
+        """See the next record of one of the keys; ``own`` says that it is a tombstone of the batch."""
+        if key not in self._keys:
+            return
+        if not own:
+            (self._behind if key in self._written else self._newer).add(key)
+            return
+        self._written.add(key)
+        self._seen.add(key)
+        if key in self._behind:
+            self._newer.add(key)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all tombstones were seen since :meth:`begin`."""
+        return len(self._seen) == len(self._keys)
+
+    @property
+    def safe(self) -> bool:
+        """Whether nothing stands before a tombstone that came behind the pass."""
+        return not self._newer
+
+    @property
+    def renewed(self) -> frozenset[bytes]:
+        """The keys that get no tombstone if the batch is undone: records of theirs have come."""
+        return frozenset(self._newer | self._behind)

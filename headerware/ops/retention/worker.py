@@ -8,7 +8,10 @@ A tombstone must not delete a record that came meanwhile. So the tombstones of a
 transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
 is not committed. If a record of such a key stands before its tombstone, the transaction is undone, and done
 again without that key. What comes behind a tombstone is newer, and stays. So two passes at once do no harm
-either.
+either. What stands behind the pass is read once: before a transaction all but what comes in its own time.
+
+A pass may take hours, and a topic may be deleted meanwhile, and made again under its name. So its id is asked
+for again before anything is removed.
 """
 
 from __future__ import annotations
@@ -18,13 +21,11 @@ import secrets
 import time
 from collections import Counter
 from contextlib import closing
-from functools import partial
-from itertools import islice
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
 from headerware.clients.messages import is_readable, record_of
@@ -35,14 +36,15 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.keyring.signature import SIGNATURE_HEADER
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstone
+from headerware.ops.retention.keys import Choice, Keys
+from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headerware.core.chain import Chain
     from headerware.ops.topic_reader import Progress
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 RETAINED: Final = "headerware.retained"
 """The header of the tombstones that are written here; its value is drawn by each process, and counted."""
 _TOMBSTONES: Final = 1_000
+_TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
 
 
@@ -63,10 +66,13 @@ class Result(msgspec.Struct, kw_only=True):
         fates: how many there are of each fate.
         deleted: how many stand in beginnings that are deleted.
         delete_before: up to which offset each of these partitions is deleted.
+        held_back: what the first record that stays is, of each partition of which the beginning is deleted.
         tombstones: how many keys get tombstones, those of slices among them.
         replaced: how many records these stand for.
         newer: how many keys got none, for a newer record had come.
-        rest: how many expired records only a copy can leave out.
+        rest: how many expired records only a copy can leave out. Of a compacted topic these are the latest
+            ones of keys that have a held record, or a record that stays in another partition; the broker
+            removes those that are not the latest.
         stopped: whether it was stopped before the end.
     """
 
@@ -76,6 +82,7 @@ class Result(msgspec.Struct, kw_only=True):
     fates: dict[Fate, int] = msgspec.field(default_factory=dict)
     deleted: int = 0
     delete_before: dict[int, int] = msgspec.field(default_factory=dict)
+    held_back: dict[int, Fate] = msgspec.field(default_factory=dict)
     tombstones: int = 0
     replaced: int = 0
     newer: int = 0
@@ -86,9 +93,44 @@ class Result(msgspec.Struct, kw_only=True):
 class _NewerError(HeaderwareError):
     """Newer records of some keys have come."""
 
-    def __init__(self, keys: frozenset[bytes]) -> None:
-        super().__init__("newer records have come")
-        self.keys = keys
+
+class _Behind:
+    """What stands in a partition behind the pass, with what is not committed; each record is read once."""
+
+    def __init__(self, reader: TopicReader, number: int, position: int) -> None:
+        self._reader: Final = reader
+        self._number: Final = number
+        self.position = position
+
+    def batches(self) -> Iterator[list[tuple[bytes, bytes | None]]]:
+        """Yield the keys of what has come, each with the token if it is a tombstone of this command.
+
+        Raises:
+            HeaderwareError: the partition ends before what was read.
+        """
+        self._reader.start(offsets={self._number: self.position})
+        (_, end) = self._reader.bounds[self._number]
+        if end < self.position:
+            raise HeaderwareError(
+                f"a partition ends at offset {end}, but was read to {self.position}: it was cut off, or its "
+                f"leader is new and does not know its end yet; start again"
+            )
+        for batch in self._reader.to_end(each_batch=True):
+            records = (record_of(message) for message in batch)
+            yield [(record.key, _token_of(record)) for record in records if record.key is not None]
+        self.position = end
+
+
+def _token_of(record: Record) -> bytes | None:
+    if record.value is not None or not is_readable(record):
+        return None
+    return record.headers.last(RETAINED)
+
+
+def _count_deleted(result: Result, number: int, plan: PartitionPlan) -> None:
+    result.deleted += plan.deleted
+    if plan.deleted:
+        result.delete_before[number] = plan.delete_before
 
 
 class Retention:
@@ -133,6 +175,7 @@ class Retention:
         self._id: Final = f"headerware-retain-{topic}"
         self._token: Final = secrets.token_hex(8).encode()
         self._attempt = 0
+        self._ends: dict[int, int] = {}
         self._stop: Final = Event()
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
         self._progress: Callable[[], Progress] | None = None
@@ -141,6 +184,7 @@ class Retention:
                 raise ConfigError(f"there is no topic {audit}; create it", path="audit")
             cluster_id = reader.cluster_id
         self._policy: Final = self._cleanup_policy()
+        self._topic_id: Final = self._asked_topic_id()
         self._verification: Final = (
             None if chain is None else Verification(chain, topic, cluster_id=cluster_id, now_ms=now_ms)
         )
@@ -157,42 +201,52 @@ class Retention:
     def preview(self) -> Result:
         """Return what would be removed, without removing anything."""
         result = Result(topic=self._topic, executed=False)
-        self._plans(result)
+        with closing(Keys()) as keys:
+            for number, (plan, choice) in self._plans(result, keys).items():
+                _count_deleted(result, number, plan)
+                result.tombstones += choice.tombstones
+                result.replaced += choice.replaced
         return result
 
     def execute(self) -> Result:
         """Remove what has expired by now, and return what that was.
 
         Raises:
-            HeaderwareError: another process has taken over, or the audit refuses a record.
+            HeaderwareError: another process has taken over, the topic is another one now, the audit refuses a
+                record, or there is no room for the keys.
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         result = Result(topic=self._topic, executed=True)
-        with closing(
-            TransactionalSender(
-                self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
-            )
-        ) as sender:
-            plans, ends = self._plans(result)
-            for number, plan in sorted(plans.items()):
+        sender = TransactionalSender(
+            self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
+        )
+        with closing(sender), closing(Keys()) as keys:
+            for number, (plan, choice) in sorted(self._plans(result, keys).items()):
                 if self._stop.is_set():
                     break
                 if plan.deleted:
                     self._delete(sender, number, plan)
-                self._write_tombstones(sender, number, plan.tombstones, ends[number], result)
+                    _count_deleted(result, number, plan)
+                if choice.tombstones:
+                    self._write_tombstones(sender, number, keys, self._ends[number], result)
         result.stopped = self._stop.is_set()
         return result
 
-    def _plans(self, result: Result) -> tuple[dict[int, PartitionPlan], dict[int, int]]:
-        """Read the topic, and return what may be removed of each partition, and where each was read to."""
+    def _plans(self, result: Result, keys: Keys) -> dict[int, tuple[PartitionPlan, Choice]]:
+        """Read the topic, and return what may be removed of each partition."""
         now_ms, began = self._now_ms(), time.monotonic()
         with self._open("read_committed") as reader:
             self._progress = lambda: reader.progress
             reader.start()
             bounds = reader.bounds
             partitions = {
-                number: Partition(begin, deletes="delete" in self._policy, compacts="compact" in self._policy)
+                number: Partition(
+                    number,
+                    begin,
+                    deletes="delete" in self._policy,
+                    keys=keys if "compact" in self._policy else None,
+                )
                 for number, (begin, _) in bounds.items()
             }
             for batch in reader.to_end(each_batch=True):
@@ -201,105 +255,122 @@ class Retention:
                     partitions[record.partition or 0].take(*self._judged(record, now_ms))
                 result.records += len(batch)
                 if self._stop.is_set():
-                    return {}, {}
+                    result.stopped = True
+                    return {}
                 if self._rate:
                     self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
-            ends = {number: end for number, (_, end) in bounds.items()}
-            plans = {number: partition.plan(ends[number]) for number, partition in partitions.items()}
+        self._ends = {number: end for number, (_, end) in bounds.items()}
+        plans = {number: partition.plan(self._ends[number]) for number, partition in partitions.items()}
+        choices = keys.choose({number: plan.delete_before for number, plan in plans.items()})
         fates: Counter[Fate] = Counter()
         for number, plan in plans.items():
             fates.update(plan.fates)
-            result.deleted += plan.deleted
-            if plan.deleted:
-                result.delete_before[number] = plan.delete_before
-            result.tombstones += len(plan.tombstones)
-            result.replaced += plan.replaced
-            result.rest += plan.rest
+            if plan.stays is not None and "delete" in self._policy:
+                result.held_back[number] = plan.stays
+            expired = plan.fates.get("expired", 0)
+            result.rest += choices[number].left if "compact" in self._policy else expired - plan.deleted
         result.fates = dict(fates)
-        return plans, ends
+        return {number: (plan, choices[number]) for number, plan in plans.items()}
 
     def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
         """Return a record with its fate, and which slice of a message it is."""
         if not is_readable(record):
             return record, "malformed", None
-        is_signed = False
-        read: Record | None = record
         try:
+            named = named_headers(record)
+            # A hold is believed of anybody: it removes nothing.
+            is_held, is_signed = self._rule.holds(named), SIGNATURE_HEADER in named
+            read: Record | None = record.with_headers(named)
             if self._verification is not None:
                 read = self._verification.verified(record)
-            if read is None:
+            elif is_signed:
+                read = None
+            if read is None and not is_held:
                 return record, "unverified", None
+            read = record if read is None else read
             read = read.with_headers(named_headers(read))
             found = read.headers.last(SLICE_HEADER)
             part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
-            is_signed = SIGNATURE_HEADER in named_headers(record)
         except (WireFormatError, HeaderError):
             return record, "malformed", None
-        fate = self._rule.fate_of(read, now_ms)
-        if fate == "expired" and is_signed and self._policy == {"compact"}:
+        fate = "held" if is_held else self._rule.fate_of(read, now_ms)
+        if fate == "expired" and is_signed and "compact" in self._policy:
             return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
         return record, fate, part
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
         """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
         self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
+        self._require_same_topic()
         place = TopicPartition(self._topic, number, plan.delete_before)
         for asked in self._admin.delete_records([place], request_timeout=self._timeout_s).values():
             asked.result()
 
     def _write_tombstones(
+        self, sender: TransactionalSender, number: int, keys: Keys, end: int, result: Result
+    ) -> None:
+        """Write tombstones for the keys of a partition that have no newer record."""
+        size, came = _TOMBSTONES, set[bytes]()
+        with self._open("read_uncommitted", number) as reader:
+            behind = _Behind(reader, number, end)
+            while not self._stop.is_set():
+                result.newer += keys.drop(number, came)
+                came.clear()
+                # Outside of the transaction, which the broker ends after some seconds.
+                for batch in behind.batches():
+                    others = {key for key, token in batch if not self._is_ours(token)}
+                    result.newer += keys.drop(number, others)
+                found = keys.chosen(number, most=size, most_bytes=_TOMBSTONE_BYTES)
+                if not found:
+                    return
+                try:
+                    self._delete_keys(sender, number, [each.key for each in found], behind, came)
+                except _NewerError:
+                    size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
+                    continue
+                keys.drop(number, (each.key for each in found))
+                result.tombstones += len(found)
+                result.replaced += sum(each.replaced for each in found)
+                size = min(_TOMBSTONES, size * 2)
+
+    def _delete_keys(
         self,
         sender: TransactionalSender,
         number: int,
-        tombstones: Sequence[Tombstone],
-        end: int,
-        result: Result,
+        keys: Sequence[bytes],
+        behind: _Behind,
+        came: set[bytes],
     ) -> None:
-        """Write tombstones for the keys that have no newer record."""
-        left, size = dict(tombstones), _TOMBSTONES
-        while left and not self._stop.is_set():
-            keys = dict(islice(left.items(), size))
-            self._attempt += 1
-            token = b"%s.%d" % (self._token, self._attempt)
-            headers = Headers([(RETAINED, token)])
-            records = [Record(self._topic, None, key, headers, number) for key in keys]
-            if self._audit is not None:
-                records.append(self._account_of(number, "keys", len(keys), before=max(keys.values()) + 1))
-            try:
-                self._send(sender, records, partial(self._require_latest, number, keys, token, end))
-            except _NewerError as error:
-                result.newer += len(error.keys)
-                result.tombstones -= len(error.keys)
-                keys = dict.fromkeys(error.keys, 0)
-                size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
-            else:
-                size = min(_TOMBSTONES, size * 2)
-            for key in keys:
-                del left[key]
-        result.tombstones -= len(left)
+        """Write tombstones in one transaction, unless newer records stand before them; note all that came."""
+        self._attempt += 1
+        own = b"%s.%d" % (self._token, self._attempt)
+        headers = Headers([(RETAINED, own)])
+        records = [Record(self._topic, None, key, headers, number) for key in keys]
+        if self._audit is not None:
+            records.append(self._account_of(number, "keys", len(keys), before=behind.position))
+        tombstones = Tombstones(keys)
 
-    def _require_latest(self, number: int, keys: Mapping[bytes, int], token: bytes, end: int) -> None:
-        """Raise a _NewerError if keys have records between where the pass ended and their tombstones."""
-        newer: set[bytes] = set()
-        written: set[bytes] = set()
-        with self._open("read_uncommitted", number) as reader:
-            reader.start(offsets={number: end})
-            for batch in reader.to_end():
-                for message in batch:
-                    record = record_of(message)
-                    if record.key not in keys or record.key in written:
-                        continue
-                    found = record.headers.last(RETAINED) if is_readable(record) else None
-                    if found == token:
-                        written.add(record.key)
-                    elif found is None or not found.startswith(self._token):  # else it is one that was undone
-                        newer.add(record.key)
-        if len(written) < len(keys):
-            raise HeaderwareError(
-                f"{self._topic}[{number}]: tombstones could not be read again, so none was written"
-            )
-        if newer:
-            raise _NewerError(frozenset(newer))
+        def require_latest() -> None:
+            self._require_same_topic()
+            tombstones.begin()
+            for batch in behind.batches():
+                for key, token in batch:
+                    if token == own or not self._is_ours(token):
+                        tombstones.see(key, own=token == own)
+                    if not self._is_ours(token):
+                        came.add(key)
+            if not tombstones.complete:
+                raise HeaderwareError(
+                    f"{self._topic}[{number}]: tombstones could not be read again, so none was written"
+                )
+            if not tombstones.safe:
+                raise _NewerError("newer records have come")
+
+        self._send(sender, records, require_latest)
+
+    def _is_ours(self, token: bytes | None) -> bool:
+        """Return whether a tombstone was written by this process; if not the present one, it was undone."""
+        return token is not None and token.startswith(self._token)
 
     def _account(
         self, sender: TransactionalSender, number: int, what: str, count: int, *, before: int
@@ -331,10 +402,24 @@ class Retention:
             )
 
     def _open(self, isolation: str, partition: int | None = None) -> TopicReader:
-        conf = {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
+        # One partition is read again and again, and mostly nothing is left but the mark of a transaction.
+        quick = {} if partition is None else {"fetch.wait.max.ms": 10}
+        conf = {**quick, **self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
         return TopicReader(
             conf, self._topic, group_id=self._id, partition=partition, timeout_s=self._timeout_s
         )
+
+    def _asked_topic_id(self) -> str:
+        collection = TopicCollection([self._topic])
+        (asked,) = self._admin.describe_topics(collection, request_timeout=self._timeout_s).values()
+        return str(asked.result().topic_id)
+
+    def _require_same_topic(self) -> None:
+        """Raise a HeaderwareError if the topic was deleted and made again since the pass began."""
+        if self._asked_topic_id() != self._topic_id:
+            raise HeaderwareError(
+                f"{self._topic} was deleted and made again meanwhile: nothing more is removed; start again"
+            )
 
     def _cleanup_policy(self) -> frozenset[str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)

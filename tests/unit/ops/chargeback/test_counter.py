@@ -3,10 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import msgspec
 import pytest
 
 from headerware import Chain, ConfigError, Producer
 from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.ops.chargeback import KeptUsage, count_usage, counter, record_bytes
 from headerware.ops.chargeback.kept import Step
 
@@ -98,6 +100,44 @@ class TestCountUsage:
         assert (counted.records, counted.missed, rows) == (0, {}, [])
         self.produce(3)
         assert self.count()[0].records == self.wire()[0]
+
+    @pytest.mark.parametrize("kept_after", [1, 10_000])
+    def test_the_topic_of_an_audit_is_traffic_and_says_what_was_read(
+        self,
+        embedded_cluster: EmbeddedCluster,
+        unique_topic: Callable[[str], str],
+        monkeypatch: pytest.MonkeyPatch,
+        kept_after: int,
+    ) -> None:
+        monkeypatch.setattr(counter, "_REPORTS_KEPT_AFTER", kept_after)
+        audit = unique_topic("audit")
+        embedded_cluster.create_topic(audit, partitions=2)
+        self.produce(4)
+        producer = confluent_kafka.Producer(self.conf)
+
+        def count() -> tuple[Counted, dict[str, int | None]]:
+            assert producer.flush(30) == 0
+            with KeptUsage(self.path) as kept:
+                found = count_usage(self.conf, [self.topic, audit], kept, groups=None, audit_topics=[audit])
+                return found, {row.topic: row.records for row in kept.usage() if row.source == "audit"}
+
+        def report(sequence: int, records: int) -> None:
+            row = AuditCount(topic=self.topic, bucket=0, outcome="consumed", records=records, bytes=1)
+            value = AuditReport(
+                v=1, session="0" * 16, sequence=sequence, side="consumer", service="billing",
+                group="billing", at=0, interval_ms=1, bucket_ms=1, counts=(row,),
+            )  # fmt: skip
+            producer.produce(audit, msgspec.json.encode(value), partition=sequence % 2)
+
+        for sequence, records in enumerate((3, 4, 5)):
+            report(sequence, records)
+        report(1, 4)  # it was sent twice
+        first, rows = count()
+        assert (first.reports, rows) == (3, {self.topic: 12})
+        assert first.records == self.wire()[0] + 4
+        report(3, 1)
+        second, rows = count()
+        assert (second.reports, second.records, rows) == (1, 1, {self.topic: 13})
 
     def test_of_a_topic_that_is_shorter_than_it_was(self) -> None:
         self.produce(4)

@@ -45,6 +45,12 @@ class TestWinners:
             winners.learn([single(0, 0, why="unverified")])
             assert winners.verdicts([single(0, 5)])[0].outcome == "untouched"
 
+    def test_stay_known_up_to_where_they_were_if_a_new_leader_tells_of_less(self, path: str) -> None:
+        with Winners(path, "p") as winners:
+            winners.learn([single(0, 5), single(1, 4)])
+            winners.learned_to({0: 1, 1: 3})
+            assert winners.learned == {0: 2, 1: 3}
+
     def test_forget_everything(self, path: str) -> None:
         with Winners(path, "p") as winners:
             winners.learn([single(0, 5)])
@@ -63,9 +69,17 @@ class TestPlaces:
             assert winners.needs_sync(0, 1_000)
             winners.written({}, {0: Sync(1_000, 300)})
             # While it is in use.
-            found = [place_in_target(path, 0, offset) for offset in (0, 999, 1_000, 5_000)]
+            found = [place_in_target(path, "p", 0, offset) for offset in (0, 999, 1_000, 5_000)]
             assert found == [7, 7, 300, 300]
-            assert place_in_target(path, 1, 5) is None
+            assert place_in_target(path, "p", 1, 5) is None
+
+    def test_of_other_topics_are_refused(self, path: str) -> None:
+        with Winners(path, "p") as winners:
+            winners.written({}, {0: Sync(0, 7)})
+        with pytest.raises(ConfigError, match="of other topics"):
+            place_in_target(path, "q", 0, 5)
+        with pytest.raises(ConfigError, match="cannot be used"):
+            place_in_target(f"{path}.missing", "p", 0, 5)
 
     def test_are_not_noted_where_they_would_be_lost(self) -> None:
         with Winners(None, "p") as winners:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -8,7 +9,18 @@ from headerware.core.errors import ConfigError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SliceHeader
-from headerware.ops.retention.rules import Fate, Lifetime, Partition, RetentionRule, Tombstone
+from headerware.ops.retention.keys import Choice, Keys, Tombstone
+from headerware.ops.retention.rules import (
+    Fate,
+    Lifetime,
+    Partition,
+    PartitionPlan,
+    RetentionRule,
+    Tombstones,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -72,6 +84,16 @@ class TestLifetimes:
         assert RetentionRule(hold="case").fate_of(found, NOW_MS) == "held"
         assert RetentionRule().fate_of(found, NOW_MS) == "expired"
 
+    @pytest.mark.parametrize("name", ["Legal-Hold", "LEGAL-HOLD", "legal-hold"])
+    def test_do_not_count_under_a_hold_in_other_capitals(self, name: str) -> None:
+        assert RetentionRule().fate_of(record(("hw.expires", b"1"), (name, b"7")), NOW_MS) == "held"
+        assert RetentionRule(hold=name).fate_of(record(("legal-hold", b"7")), NOW_MS) == "held"
+
+    def test_do_not_count_if_a_header_that_may_be_the_hold_has_an_id_without_a_name(self) -> None:
+        found = record(("hw.expires", b"1"), ("0.0.77.5", b"7"))
+        assert RetentionRule().fate_of(found, NOW_MS) == "unknown_id"
+        assert RetentionRule(hold="0.0.77.5").fate_of(found, NOW_MS) == "held"
+
 
 class TestRules:
     @pytest.mark.parametrize(
@@ -93,60 +115,172 @@ def slices(count: int, message: int = 0) -> list[SliceHeader]:
     return [SliceHeader(message.to_bytes(16), number, count, count * 2, 2) for number in range(count)]
 
 
+@pytest.fixture
+def keys() -> Iterator[Keys]:
+    with closing(Keys()) as made:
+        yield made
+
+
+def chosen(keys: Keys, plan: PartitionPlan, partition: int = 0) -> tuple[Choice, list[Tombstone]]:
+    choice = keys.choose({partition: plan.delete_before})[partition]
+    return choice, keys.chosen(partition, most=100, most_bytes=1_000)
+
+
 class TestMessagesOfCompactedTopics:
     """There the first slice comes last, and the others have keys of their own."""
 
-    def plan(self, fate: Fate, *later: tuple[bytes, Fate], held_slice: bool = False) -> Any:
-        partition = Partition(0, deletes=False, compacts=True)
+    @pytest.fixture(autouse=True)
+    def _setting(self, keys: Keys) -> None:
+        self.keys = keys
+
+    def plan(
+        self, fate: Fate, *later: tuple[bytes, Fate], held_slice: bool = False, lying: bytes | None = None
+    ) -> tuple[PartitionPlan, Choice, list[Tombstone]]:
+        partition = Partition(0, 0, deletes=False, keys=self.keys)
         head, second, third = slices(3)
         offset = 0
         for part in (second, third, head):
-            key = b"key" if part is head else part.own_key
+            key = b"key" if part is head else lying or part.own_key
             own = fate if part is head else "held" if held_slice and part is second else "no_lifetime"
             partition.take(Record("orders", b"v", key, offset=offset), own, part)
             offset += 1
         for key, other in later:
             partition.take(Record("orders", b"v", key, offset=offset), other)
             offset += 1
-        return partition.plan(offset)
+        plan = partition.plan(offset)
+        return plan, *chosen(self.keys, plan)
 
     def test_are_deleted_with_all_keys(self) -> None:
         _, second, third = slices(3)
-        plan = self.plan("expired")
-        assert plan.tombstones == tuple(Tombstone(key, 2) for key in (b"key", second.own_key, third.own_key))
-        assert (plan.replaced, plan.fates) == (3, {"expired": 3})
+        plan, choice, found = self.plan("expired")
+        assert found == [Tombstone(b"key", 3), Tombstone(second.own_key, 0), Tombstone(third.own_key, 0)]
+        assert (choice, plan.fates) == (Choice(3, 3, 0), {"expired": 3})
+        assert self.keys.chosen(0, most=1, most_bytes=1) == found, "they go together"
 
     def test_that_were_replaced_are_left_to_the_broker(self) -> None:
-        plan = self.plan("expired", (b"key", "alive"))
-        assert (plan.tombstones, plan.rest) == ((), 0)
+        _, choice, found = self.plan("expired", (b"key", "alive"))
+        assert (choice, found) == (Choice(0, 0, 0), [])
 
     def test_that_are_held_keep_their_key(self) -> None:
-        plan = self.plan("expired", (b"key", "expired"), held_slice=True)
-        assert plan.tombstones == ()
-        assert (plan.rest, plan.fates) == (1, {"held": 3, "expired": 1})
+        plan, choice, found = self.plan("expired", (b"key", "expired"), held_slice=True)
+        assert found == []
+        assert (choice.left, plan.fates) == (1, {"held": 3, "expired": 1})
+
+    def test_that_have_the_key_of_another_message_s_slice_stay(self) -> None:
+        (_, other) = slices(2, message=7)
+        plan, _, found = self.plan("expired", lying=other.own_key)
+        assert (found, plan.fates) == ([], {"malformed": 3})
+
+
+class TestKeys:
+    """Keys of compacted topics."""
+
+    def taken(self, keys: Keys, *records: tuple[int, bytes, Fate]) -> dict[int, Choice]:
+        numbers = {number for number, _, _ in records}
+        partitions = {number: Partition(number, 0, deletes=False, keys=keys) for number in numbers}
+        for offset, (number, key, fate) in enumerate(records):
+            partitions[number].take(Record("orders", b"v", key, offset=offset), fate)
+        return keys.choose({number: each.plan(100).delete_before for number, each in partitions.items()})
+
+    @pytest.mark.parametrize(
+        ("other", "goes"), [("expired", True), ("tombstone", True), ("alive", False), ("held", False)]
+    )
+    def test_stay_where_another_partition_has_what_stays(
+        self, keys: Keys, other: Fate, *, goes: bool
+    ) -> None:
+        # It got more partitions: readers of the table would take the tombstone for the end of the other.
+        choices = self.taken(keys, (0, b"a", "expired"), (1, b"a", other), (0, b"b", "expired"))
+        assert choices[0] == (Choice(2, 2, 0) if goes else Choice(1, 1, 1))
+
+    def test_wait_for_their_turn_by_number_and_size(self, keys: Keys) -> None:
+        self.taken(keys, *((0, b"%d" % number * 400, "expired") for number in range(5)))
+        sizes = []
+        while found := keys.chosen(0, most=3, most_bytes=1_000):
+            sizes.append(len(found))
+            assert keys.drop(0, [each.key for each in found]) == len(found)
+        assert sizes == [2, 2, 1]
+        assert keys.drop(0, [b"1" * 400]) == 0
+
+    def test_are_more_than_wait_in_memory(self, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headerware.ops.retention.keys._WAITING", 2)
+        names = [b"a", b"b", b"a", b"c", b"d", b"b"]
+        fates: list[Fate] = ["held", "alive", "expired", "expired", "expired", "expired"]
+        choices = self.taken(keys, *((0, *pair) for pair in zip(names, fates, strict=True)))
+        assert choices[0] == Choice(3, 3, 1), "a has a record that is held"
+        assert [each.key for each in keys.chosen(0, most=9, most_bytes=99)] == [b"c", b"d", b"b"]
+
+
+class TestTombstones:
+    def test_stand_behind_what_has_come(self) -> None:
+        batch = Tombstones([b"a", b"b"])
+        batch.begin()
+        for key, own in ((b"c", False), (b"a", True), (b"a", False), (b"b", True)):
+            batch.see(key, own=own)
+        assert batch.complete
+        assert batch.safe, "what comes behind a tombstone is newer, and stays"
+
+    def test_that_were_not_read_do_not_count(self) -> None:
+        batch = Tombstones([b"a", b"b"])
+        batch.begin()
+        batch.see(b"a", own=True)
+        assert not batch.complete
+        batch.begin()
+        batch.see(b"b", own=True)
+        assert not batch.complete
+
+    def test_with_a_record_before_them_delete_it(self) -> None:
+        batch = Tombstones([b"a"])
+        batch.begin()
+        batch.see(b"a", own=False)
+        batch.see(b"a", own=True)
+        assert not batch.safe
+
+    @pytest.mark.parametrize("seen_at_once", [True, False])
+    def test_of_a_transaction_that_is_done_again_stand_behind_what_came_between(
+        self, *, seen_at_once: bool
+    ) -> None:
+        batch = Tombstones([b"a"])
+        batch.begin()
+        batch.see(b"a", own=True)
+        batch.see(b"a", own=False)
+        assert batch.safe
+        if not seen_at_once:
+            batch.begin()
+        batch.see(b"a", own=True)
+        assert not batch.safe
 
 
 class TestPartitions:
-    def test_with_both_policies_delete_no_key_that_the_beginning_had(self) -> None:
-        partition = Partition(5, deletes=True, compacts=True)
+    def test_with_both_policies_delete_no_key_that_the_beginning_had(self, keys: Keys) -> None:
+        partition = Partition(0, 5, deletes=True, keys=keys)
         for offset, (key, fate) in enumerate([(b"a", "expired"), (b"b", "alive"), (b"c", "expired")], 5):
             partition.take(Record("orders", b"v", key, offset=offset), fate)  # type: ignore[arg-type]  # fates
         plan = partition.plan(8)
-        assert (plan.delete_before, plan.deleted, plan.tombstones) == (6, 1, (Tombstone(b"c", 7),))
+        assert (plan.delete_before, plan.deleted) == (6, 1)
+        assert chosen(keys, plan)[1] == [Tombstone(b"c", 1)]
+
+    def test_with_both_policies_write_no_tombstones_for_what_is_signed(self, keys: Keys) -> None:
+        partition = Partition(0, 0, deletes=True, keys=keys)
+        for offset, (key, fate) in enumerate([(b"a", "signed"), (b"b", "alive"), (b"c", "signed")]):
+            partition.take(Record("orders", b"v", key, offset=offset), fate)  # type: ignore[arg-type]  # fates
+        plan = partition.plan(3)
+        assert (plan.delete_before, plan.deleted, plan.fates) == (1, 1, {"signed": 2, "alive": 1})
+        assert chosen(keys, plan)[1] == []
 
     def test_that_are_empty_have_nothing_to_remove(self) -> None:
-        plan = Partition(7, deletes=True, compacts=False).plan(7)
-        assert (plan.delete_before, plan.deleted, plan.rest, plan.fates) == (7, 0, 0, {})
+        plan = Partition(0, 7, deletes=True, keys=None).plan(7)
+        assert (plan.delete_before, plan.deleted, plan.stays, plan.fates) == (7, 0, None, {})
 
     def test_go_past_holes(self) -> None:
-        partition = Partition(0, deletes=True, compacts=False)
+        partition = Partition(0, 0, deletes=True, keys=None)
         partition.take(Record("orders", b"v", b"a", offset=3), "expired")
         assert partition.plan(9).delete_before == 9
         assert partition.plan(9).deleted == 1
 
     def test_keep_messages_whose_slices_contradict_one_another(self) -> None:
-        partition = Partition(0, deletes=True, compacts=False)
+        partition = Partition(0, 0, deletes=True, keys=None)
         (head, _), (_, other) = slices(2), [SliceHeader(bytes(16), number, 2, 3, 2) for number in range(2)]
         partition.take(Record("orders", b"v", b"a", offset=0), "expired", head)
         partition.take(Record("orders", b"v", b"a", offset=1), "no_lifetime", other)
-        assert partition.plan(2).fates == {"malformed": 2}
+        plan = partition.plan(2)
+        assert (plan.stays, plan.fates) == ("malformed", {"malformed": 2})
