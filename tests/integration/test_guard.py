@@ -367,6 +367,23 @@ class TestAGuard:
         assert [each.value() for each in topics.out()] == [b"1", b"3"]
 
 
+class TestARebalance:
+    def test_does_not_stop_a_partition_that_was_held(self, topics: Topics) -> None:
+        """It is held, and paused, by a process that loses it and gets it again."""
+        topics.routes = {topics.name: f"{topics.egress}-later"}
+        for partition in range(3):
+            topics.put(topics.sent(b"%d" % partition), partition)
+        topics.flush()
+        first, second = topics.guard(), topics.guard()
+        with topics.running(first):
+            until(lambda: len(first.status().held) == 3)
+            with topics.running(second):
+                until(lambda: second.status().held and len(first.status().held) < 3)
+            until(lambda: len(first.status().held) == 3)
+            topics.cluster.broker.create_topic(f"{topics.egress}-later", partitions=3)
+            until(lambda: done(first.status()) == 3)
+
+
 class TestABrokerThatIsAway:
     def test_is_waited_for(
         self, second_cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -495,6 +495,8 @@ class Guard(FollowsFile):
             consumer.incremental_assign(begins)
         else:
             consumer.assign(begins)
+        # librdkafka keeps a partition paused that was so when it went away, and nothing of it would come.
+        consumer.resume(begins)
         if alone:
             consumer.pause(alone)
             self._leave_alone(self._left_alone | (mine & self._leaderless))

@@ -94,6 +94,9 @@ class Answers:
     def assign(self, begins: list[TopicPartition]) -> None:
         self.assigned = [(each.partition, each.offset) for each in begins]
 
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused = []
+
     def pause(self, places: list[TopicPartition]) -> None:
         self.paused = [each.partition for each in places]
 
