@@ -46,9 +46,15 @@ def run(tmp_path: Path) -> Callable[..., str]:
 ALONE = sorted(path for path in EXAMPLES.glob("*.py") if "spark" not in path.read_text())
 
 
+SHOWN: Final = {
+    "files_source.py": r"airports.csv (3,376) records, \1 different .* stocks.csv (559) records, \2 differ",
+}
+
+
 @pytest.mark.parametrize("path", ALONE, ids=lambda path: path.name)
 def test_runs_alone(path: Path, run: Callable[..., str]) -> None:
-    assert run(path)
+    shown = run(path)
+    assert re.search(SHOWN.get(path.name, "."), shown), shown
 
 
 class TestMirror:
