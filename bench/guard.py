@@ -88,6 +88,7 @@ def _signed(folder: Path, algorithm: str) -> tuple[Chain, Sequence[Record]]:
 
 def _fill(broker: KafkaBroker, topic: str, records: Sequence[Record]) -> None:
     broker.create_topic(topic)
+    broker.create_topic(f"{topic}.dead-letter")
     with confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20}) as client:
         for each in records:
             client.produce(topic, each.value, each.key, 0, headers=list(each.headers))
@@ -105,6 +106,8 @@ def _guarded(servers: str, ingress: str, egress: str, chain: Chain) -> float:
     seen: list[tuple[float, int]] = []
 
     def tell(status: Status) -> None:
+        if not status.transactions:
+            return
         seen.append((time.perf_counter(), sum(status.admitted.values())))
         if seen[-1][1] >= RECORDS:
             work.stop()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from headerware.keyring import Key
 
 INGRESS: Final = "ingress.orders"
+LETTERS: Final = f"{INGRESS}.dead-letter"
 ROUTES: Final = {"ingress.{topic}": "{topic}"}
+PARTITIONS: Final = {INGRESS: 3, "orders": 3, "elsewhere": 1, LETTERS: 1}
 ISSUER: Final = "security team"
 WHO: Final = ("shop", "bank", "thief")
 POLICY: Final = """
@@ -153,32 +155,39 @@ class Gate:
         second: Chain | None = None,
         begin: int = 0,
         stays: Iterable[int] = (),
+        start: int | None = None,
         partitions: Mapping[str, int] | None = None,
+        audit_topic: str | None = None,
         **options: Any,
     ) -> None:
         context = Context(side="consumer", now_ms=lambda: ingress.now_ms, cluster_id=lambda: "c")
         self.context = context
         self.session = (chain or ingress.guard_chain()).open(context)
         producing = Context(side="producer", now_ms=lambda: ingress.now_ms)
+        known = PARTITIONS if partitions is None else partitions
         self.judge = Judge(
             self.session,
-            Routes(ROUTES),
+            Routes(ROUTES, audit_topic=audit_topic),
             second=None if second is None else second.open(producing),
-            count_partitions=lambda topic, _: (partitions or {"orders": 3, INGRESS: 3}).get(topic, 0),
+            count_partitions=lambda topic, _: known.get(topic, 0),
             **options,
         )
         self.place = (INGRESS, 0)
-        self.judge.assign(self.place, begin, stays)
+        self.judge.assign(self.place, begin, stays, start=start)
         self.offset = 0
 
-    def take(
-        self, records: Sequence[Record], *, at: int | None = None, topic: str = INGRESS
-    ) -> list[Decision]:
-        """Put records into the partition, one behind the other, and return what was decided."""
+    def take(self, records: Sequence[Record], *, at: int | None = None, partition: int = 0) -> list[Decision]:
+        """Put records into a partition, one behind the other, and return what was decided."""
         self.offset = self.offset if at is None else at
         for record in records:
-            self.judge.add(record.replace(topic=INGRESS, partition=0, offset=self.offset))
+            self.judge.add(record.replace(topic=INGRESS, partition=partition, offset=self.offset))
             self.offset += 1
+        return self.judge.decide()
+
+    def again(self) -> list[Decision]:
+        """Return what is decided once what holds partitions is looked at again."""
+        for partition in self.judge._partitions.values():
+            partition.until = 0.0  # the monotonic clock is the machine's
         return self.judge.decide()
 
     def commit(self) -> tuple[int, str]:

@@ -58,7 +58,13 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
 )
 @click.option("--report", type=click.Path(dir_okay=False), help="Write the bill as an HTML page, too.")
 @click.option("--title", default="Kafka chargeback", show_default=True, help="What the page is called.")
-@click.option("--audit-topic", help="The topic of the reports of consumers' audit: they tell what was read.")
+@click.option(
+    "--audit-topic",
+    "audit_topics",
+    multiple=True,
+    help="A topic with the reports of consumers' audit, or the accounts of a guard: they tell what was read; "
+    "repeatable.",
+)
 @click.option(
     "--group",
     "groups",
@@ -83,7 +89,7 @@ def chargeback(
     prices: str | None,
     report: str | None,
     title: str,
-    audit_topic: str | None,
+    audit_topics: tuple[str, ...],
     groups: tuple[str, ...],
     no_reads: bool,  # noqa: FBT001 - click passes flags by name
     since: datetime | None,
@@ -125,7 +131,7 @@ def chargeback(
                     topics,
                     kept,
                     groups=None if no_reads else groups,
-                    audit_topic=audit_topic,
+                    audit_topics=audit_topics,
                     timeout_s=timeout,
                     on_progress=lambda _, progress: bar.show(progress),
                 )

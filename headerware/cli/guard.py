@@ -142,7 +142,7 @@ def guard(
         if not dry_run:
             work.run(tell)
         status = work.dry_run(tell) if dry_run else work.status()
-    is_well = not dry_run or not (status.refused or status.held_back)
+    is_well = not dry_run or not (status.refused or status.held_back or status.held)
     if as_json:
         show_json(status, ok=is_well)
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import suppress
 from hashlib import sha256
 from itertools import count
@@ -750,17 +750,20 @@ class ReplayWindow:
 
     The same sequence at the same position is a record read again, as after a seek or a restart; at any other
     position it is a replay. Records are checked when they come, and remembered once all steps have accepted
-    them. The window is bounded by ``size`` sequences a producer and 1,024 producers, and those not heard of
-    for longest go first; a copy of what has left the window passes. For one caller at a time.
+    them. The window is bounded by ``size`` sequences a producer and 1,024 producers; a copy of what has left
+    it passes. Of the key that has most producers the one not heard of for longest goes first, so that no
+    signer pushes out what others have signed. For one caller at a time.
     """
 
-    __slots__ = ("_producers", "_size", "given_up")
+    __slots__ = ("_of_key", "_producers", "_size", "given_up")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self.given_up: Final = GivenUp(lambda record: (record.topic, record.partition, record.offset))
         """The records that the application gave up; each may come back once, from a dead-letter topic."""
         self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Position]] = OrderedDict()
+        self._of_key: Counter[str] = Counter()
+        """How many of them each key has."""
 
     def check(self, verified: Verified, position: _Position) -> None:
         """Refuse a record whose sequence was seen at another position, or now has no offset.
@@ -792,11 +795,19 @@ class ReplayWindow:
         positions = self._producers.get(signer)
         if positions is None:
             positions = self._producers[signer] = OrderedDict()
+            self._of_key[signer[0]] += 1
             if len(self._producers) > MAX_PRODUCERS:
-                self._producers.popitem(last=False)
+                self._forget_one()
         else:
             self._producers.move_to_end(signer)
         return positions
+
+    def _forget_one(self) -> None:
+        key_id = max(self._of_key, key=self._of_key.__getitem__)
+        del self._producers[next(signer for signer in self._producers if signer[0] == key_id)]
+        self._of_key[key_id] -= 1
+        if not self._of_key[key_id]:
+            del self._of_key[key_id]
 
 
 def _require_permitted(key: Key, statement: Statement, signed_at_ms: int, now_ms: int) -> None:

@@ -25,13 +25,11 @@ from headerware.core.order import place_of
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
-from headerware.registry.names import default_name_of
-from headerware.registry.wire.codec import HeaderIdCodec
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.ops.topic_reader import Progress
 
@@ -157,25 +155,8 @@ def slice_header_of(record: Record) -> SliceHeader | None:
         return None
 
 
-def named_headers(record: Record) -> Headers:
-    """Return the headers of a record on the wire, ours with their names in place of ids.
-
-    Raises:
-        WireFormatError: headers whose ids cannot be decoded.
-        HeaderError: likewise.
-    """
-    return _ids.decode(record.headers)
-
-
 def _message_of(key: bytes) -> bytes:
     return key.rpartition(b":")[0]
-
-
-def _no_id(name: str) -> None:
-    """Write no ids: they are only read here."""
-
-
-_ids: Final = HeaderIdCodec(_no_id, default_name_of)
 
 
 def _read(

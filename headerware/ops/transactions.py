@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,6 +132,13 @@ class TransactionalSender:
         while True:
             try:
                 unfit = self._transaction(records, offsets, group_metadata, suspects, check)
+                if unfit.keys() - suspects:
+                    # The broker refuses a request as a whole, so each is tried alone, and the others are not
+                    # sent once more for every one. Those that fit go alone the next time.
+                    suspects |= unfit.keys()
+                    unfit = self._unfit_alone(records, sorted(unfit))
+                    if not unfit:
+                        continue
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.fatal() or cause.code() in _TAKEN_OVER:
@@ -151,10 +159,25 @@ class TransactionalSender:
                 time.sleep(0.1 * 2**attempt)
                 attempt += 1
                 continue
-            if unfit.keys() <= suspects:
-                return unfit
-            # The broker refuses a request as a whole; the next time these go alone.
-            suspects |= unfit.keys()
+            return unfit
+
+    def _unfit_alone(self, records: Sequence[Record | None], indexes: Sequence[int]) -> dict[int, KafkaError]:
+        """Send some records, each in a request of its own, undo that, and return which a topic refuses."""
+        unfit: dict[int, KafkaError] = {}
+        left = deque(indexes)
+        while left:
+            self._producer.begin_transaction()
+            failed: dict[int, KafkaError] = {}
+            # A transaction takes nothing more behind a record that was refused.
+            while left and not failed:
+                index = left.popleft()
+                record = records[index]
+                assert record is not None  # noqa: S101 - it was sent before
+                self._try(record, index, failed)
+                self._producer.flush(self._timeout_s)
+            self._producer.abort_transaction(self._timeout_s)
+            unfit |= _only_unfit(failed)
+        return unfit
 
     def _transaction(
         self,
@@ -170,33 +193,19 @@ class TransactionalSender:
         """
         producer = self._producer
         failed: dict[int, KafkaError] = {}
-
-        def report(index: int) -> Callable[[Any, Any], None]:
-            def hear(error: Any, _: Any) -> None:
-                if error is not None:
-                    failed[index] = error
-
-            return hear
-
         producer.begin_transaction()
         for index, record in enumerate(records):
             if record is None:
                 continue
             if index in suspects:
                 producer.flush(self._timeout_s)
-            try:
-                self._produce(record, report(index))
-            except KafkaException as error:
-                if error.args[0].code() not in UNFIT:
-                    raise
-                failed[index] = error.args[0]
+            self._try(record, index, failed)
             if index in suspects:
                 producer.flush(self._timeout_s)
             if failed:
                 break
         producer.flush(self._timeout_s)
-        unfit = {index: error for index, error in failed.items() if error.code() in UNFIT}
-        if unfit:
+        if unfit := _only_unfit(failed):
             producer.abort_transaction(self._timeout_s)
             return unfit
         if check is not None:
@@ -209,6 +218,20 @@ class TransactionalSender:
             producer.send_offsets_to_transaction(list(offsets), group_metadata, self._timeout_s)
         self._commit()
         return {}
+
+    def _try(self, record: Record, index: int, failed: dict[int, KafkaError]) -> None:
+        """Send a record; if its topic refuses it, now or later, note the error under its index."""
+
+        def hear(error: Any, _: Any) -> None:
+            if error is not None:
+                failed[index] = error
+
+        try:
+            self._produce(record, hear)
+        except KafkaException as error:
+            if error.args[0].code() not in UNFIT:
+                raise
+            failed[index] = error.args[0]
 
     def _produce(self, record: Record, report: Callable[[Any, Any], None]) -> None:
         partition = -1 if record.partition is None else record.partition
@@ -258,3 +281,7 @@ class TransactionalSender:
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()
+
+
+def _only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:
+    return {index: error for index, error in failed.items() if error.code() in UNFIT}

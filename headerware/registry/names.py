@@ -6,8 +6,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.registry.registry import built_in
+from headerware.registry.wire.codec import HeaderIdCodec
 
 if TYPE_CHECKING:
+    from headerware.core.headers import Headers
+    from headerware.core.record import Record
     from headerware.registry.registry import Registry
 
 
@@ -57,6 +60,23 @@ def default_names() -> Names:
 def default_name_of(header_id: int) -> str | None:
     """Return the name of an id as this process knows it."""
     return default_names().name_of(header_id)
+
+
+def named_headers(record: Record) -> Headers:
+    """Return the headers of a record on the wire, ours with their names in place of ids.
+
+    Raises:
+        WireFormatError: headers whose ids cannot be decoded.
+        HeaderError: likewise.
+    """
+    return _reading.decode(record.headers)
+
+
+def _no_id(name: str) -> None:
+    """Write no ids: they are only read here."""
+
+
+_reading: Final = HeaderIdCodec(_no_id, default_name_of)
 
 
 def use_registry(registry: Registry | None) -> Names:

@@ -112,13 +112,36 @@ class KafkaAdmin:
         """
         return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.earliest())
 
-    def end_offsets(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
+    def end_offsets(self, topics: Iterable[str], *, committed: bool = False) -> dict[tuple[str, int], int]:
         """Return the offset that each partition's next record will get.
+
+        Args:
+            topics: the topics.
+            committed: whether to return where the first open transaction begins, if there is one before.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
         """
-        return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.latest())
+        return self._offsets(topics, self._kafka.clients.admin.OffsetSpec.latest(), committed=committed)
+
+    def topic_configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics, defaults included, such as ``cleanup.policy``.
+
+        Raises:
+            AdminError: no answer, or a topic does not exist.
+        """
+        resource = self._kafka.common.config.ConfigResource
+        asked = {topic: resource(resource.Type.TOPIC, topic) for topic in topics}
+        names = self._list(asked.values())
+        found = self._ask("the topics' settings", lambda: self._admin.describeConfigs(names).all())
+        return {
+            topic: {
+                str(entry.name()): str(entry.value())
+                for entry in found[of_topic].entries().toArray()  # Python cannot iterate over the collection
+                if entry.value() is not None
+            }
+            for topic, of_topic in asked.items()
+        }
 
     def close(self) -> None:
         """Close the client, without waiting for answers; closing twice is fine."""
@@ -136,12 +159,18 @@ class KafkaAdmin:
     def _kafka(self) -> Any:
         return self._jvm.org.apache.kafka
 
-    def _offsets(self, topics: Iterable[str], when: Any) -> dict[tuple[str, int], int]:
+    def _offsets(
+        self, topics: Iterable[str], when: Any, *, committed: bool = False
+    ) -> dict[tuple[str, int], int]:
+        level = self._kafka.common.IsolationLevel
+        options = self._kafka.clients.admin.ListOffsetsOptions(
+            level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+        )
         topic_partition = self._kafka.common.TopicPartition
         counts = self.partition_counts(topics)
         asked = {(topic, number): when for topic, count in counts.items() for number in range(count)}
         specs = self._map({topic_partition(*key): spec for key, spec in asked.items()})
-        found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(specs).all())
+        found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(specs, options).all())
         return {(str(key.topic()), int(key.partition())): int(found[key].offset()) for key in found}
 
     def _ask(self, what: str, question: Any) -> Any:
@@ -167,7 +196,7 @@ class KafkaAdmin:
             made.put(key, value)
         return made
 
-    def _list(self, items: Iterable[str]) -> Any:
+    def _list(self, items: Iterable[Any]) -> Any:
         made = self._jvm.java.util.ArrayList()
         for item in items:
             made.add(item)

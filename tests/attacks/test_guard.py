@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,17 @@ from headerware.keyring import read_keyring
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.guard import Guard, Routes
 from headerware.ops.stays import decode_stays
-from tests.ingress import INGRESS, MAX_AGE_MS, POLICY, Gate, Ingress, values, verdicts
+from tests.ingress import (
+    INGRESS,
+    LETTERS,
+    MAX_AGE_MS,
+    PARTITIONS,
+    POLICY,
+    Gate,
+    Ingress,
+    values,
+    verdicts,
+)
 
 SIGN = "refused sign: SignatureError"
 ADMISSION = "refused admission: AdmissionError"
@@ -128,6 +139,12 @@ class TestAChainThatLetsPass:
         with pytest.raises(ConfigError, match="verifies nothing"):
             Guard({"bootstrap.servers": "nowhere"}, {"ingress.{topic}": "{topic}"}, chain=Chain([Slice()]))
 
+    def test_a_chain_whose_large_messages_no_second_one_takes_is_refused(self, ingress: Ingress) -> None:
+        chain = Chain([Slice(stream_above_bytes=1_000), *list(ingress.guard_chain().interceptors)[1:]])
+        Guard({}, {"ingress.{topic}": "{topic}"}, chain=chain)
+        with pytest.raises(ConfigError, match="stream_above_bytes"):
+            Guard({}, {"ingress.{topic}": "{topic}"}, chain=chain, second=Chain([]))
+
     def test_switched_off_it_does_not_run(self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         with pytest.raises(ConfigError, match="HEADERWARE_DISABLED"):
@@ -168,6 +185,41 @@ class TestReplayed:
         assert found == ["admitted" if is_own else GUARD for is_own in own]
         assert verdicts(gate.take(ingress.sent(b"v", key=None))) == ["admitted"]
 
+    def test_in_another_partition_does_not_keep_the_genuine_one_out(self, ingress: Ingress) -> None:
+        """The window would remember the copy, if it came first, and take the genuine record for one."""
+        gate = Gate(ingress, partitioner="murmur2_random")
+        key = next(b"%d" % n for n in range(20) if partition_of_key(b"%d" % n, "murmur2_random", 3) == 0)
+        came = [*ingress.sent(b"v", key=key), *ingress.sent(bytes(5_000), slice_bytes=2_000, key=key)]
+        gate.judge.assign((INGRESS, 1), 0)
+        assert set(verdicts(gate.take(came, partition=1))) == {GUARD}
+        assert values(gate.take(came, at=0)) == [each.value for each in came]
+
+    def test_in_another_partition_waits_until_all_are_read_again(self, ingress: Ingress) -> None:
+        """Behind a restart partitions come in any order, and the copy before what it is a copy of."""
+        (came,) = ingress.sent(b"v")
+        gate = Gate(ingress, begin=1, start=0)
+        gate.judge.assign((INGRESS, 1), 0)
+        assert gate.take([came, *ingress.sent(b"new")], partition=1) == []
+        assert "read again" in str(gate.judge.held()[INGRESS, 1])
+        assert gate.take([came], at=0) == []
+        assert gate.again() == []
+        gate.judge.ended(gate.place)
+        assert verdicts(gate.again()) == [SIGN, "admitted"]
+
+    def test_in_another_partition_waits_for_one_that_cannot_be_read(self, ingress: Ingress) -> None:
+        gate = Gate(ingress)
+        gate.judge.is_blind = True
+        assert gate.take(ingress.sent(b"v")) == []
+        gate.judge.is_blind = False
+        assert values(gate.again()) == [b"v"]
+
+    def test_what_is_read_again_is_over_when_something_new_comes(self, ingress: Ingress) -> None:
+        came = ingress.sent(b"1", b"2")
+        gate = Gate(ingress, begin=1, start=0)
+        gate.judge.assign((INGRESS, 1), 0)
+        assert values(gate.take(came, at=0)) == [b"2"]
+        assert verdicts(gate.take([came[0]], partition=1)) == [SIGN]
+
     def test_a_window_that_no_restart_can_rebuild_is_refused(self, ingress: Ingress) -> None:
         chain = ingress.guard_chain(max_age_ms=None)
         with pytest.raises(ConfigError, match="max_age_ms"):
@@ -203,6 +255,29 @@ class TestOverQuota:
         ingress.now_ms += 1_000
         assert verdicts(gate.take([came[2]])) == ["admitted"]
 
+    def test_does_not_wait_for_longer_than_a_larger_quota_takes(self, ingress: Ingress) -> None:
+        """What was larger than the bucket is paid for over a long time, by the quota of then."""
+        ingress.policy(f"{POLICY}\n[[quotas]]\nbytes_per_s = 0.01\n")
+        gate = Gate(ingress)
+        assert values(gate.take(ingress.sent(b"1", b"2"))) == [b"1"]
+        assert gate.judge._partitions[gate.place].until - time.monotonic() < 11
+        ingress.policy(POLICY)
+        ingress.now_ms += 2_000
+        assert values(gate.again()) == [b"2"]
+
+    def test_a_message_of_which_the_first_slice_comes_last_may_come_again(self, ingress: Ingress) -> None:
+        ingress.policy(POLICY + QUOTA.format(over="refuse"))
+        gate = Gate(ingress)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        gate.take(ingress.sent(b"1", b"2"))
+        in_their_order = [*slices[1:], slices[0]]
+        assert set(verdicts(gate.take(in_their_order))) == {"refused quota: QuotaError"}
+        ingress.policy(POLICY)
+        ingress.now_ms += 2_000
+        gate.judge.revoke([gate.place])  # as a rebalance does, so that they are no late ones
+        gate.judge.assign(gate.place, 100)
+        assert set(verdicts(gate.take(in_their_order, at=100))) == {"admitted"}
+
     def test_counts_bytes_of_whole_messages(self, ingress: Ingress) -> None:
         ingress.policy(f'{POLICY}\n[[quotas]]\nbytes_per_s = 4_000\nover = "refuse"\n')
         gate = Gate(ingress)
@@ -213,13 +288,14 @@ class TestOverQuota:
 
 class TestAPolicy:
     def test_that_is_bad_is_refused_and_the_last_good_one_goes_on(self, ingress: Ingress, gate: Gate) -> None:
-        for text in ("version = 1", POLICY.replace("allow", "permit"), ""):
+        endless = f"{POLICY}\n[[quotas]]\nrecords_per_s = 1e-310\n"
+        for text in ("version = 1", POLICY.replace("allow", "permit"), "", endless):
             ingress.policy(text)
             ingress.now_ms += 2_000
             decisions = gate.take([*ingress.sent(b"v"), *ingress.sent(b"w", who="thief")])
             assert verdicts(decisions) == ["admitted", ADMISSION]
         stats = gate.session.stats()["admission"]
-        assert (stats["reload_failures"], stats["reloads"]) == (3, 0)
+        assert (stats["reload_failures"], stats["reloads"]) == (4, 0)
 
     def test_counts_at_once(self, ingress: Ingress, gate: Gate) -> None:
         assert verdicts(gate.take(ingress.sent(b"v"))) == ["admitted"]
@@ -262,14 +338,54 @@ class TestWhatCannotBeJudged:
         assert values(gate.judge.decide()) == [each.value for each in slices]
         assert gate.commit() == (len(slices), "")
 
+    def test_waits_for_its_dead_letter_topic(self, ingress: Ingress) -> None:
+        """Else one record of one topic, which anybody can write, would stop all topics."""
+        partitions = {"orders": 1}
+        gate = Gate(ingress, partitions=partitions)
+        assert gate.take([*ingress.sent(b"v"), Record(INGRESS, b"unsigned")]) == []
+        assert f"there is no dead-letter topic {LETTERS}" in str(gate.judge.held()[gate.place])
+        partitions[LETTERS] = 1
+        assert verdicts(gate.again()) == ["admitted", SIGN]
+
+    def test_waits_for_the_topic_of_the_accounts(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, audit_topic="guard-audit")
+        assert gate.take(ingress.sent(b"v")) == []
+        assert "there is no audit topic guard-audit" in str(gate.judge.held()[gate.place])
+
+    def test_waits_while_nobody_knows_its_partitions(self, ingress: Ingress) -> None:
+        partitions = {LETTERS: 1, "orders": 3}
+        gate = Gate(ingress, partitions=partitions, partitioner="murmur2")
+        assert gate.take(ingress.sent(b"v", key=None)) == []
+        partitions[INGRESS] = 1
+        assert values(gate.again()) == [b"v"]
+
+    def test_does_not_count_twice_in_a_dry_run(self, ingress: Ingress) -> None:
+        gate = Gate(ingress, ingress.guard_chain(keyring_max_stale_ms=1_000), waits=False)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        gate.take(slices[:-1])
+        (ingress.folder / "public.json").write_text("broken")
+        ingress.now_ms += 5_000
+        assert gate.take(slices[-1:]) == []
+        assert gate.judge.held_back == {"sign: HeldBackError": 1}
+
     def test_waits_for_its_egress_topic(self, ingress: Ingress) -> None:
-        partitions: dict[str, int] = {"other": 1}
+        partitions = {LETTERS: 1}
         gate = Gate(ingress, partitions=partitions)
         assert gate.take(ingress.sent(b"v")) == []
         assert "there is no egress topic orders" in str(gate.judge.held()[gate.place])
         partitions["orders"] = 1
         gate.judge._partitions[gate.place].until = 0.0
         assert values(gate.judge.decide()) == [b"v"]
+
+    def test_is_judged_anew_when_it_goes_on(self, ingress: Ingress) -> None:
+        """Else a record that waits would pass though its writer may write no more."""
+        partitions = {LETTERS: 1}
+        gate = Gate(ingress, partitions=partitions)
+        assert gate.take(ingress.sent(b"1", b"2")) == []
+        ingress.policy(POLICY.replace('subjects = ["shop", "bank"]', 'subjects = ["bank"]'))
+        ingress.now_ms += 2_000
+        partitions |= PARTITIONS
+        assert verdicts(gate.again()) == [ADMISSION] * 2
 
 
 class TestSlices:
@@ -331,6 +447,33 @@ class TestSlices:
         assert len(verdicts(gate.judge.decide())) == len(slices) - 1
         assert gate.commit() == (len(slices), "")
 
+    @pytest.mark.parametrize("at", [0, 1, -1])
+    def test_repeated_at_once_do_not_spoil_their_message(self, ingress: Ingress, gate: Gate, at: int) -> None:
+        """Whoever can write may copy a slice, and producers that are not idempotent send some twice."""
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        wire = list(slices)
+        wire.insert(at % len(slices), slices[at])
+        decisions = gate.take(wire)
+        assert values(decisions) == [each.value for each in slices]
+        refused = [each for each in decisions if each.verdict == "refused"]
+        assert len(refused) == 1 or at == -1
+        if at == -1:  # the last one came behind the whole
+            ingress.now_ms += 24 * 3_600_000
+            assert verdicts(gate.judge.decide()) == ["refused slice: ReassemblyError"]
+        assert gate.commit() == (len(wire), "")
+
+    def test_that_wait_and_cannot_be_noted_are_refused_and_do_not_go_on_later(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        partitions = {LETTERS: 1}
+        gate = Gate(ingress, partitions=partitions)
+        slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
+        monkeypatch.setattr("headerware.ops.stays._MAX_METADATA_BYTES", 10)
+        assert verdicts(gate.take(slices)) == ["refused slice: ReassemblyError"] * len(slices)
+        partitions |= PARTITIONS
+        assert gate.again() == []
+        assert gate.commit() == (len(slices), "")
+
     def test_repeated_ones_are_kept_apart(self, ingress: Ingress, gate: Gate) -> None:
         slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
         decisions = gate.take([*slices, *slices[:2]])
@@ -360,6 +503,16 @@ class TestRoutes:
     def test_that_would_let_refused_records_in(self, letters: str) -> None:
         with pytest.raises(ConfigError):
             Routes({"ingress.orders": "orders"}, dead_letter_topic=letters)
+
+    @pytest.mark.parametrize("topic", ["orders", "ingress.orders", "ingress.orders.dead-letter"])
+    def test_that_would_let_records_among_the_accounts_are_refused(self, topic: str) -> None:
+        with pytest.raises(ConfigError, match="only accounts may go"):
+            Routes({"ingress.orders": "orders"}, audit_topic=topic)
+
+    def test_into_the_accounts_by_a_pattern_are_refused_when_they_are_met(self) -> None:
+        routes = Routes({"ingress.{topic}": "{topic}"}, audit_topic="guard-audit")
+        with pytest.raises(ConfigError, match="only accounts may go"):
+            routes.check("ingress.guard-audit")
 
     def test_dead_letters_are_never_ingress(self) -> None:
         routes = Routes({"ingress.{topic}": "{topic}"})

@@ -431,6 +431,16 @@ class TestReplay:
         window.remember(seen(key_id, 0, b"old"), ELSEWHERE)
         assert len(window._producers) == MAX_PRODUCERS
 
+    def test_one_signer_cannot_push_out_anothers_producers(self, key_id: str) -> None:
+        """A signer may draw as many producer ids as it likes; then copies of others' records would pass."""
+        window = ReplayWindow(10)
+        window.remember(seen(key_id, 0), HERE)
+        for number in range(2 * MAX_PRODUCERS):
+            window.remember(seen("mallory", 0, number.to_bytes(8, "big")), HERE)
+        assert len(window._producers) == MAX_PRODUCERS
+        with pytest.raises(SignatureError, match="replayed"):
+            window.check(seen(key_id, 0), ELSEWHERE)
+
     def test_one_signer_cannot_use_up_anothers_sequences(self, key_id: str) -> None:
         window = ReplayWindow(10)
         window.remember(seen("mallory", 0), HERE)

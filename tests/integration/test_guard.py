@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # theirs
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from headerware import HeaderwareError, Record
+from headerware import Headers, HeaderwareError, Record
 from headerware.core.dead_letter import read_reason
 from headerware.ops.guard import Guard, Status
 from tests.ingress import Ingress
@@ -27,7 +34,7 @@ from tests.integration.conftest import ends_of
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from confluent_kafka import Message
@@ -54,7 +61,7 @@ class Topics:
         cluster.broker.create_topic(self.audit, partitions=1)
         self.routes = {self.name: self.egress}
         self.chain_file = self.ingress.write_guard_chain()
-        self._wire = cluster.plain_producer(linger_ms=5)
+        self._wire = cluster.plain_producer(linger_ms=5, message_max_bytes=2_000_000)
         self._asks = cluster.plain_consumer()
 
     def put(self, records: Iterable[Record], partition: int = 0) -> None:
@@ -82,12 +89,12 @@ class Topics:
         return Guard(settings, self.routes, group_id=self.group, audit_topic=self.audit, **options)
 
     @contextmanager
-    def running(self, guard: Guard) -> Iterator[None]:
+    def running(self, guard: Guard, tell: Callable[[Status], object] = lambda _: None) -> Iterator[None]:
         failures: list[BaseException] = []
 
         def run() -> None:
             try:
-                guard.run()
+                guard.run(tell)
             except BaseException as error:  # noqa: BLE001 - it is raised below
                 failures.append(error)
 
@@ -207,19 +214,124 @@ class TestAGuard:
         assert [each.value() for each in topics.out()] == [b"1", b"2", b"3"]
         assert [each.value() for each in topics.refused()] == [b"1"]
 
-    def test_keeps_as_a_dead_letter_what_its_egress_topic_refuses(
+    def test_keeps_as_a_dead_letter_what_its_egress_topic_refuses_and_takes_it_later(
         self, cluster: Cluster, topics: Topics
     ) -> None:
         small = cluster.topic("small", config={"max.message.bytes": "2000"})
         topics.routes = {topics.name: small}
-        topics.put(topics.sent(b"1", bytes(10_000), b"2"))
+        came = topics.sent(b"1", bytes(10_000), b"2")
+        topics.put(came)
+        topics.flush()
+        # Settings of other clients do not let it skip what is there.
+        guard = topics.guard({"auto.offset.reset": "latest"})
+        with topics.running(guard):
+            until(lambda: done(guard.status()) == 3)
+            assert [each.value() for each in cluster.on_the_wire(small)] == [b"1", b"2"]
+            assert guard.status().refused == {topics.name: {"egress: InterceptorError": 1}}
+            larger = AlterConfigOpType.SET
+            entry = ConfigEntry("max.message.bytes", "20000", incremental_operation=larger)
+            resource = ConfigResource(ResourceType.TOPIC, small, incremental_configs=[entry])
+            admin = AdminClient({"bootstrap.servers": cluster.servers})
+            next(iter(admin.incremental_alter_configs([resource]).values())).result(DEADLINE_S)
+            topics.put([came[1], came[1]])  # once from the dead letters, and a copy
+            topics.flush()
+            until(lambda: done(guard.status()) == 5)
+        assert [len(each.value() or b"") for each in cluster.on_the_wire(small)] == [1, 1, 10_000]
+        assert guard.status().refused[topics.name]["sign: SignatureError"] == 1
+        assert [len(each.value() or b"") for each in topics.refused()] == [10_000, 10_000]
+
+    def test_keeps_whatever_comes_as_a_dead_letter(self, topics: Topics) -> None:
+        came = [
+            Record(topics.name, None, None),
+            Record(topics.name, b"empty name", None, Headers([("", None), ("", b"")])),
+            Record(topics.name, b"long name", b"", Headers([("\u00e9" * 5_000, b"v")])),
+            Record(topics.name, b"many", b"k", Headers([(f"h{n}", None) for n in range(5_000)])),
+            Record(topics.name, b"large", b"k", Headers([("hw.sig", bytes(900_000))])),
+            Record(topics.name, b"reason", b"k", Headers([("headerware.dead_letter.attempts", b"9" * 99)])),
+        ]
+        # With a reason these are too large for the topic of dead letters, and a stub stands for each.
+        most = [Record(topics.name, bytes(1_048_300), b"large") for _ in range(8)]
+        topics.put([*came, *most, *topics.sent(b"genuine")])
         topics.flush()
         guard = topics.guard()
         with topics.running(guard):
+            until(lambda: done(guard.status()) == len(came) + len(most) + 1)
+        assert [each.value() for each in topics.out()] == [b"genuine"]
+        letters = [
+            each
+            for each in topics.refused()
+            if (each.key() or b"").partition(b"[")[0] != topics.name.encode()
+        ]
+        assert sorted(each.value() or b"" for each in letters) == sorted(each.value or b"" for each in came)
+        assert len(topics.refused()) == len(came) + len(most)
+        by_value = {each.value(): headers_of(each) for each in letters}
+        for record in came[:-1]:
+            assert by_value[record.value][: len(record.headers)] == list(record.headers)
+
+    def test_shows_how_far_behind_it_is_while_a_partition_is_held(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.guard.worker._ASK_FOR_ENDS_S", 0.2)
+        monkeypatch.setattr("headerware.ops.guard.worker._TELL_S", 0.2)
+        topics.routes = {topics.name: f"{topics.egress}-later"}
+        came = topics.sent(b"1", b"2", b"3")
+        topics.put(came[:1])
+        topics.flush()
+        guard = topics.guard()
+        told: list[Status] = []
+        place = f"{topics.name}[0]"
+        with topics.running(guard, told.append):
+            until(lambda: place in guard.status().held)
+            topics.put(came[1:])
+            topics.flush()
+            until(lambda: told and told[-1].held and told[-1].lag[place] == 3)
+            topics.cluster.broker.create_topic(f"{topics.egress}-later")
             until(lambda: done(guard.status()) == 3)
-        assert [each.value() for each in cluster.on_the_wire(small)] == [b"1", b"2"]
-        assert guard.status().refused == {topics.name: {"egress: InterceptorError": 1}}
-        assert [len(each.value() or b"") for each in topics.refused()] == [10_000]
+            until(lambda: told[-1].lag[place] == 0 and not told[-1].held)
+
+    def test_refuses_copies_behind_a_restart_in_whatever_partition(self, topics: Topics) -> None:
+        """The copy is the first that a guard reads behind a restart, and what it is a copy of the last."""
+        came = topics.sent(*(b"%d" % number for number in range(2_000)))
+        topics.put(came, 0)
+        topics.flush()
+        first, second = (topics.guard(instance="a") for _ in range(2))
+        with topics.running(first):
+            until(lambda: done(first.status()) == 2_000)
+        topics.put(came[-100:], 1)
+        topics.flush()
+        with topics.running(second):
+            until(lambda: done(second.status()) == 100)
+        assert len(topics.out()) == 2_000
+        assert len(topics.refused()) == 100
+
+    def test_passes_over_nothing_when_its_topic_is_made_again(self, topics: Topics) -> None:
+        topics.put(topics.sent(*(b"%d" % number for number in range(20))))
+        topics.flush()
+        guard = topics.guard()
+        ended: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                guard.run()
+            except (HeaderwareError, KafkaException) as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            until(lambda: done(guard.status()) == 20)
+            admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
+            admin.delete_topics([topics.name])[topics.name].result(DEADLINE_S)
+            until(lambda: topics.name not in admin.list_topics(timeout=DEADLINE_S).topics)
+            topics.cluster.broker.create_topic(topics.name, partitions=3)
+            topics.put(topics.sent(b"20"))
+            topics.flush()
+            until(lambda: ended or done(guard.status()) == 21)
+        finally:
+            guard.stop()
+            thread.join(DEADLINE_S)
+        # A broker may delete the group's offsets with the topic, and then it goes on.
+        assert "made again" in str(ended[0]) if ended else topics.out()[-1].value() == b"20"
 
     def test_follows_the_file_of_its_chain_and_refuses_a_bad_one(self, topics: Topics) -> None:
         path = topics.ingress.folder / "guard.toml"
@@ -236,7 +348,8 @@ class TestAGuard:
             return found
 
         with topics.running(guard):
-            topics.put(topics.sent(b"1"))
+            first = topics.sent(b"1")
+            topics.put(first)
             topics.flush()
             until(lambda: done(guard.status()) == 1)
             put('[[interceptors]]\ntype = "slice"\n')
@@ -247,10 +360,28 @@ class TestAGuard:
             until(lambda: done(guard.status()) == 3)
             put(good.replace("replay_window = 100_000", "replay_window = 50_000"))
             until(lambda: in_force().reloads == 1)
-            topics.put(topics.sent(b"3"))
+            # The new window is filled before anything is decided.
+            topics.put([*first, *topics.sent(b"3")])
             topics.flush()
-            until(lambda: done(guard.status()) == 4)
+            until(lambda: done(guard.status()) == 5)
         assert [each.value() for each in topics.out()] == [b"1", b"3"]
+
+
+class TestARebalance:
+    def test_does_not_stop_a_partition_that_was_held(self, topics: Topics) -> None:
+        """It is held, and paused, by a process that loses it and gets it again."""
+        topics.routes = {topics.name: f"{topics.egress}-later"}
+        for partition in range(3):
+            topics.put(topics.sent(b"%d" % partition), partition)
+        topics.flush()
+        first, second = topics.guard(), topics.guard()
+        with topics.running(first):
+            until(lambda: len(first.status().held) == 3)
+            with topics.running(second):
+                until(lambda: second.status().held and len(first.status().held) < 3)
+            until(lambda: len(first.status().held) == 3)
+            topics.cluster.broker.create_topic(f"{topics.egress}-later", partitions=3)
+            until(lambda: done(first.status()) == 3)
 
 
 class TestABrokerThatIsAway:

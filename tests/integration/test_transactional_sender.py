@@ -109,6 +109,18 @@ class TestSend:
         assert sender.send([records[0], None, records[2]]) == {}
         assert values(cluster, small) == [b"a", b"b"]
 
+    def test_tells_all_that_a_topic_refuses_at_once(
+        self, cluster: Cluster, sender: TransactionalSender
+    ) -> None:
+        """Else a batch of such records, which anybody may write, would be sent once more for each of them."""
+        small = cluster.topic("small", config={"max.message.bytes": "2000"})
+        records = [Record(small, bytes(10_000 if at % 2 else 1_000)) for at in range(20)]
+        refused = sender.send(records)
+        assert {error.code() for error in refused.values()} == {KafkaError.MSG_SIZE_TOO_LARGE}
+        assert sorted(refused) == list(range(1, 20, 2))
+        assert sender.send([each for at, each in enumerate(records) if at not in refused]) == {}
+        assert [len(value) for value in values(cluster, small)] == [1_000] * 10
+
 
 class TestAMemberThatIsLate:
     def test_is_told_and_has_sent_nothing(

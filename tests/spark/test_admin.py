@@ -59,6 +59,30 @@ class TestKafkaAdmin:
         assert admin.begin_offsets([topic]) == {(topic, 0): 0, (topic, 1): 0}
         assert admin.end_offsets([topic]) == {(topic, 0): 0, (topic, 1): 3}
 
+    def test_gives_where_an_open_transaction_begins(
+        self, admin: KafkaAdmin, kafka_broker: KafkaBroker, topic: str
+    ) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": kafka_broker.bootstrap_servers, "transactional.id": topic}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=1)
+        assert producer.flush(30) == 0
+        assert admin.end_offsets([topic], committed=True)[topic, 1] == 3
+        assert admin.end_offsets([topic])[topic, 1] == 4
+        producer.abort_transaction(30)
+
+    def test_gives_topics_settings(self, admin: KafkaAdmin, kafka_broker: KafkaBroker, topic: str) -> None:
+        compacted = f"{topic}-compacted"
+        kafka_broker.create_topic(compacted, config={"cleanup.policy": "compact"})
+        found = admin.topic_configs([topic, compacted])
+        assert {name: configs["cleanup.policy"] for name, configs in found.items()} == {
+            topic: "delete",
+            compacted: "compact",
+        }
+        assert int(found[topic]["max.message.bytes"]) > 1_000_000
+
     def test_gives_what_groups_have_committed(
         self, admin: KafkaAdmin, kafka_broker: KafkaBroker, topic: str
     ) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import confluent_kafka
 import pytest
 
-from headerware import Chain, Consumer, Producer
+from headerware import Chain, Consumer, Producer, Record
 from headerware.interceptors import Audit, Compact, Slice, Trail
+from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback import (
     Covered,
     GroupOffset,
@@ -139,7 +140,7 @@ class TestCountUsage:
                     [orders, f"{plain[:-1]}?"],
                     kept,
                     groups=groups,
-                    audit_topic=audited,
+                    audit_topics=[audited],
                     clock=lambda: at,
                 )
 
@@ -148,6 +149,14 @@ class TestCountUsage:
         run(0)
         read_some(kafka, group, topics, 25, Chain([]))
         read_some(kafka, counting, [orders], 20, counts)
+        account = Account(
+            group=f"guard-{orders}",
+            instance="a",
+            at_ms=int(begun.timestamp() * 1_000),
+            records=(Verdicts(topic=orders, verdict="admitted", reason=None, count=7, bytes=770),),
+            done=(Done(topic=orders, partition=0, offset=7),),
+        )
+        kafka.send(None, Record(audited, account.encode()))
         run(1)
         write(kafka, orders, plain, 40)
         read_some(kafka, group, topics, 60, Chain([]))
@@ -172,6 +181,10 @@ class TestCountUsage:
         with KeptUsage(tmp_path / "usage.db") as kept:
             found = in_order(kept.usage())
         assert found == rows
+        told = [row for row in rows if row.group == account.group]
+        assert [(row.topic, row.records, row.bytes, row.source) for row in told] == [
+            (orders, 7, 770, "audit")
+        ]
         assert {row.source for row in rows} == {"records", "offsets", "audit", "unknown"}
         assert {row.producer for row in rows} >= {
             "checkout-0",

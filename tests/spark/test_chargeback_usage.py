@@ -14,6 +14,7 @@ from headerware.interceptors import Compact, Slice, Trail
 from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
+from headerware.ops.audit.accounts import Account, Verdicts
 from headerware.ops.chargeback import Covered, GroupOffset, Usage, charge, load_prices, record_bytes
 from headerware.registry.names import default_names
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -363,11 +364,18 @@ class TestReads:
             for sequence, counts in ((0, (consumed, again)), (1, (later,)), (1, (later,)), (2, ()))
         ]
         sent = AuditReport(**common, sequence=9, side="producer", bucket_ms=1, counts=(consumed,))
-        others = [msgspec.json.encode(sent), b"nonsense", b"\xff", None]
+        verdicts = [
+            Verdicts(topic="orders", verdict="admitted", reason=None, count=5, bytes=500),
+            Verdicts(topic="orders", verdict="refused", reason="sign: SignatureError", count=1, bytes=60),
+        ]
+        account = Account(group="guard", instance="a", at_ms=bucket, records=tuple(verdicts), done=())
+        other = msgspec.structs.replace(account, version=2)
+        others = [account.encode(), other.encode(), msgspec.json.encode(sent), b"nonsense", b"\xff", None]
         frame = spark.createDataFrame([(each,) for each in (*reports, *others)], "value binary")
         found = self.out(count(*self.ROWS, audit=audit_counts(frame)))
         assert [(each.group, each.hour, each.source, each.records, each.bytes) for each in found] == [
-            ("billing", NINE, "audit", 4, 400)
+            ("billing", NINE, "audit", 4, 400),
+            ("guard", NINE, "audit", 6, 560),
         ]
 
     def test_audit_may_name_owners(self, spark: SparkSession, count: Callable[..., list[Usage]]) -> None:

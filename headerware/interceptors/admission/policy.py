@@ -41,6 +41,8 @@ _log: Final = logging.getLogger("headerware.interceptors.admission")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
+_Rate = Annotated[float, msgspec.Meta(ge=1e-6)]
+"""A smaller one would mean to wait for longer than there is time."""
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
@@ -101,7 +103,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         issuers: patterns of issuers, with ``*`` and ``?``.
         subjects: patterns of subjects, likewise.
         topics: globs of topics, as interceptors take them; a leading ``!`` excludes.
-        records_per_s: how many records a second.
+        records_per_s: how many records a second, 0.000001 or more; so is the next.
         bytes_per_s: how many bytes of keys, values and headers a second.
         burst_s: for how many seconds may be saved up.
         over: what happens to what is above it: ``wait`` holds its partition back, ``refuse`` refuses it.
@@ -110,8 +112,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     issuers: _Texts = ("*",)
     subjects: _Texts = ("*",)
     topics: _Texts = ("*",)
-    records_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    bytes_per_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    records_per_s: _Rate | None = None
+    bytes_per_s: _Rate | None = None
     burst_s: Annotated[float, msgspec.Meta(gt=0, le=3_600)] = 1.0
     over: Literal["wait", "refuse"] = "wait"
 

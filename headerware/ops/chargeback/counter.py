@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,6 +30,7 @@ from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
+from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.reports import audit_usage
 from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
 from headerware.ops.chargeback.reads import Covered, ReadRange, reads_between
@@ -70,7 +72,7 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
         topics: the topics, in order.
         records: the records that came in since the last run.
         bytes: their size on the wire.
-        reports: the audit's reports that were new.
+        reports: the audit's reports, and the accounts of guards, that were new.
         missed: offsets that were deleted since the last run without being counted, by topic.
     """
 
@@ -87,7 +89,7 @@ def count_usage(
     kept: KeptUsage,
     *,
     groups: Iterable[str] | None = ("*",),
-    audit_topic: str | None = None,
+    audit_topics: Iterable[str] = (),
     timeout_s: float = 60.0,
     on_progress: Callable[[str, Progress], object] | None = None,
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -99,7 +101,7 @@ def count_usage(
         topics: names or globs of topics; a glob matches none of Kafka's own.
         kept: where the sums are kept.
         groups: globs of the consumer groups whose committed offsets tell what was read; None counts no reads.
-        audit_topic: the topic with the reports of consumers' ``audit``, or None.
+        audit_topics: the topics with the reports of consumers' ``audit``, and with the accounts of guards.
         timeout_s: how long the cluster may give no answer, in seconds.
         on_progress: called with a topic and how far it was read.
         clock: returns the time with its zone, for the moment at which groups had their offsets.
@@ -129,12 +131,12 @@ def count_usage(
         runs.append(run)
     missed = {run.topic: run.missed for run in runs if run.missed}
     reports = 0
-    if audit_topic is not None:
-        audit = _AuditRun(kept, audit_topic)
+    for name in dict.fromkeys(audit_topics):
+        audit = _AuditRun(kept, name)
         audit.read(conf, timeout_s)
-        reports = audit.reports
+        reports += audit.reports
         if audit.missed:
-            missed[audit_topic] = missed.get(audit_topic, 0) + audit.missed
+            missed[name] = missed.get(name, 0) + audit.missed
     return Counted(
         topics=tuple(names),
         records=sum(run.records for run in runs),
@@ -416,7 +418,7 @@ class _AuditRun:
             for number, bounds in reader.bounds.items()
         }
         self.missed = sum(each.missed for each in done.values())
-        reports: list[AuditReport] = []
+        reports: list[AuditReport | Account] = []
         for batch in reader.to_end(each_batch=True):
             for message in batch:
                 done[message.partition() or 0].end = (message.offset() or 0) + 1
@@ -428,27 +430,32 @@ class _AuditRun:
             done[number].end = max(done[number].end, end)
         self._keep(reports, done)
 
-    def _keep(self, reports: Sequence[AuditReport], done: Mapping[int, _Done]) -> None:
+    def _keep(self, reports: Sequence[AuditReport | Account], done: Mapping[int, _Done]) -> None:
         new: list[AuditReport] = []
+        accounts = [each for each in reports if isinstance(each, Account)]  # each was committed once
         sequences: dict[str, tuple[tuple[int, int], ...]] = {}
         for report in reports:
+            if isinstance(report, Account):
+                continue
             if report.session not in sequences:
                 sequences[report.session] = self._kept.sequences(report.session)
             counted = sequences[report.session]
             if not any(first <= report.sequence <= last for first, last in counted):
                 sequences[report.session] = united([*counted, (report.sequence, report.sequence)])
                 new.append(report)
-        sums = _merged(map(_line_of, audit_usage(new)))
+        sums = _merged(map(_line_of, chain(audit_usage(new), account_usage(accounts))))
         self._kept.add(self._name, _steps(done), sums, sequences=sequences)
         _go_on(done)
-        self.reports += len(new)
+        self.reports += len(new) + len(accounts)
 
 
-def _reports(messages: Iterable[Message]) -> Iterator[AuditReport]:
+def _reports(messages: Iterable[Message]) -> Iterator[AuditReport | Account]:
+    """Yield the reports of consumers and the accounts of guards; other records are passed over."""
     for message in messages:
-        try:
-            report = decode_report(message.value())
-        except WireFormatError:
+        with suppress(WireFormatError):
+            yield decode_account(message.value())
             continue
-        if report.side == "consumer":
-            yield report
+        with suppress(WireFormatError):
+            report = decode_report(message.value())
+            if report.side == "consumer":
+                yield report

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from headerware.clients.messages import is_readable
 from headerware.core.errors import ConfigError, HeaderError, WireFormatError
+from headerware.core.headers import Headers
 from headerware.core.record import bytes_of
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
-from headerware.ops.slices import named_headers
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,7 +199,8 @@ def judge(
         compacts: whether the broker compacts the target, and so keeps one record of each key.
     """
     at = record.partition or 0, record.offset or 0
-    if not is_readable(record):
+    headers: object = record.headers
+    if not isinstance(headers, Headers):  # as messages.is_readable, for where there is no client
         return Judged(*at, len(record.key or b"") + len(record.value or b""), None, 0, "unreadable")
     size = bytes_of(record)
     read = record if verified is None else verified(record)

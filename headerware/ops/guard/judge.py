@@ -10,7 +10,8 @@ stays below the position of a partition is part of its commit (:mod:`headerware.
 reads the slices again, and nothing else.
 
 A record that cannot be judged yet, or not sent on yet, holds its partition: a keyring that cannot be read, a
-key service that is down, an egress topic that is missing, a quota.
+key service that is down, a topic that is missing, a quota. And as long as a partition is read again to know
+copies, nothing new of any partition is decided, for it may be a copy of what comes there.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from headerware.core.record import VERIFIED, Record, bytes_of
 from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
 from headerware.interceptors.admission.interceptor import AdmissionStep
+from headerware.interceptors.slice.header import is_slice_key
 from headerware.ops.guard.rules import (
     Buckets,
     QuotaError,
@@ -58,6 +60,8 @@ _ASK_AGAIN: Final = 1 << 31
 """More partitions than any topic has."""
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
+"""Also of what says until when it waits: a policy with a larger quota counts by then."""
+_LOOK_BACK_MS: Final = 100
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
@@ -103,9 +107,13 @@ class _Ready(NamedTuple):
 class _Partition:
     """One partition: what was read, what was decided, and what stays."""
 
-    def __init__(self, begin: int, stays: Iterable[int]) -> None:
+    def __init__(self, begin: int, stays: Iterable[int], start: int) -> None:
         self.begin: Final = begin
         """Below this all is decided but what stays; it is read again only to know copies of it."""
+        self.looks_back = start < begin
+        """Whether some of that is still to come."""
+        self.is_at_end = False
+        """Whether there was nothing behind what was read."""
         self.position = begin
         self.next = 0
         """The first offset that was not read."""
@@ -113,6 +121,8 @@ class _Partition:
         """What stays of an earlier process, and was not read again yet."""
         self.slices: dict[int, tuple[SliceHeader, Record]] = {}
         """The slices of messages that are not whole."""
+        self.places: set[tuple[bytes, int]] = set()
+        """The messages and indexes of these, and of some that have gone since the last look."""
         self.backlog: deque[Record] = deque()
         self.ready: _Ready | None = None
         self.until = 0.0
@@ -129,13 +139,22 @@ class _Partition:
         if self.unseen:
             self.unseen = {each for each in self.unseen if each > offset}
 
+    def give_up_ready_slices(self) -> None:
+        """Put a whole message that waits back among the slices."""
+        if self.ready is None or len(self.ready.originals) == 1:
+            return
+        last, self.ready = self.ready.originals[-1], None
+        header = slice_header_of(last)
+        assert header is not None  # noqa: S101 - it has made the message whole
+        self.slices[last.offset or 0] = header, last
+
     def read_slices_again(self) -> None:
         """Put slices back, so that the chain, which has forgotten them, sees them again."""
         ready = () if self.ready is None else self.ready.originals
         again = {record.offset or 0: record for record in ready}
         again |= {offset: record for offset, (_, record) in self.slices.items()}
         self.unseen |= {offset for offset in again if offset < self.position}
-        self.slices, self.ready = {}, None
+        self.slices, self.places, self.ready = {}, set(), None
         self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
 
 
@@ -178,6 +197,12 @@ class Judge:
         self._waits: Final = waits
         self._partitions: dict[TopicPartitionKey, _Partition] = {}
         self._buckets: Final = Buckets()
+        self._looks_back = False
+        """Whether any partition may still be read again."""
+        self._kept: set[str] = set()
+        """The topics of which all can be kept, as was found in the present look."""
+        self.is_blind = False
+        """Whether a partition should be read again that cannot be read now."""
         self._logged: Final = LoggedReasons()
         self.held_back: Final[Counter[str]] = Counter()
         """How often something held a partition back, by what."""
@@ -204,9 +229,27 @@ class Judge:
 
     # Partitions
 
-    def assign(self, topic_partition: TopicPartitionKey, begin: int, stays: Iterable[int] = ()) -> None:
-        """Begin with a partition, below ``begin`` of which all is decided but what stays."""
-        self._partitions[topic_partition] = _Partition(begin, stays)
+    def assign(
+        self,
+        topic_partition: TopicPartitionKey,
+        begin: int,
+        stays: Iterable[int] = (),
+        *,
+        start: int | None = None,
+    ) -> None:
+        """Begin with a partition, below ``begin`` of which all is decided but what stays.
+
+        If it is read from an earlier ``start`` on, nothing new is decided before it was read up to there, or
+        to its end.
+        """
+        partition = _Partition(begin, stays, begin if start is None else start)
+        self._partitions[topic_partition] = partition
+        self._looks_back = self._looks_back or partition.looks_back
+
+    def ended(self, topic_partition: TopicPartitionKey) -> None:
+        """Note that a partition was read to its end, as it is now."""
+        if topic_partition in self._partitions:
+            self._partitions[topic_partition].is_at_end = True
 
     def revoke(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
         """Forget partitions: what is not committed of them comes again, here or elsewhere."""
@@ -235,19 +278,27 @@ class Judge:
 
     # Records
 
-    def add(self, record: Record) -> None:
-        """Take a record that was read; those of a partition come in the order of their offsets."""
+    def add(self, record: Record) -> bool:
+        """Take a record that was read; return False if a later one of its partition has come before it.
+
+        Those of other partitions are passed over: a rebalance may leave some in a batch.
+        """
         partition = self._partitions.get((record.topic, record.partition or 0))
-        # A rebalance may leave some in a batch that come again behind it.
-        if partition is not None and _at(record) >= partition.next:
-            partition.next = _at(record) + 1
-            partition.backlog.append(record)
+        if partition is None:
+            return True
+        if _at(record) < partition.next:
+            return False
+        partition.next = _at(record) + 1
+        partition.is_at_end = False
+        partition.backlog.append(record)
+        return True
 
     def decide(self) -> list[Decision]:
         """Decide about what was added, as far as it can be decided now."""
         if self._session.ticks:
             self._session.tick()
         decisions: list[Decision] = []
+        self._kept.clear()
         self._give_up(decisions)
         for partition in self._partitions.values():
             if partition.until > time.monotonic():
@@ -260,12 +311,16 @@ class Judge:
             else:
                 self._let_go(partition)
         self._give_up(decisions)
-        self._refuse_late_slices(decisions)
+        self._refuse_useless_slices(decisions)
         return decisions
 
     def _next(self, partition: _Partition, decisions: list[Decision]) -> None:
         if partition.ready is None:
             record = partition.backlog[0]
+            if _at(record) >= partition.begin:
+                partition.looks_back = False
+                self._require_whole_window()
+                self._require_topics(record.topic)
             found = self._judged(partition, record, decisions)
             partition.backlog.popleft()
             if not isinstance(found, _Ready):
@@ -282,21 +337,22 @@ class Judge:
         """Return what the chain makes of a record; None if it waits for others, or was decided before."""
         offset = record.offset or 0
         is_known = offset < partition.begin and offset not in partition.unseen
-        if not is_readable(record):
+        try:
+            # Before the chain, which would remember it, and then take the genuine record for the copy.
+            self._require_fit(record)
+        except InterceptorError as refusal:
             partition.saw(offset)
-            refusal = InterceptorError("the name of one of its headers is no UTF-8").at("guard", record)
+            refusal.at("guard", record)
             return None if is_known else Decision((record,), "refused", (), refusal)
         outcome = self._consume(record)
         # A message comes out of its slices in a list.
         header = None if outcome.__class__ is Record else slice_header_of(record)
         if isinstance(outcome, HeldBackError):
-            if header is not None:
+            if header is not None and self._waits:
                 # Whoever puts slices together may count it as seen.
                 self._session.revoke([(record.topic, record.partition or 0)])
                 partition.read_slices_again()
-            if self._waits:
-                raise _Hold(outcome)
-            self.held_back[_kind(outcome)] += 1
+            self._hold_for(outcome)
             return None
         partition.saw(offset)
         if is_known:
@@ -305,6 +361,12 @@ class Judge:
             return self._verdict((record,), outcome, ())
         if isinstance(outcome, list) and not outcome:
             partition.slices[offset] = header, record
+            place = header.message_id, header.index
+            if place in partition.places:
+                # One of the two is no part of the message, and it would not fit with the others.
+                key = record.topic, record.partition or 0
+                self._refuse_late_slices(partition, self._session.waiting_offsets().get(key, ()), decisions)
+            partition.places.add(place)
             return None
         # What it has pushed out belongs to other messages.
         self._give_up(decisions)
@@ -319,7 +381,7 @@ class Judge:
         return tuple(
             other
             for offset, (own, other) in sorted(partition.slices.items())
-            if own.message_id == header.message_id and offset not in waiting
+            if own.message_id == header.message_id and own.index != header.index and offset not in waiting
         )
 
     def _verdict(
@@ -342,18 +404,55 @@ class Judge:
                 slices,
                 by_certificate=bool(self._admissions),
             )
-            if self._partitioner is not None:
-                self._require_own_partition(_first(originals), self._partitioner)
         except HeaderwareError as error:
             return self._settled(Decision(originals, "refused", (), _at_guard(error, originals[0])))
         return _Ready(originals, outcome)
 
-    def _require_own_partition(self, record: Record, partitioner: str) -> None:
+    def _require_fit(self, record: Record) -> None:
+        """Raise an InterceptorError for a record that nobody needs to verify."""
+        if not is_readable(record):
+            raise InterceptorError("the name of one of its headers is no UTF-8")
+        if self._partitioner is None or _has_key_of_a_slice(record):
+            return
         try:
-            require_own_partition(record, partitioner, self.count_partitions(record.topic, 1))
+            require_own_partition(record, self._partitioner, self._partitions_of(record.topic, 1))
         except AdmissionError:
             # The topic may have more partitions by now than when it was asked.
-            require_own_partition(record, partitioner, self.count_partitions(record.topic, _ASK_AGAIN))
+            count = self._partitions_of(record.topic, _ASK_AGAIN)
+            require_own_partition(record, self._partitioner, count)
+
+    def _partitions_of(self, topic: str, at_least: int) -> int:
+        """Return how many partitions an ingress topic has; wait if nobody knows it any more."""
+        count = self.count_partitions(topic, at_least)
+        if not count:
+            raise _Hold(HeldBackError(f"nobody knows how many partitions {topic} has"))
+        return count
+
+    def _require_topics(self, topic: str) -> None:
+        """Hold a partition of which something could not be kept: one record would stop all partitions."""
+        if topic in self._kept:
+            return
+        for what, name in self._routes.kept_in(topic):
+            if not self.count_partitions(name, 1):
+                self._hold_for(HeldBackError(f"there is no {what} {name}; create it"))
+                return
+        self._kept.add(topic)
+
+    def _require_whole_window(self) -> None:
+        """Hold what is new as long as any partition is read again: it may be a copy of what comes there."""
+        if self._looks_back:
+            self._looks_back = any(each.looks_back for each in self._partitions.values())
+        if self._waits and (self._looks_back or self.is_blind):
+            until_ms = self._session.context.now_ms() + _LOOK_BACK_MS
+            text = "what was decided before is read again first, in all partitions, to know copies of it"
+            raise _Hold(DelayedError(text, until_ms=until_ms))
+
+    def _hold_for(self, error: HeldBackError) -> None:
+        if self._waits:
+            raise _Hold(error)
+        self.held_back[_kind(error)] += 1
+        if self._logged.is_new_error(error):
+            _log.warning("%s", error)
 
     def _passed_on(self, partition: _Partition, ready: _Ready) -> Decision:
         """Return the decision about an admitted record, once nothing holds it."""
@@ -363,16 +462,22 @@ class Judge:
                 ready = partition.ready = ready._replace(sent=self._sent(ready))
             self._count(ready)
         except HeldBackError as error:
-            if self._waits:
-                raise _Hold(error) from error
-            self.held_back[_kind(error)] += 1
+            if self._waits and self._second is None and len(ready.originals) == 1:
+                # It is judged anew when it goes on: its key may be revoked by then, its rule gone.
+                partition.backlog.appendleft(original)
+                partition.ready = None
+            self._hold_for(error)
         except HeaderwareError as error:
             refusal = _at_guard(error, original)
-            self._session.stopped(original, "dead_lettered", refusal)
+            self.gave_up(ready.originals, refusal)
             return self._settled(Decision(ready.originals, "refused", (), refusal))
         sent = ready.sent or ()
         is_dropped = self._second is not None and not sent
         return self._settled(Decision(ready.originals, "dropped" if is_dropped else "admitted", sent))
+
+    def gave_up(self, originals: tuple[Record, ...], error: InterceptorError) -> None:
+        """Tell the chain that an admitted record goes to the dead letters, and may come back from there."""
+        self._session.stopped(_first(originals), "dead_lettered", error)
 
     def _settled(self, decision: Decision) -> Decision:
         """Note a decision in its partition."""
@@ -418,6 +523,9 @@ class Judge:
         if isinstance(outcome, HeldBackError):
             raise outcome
         records = list(outcome) if isinstance(outcome, FanOut) else flat(outcome)
+        for each in records:
+            if not self.count_partitions(each.topic, 1):
+                raise HeldBackError(f"there is no topic {each.topic}, where the second chain sends it")
         # Who sends it elsewhere leaves the partition to the key.
         return tuple(
             each
@@ -466,25 +574,32 @@ class Judge:
                 offsets = [offset for offset in sorted(outcome.offsets) if offset in partition.slices]
                 self._refuse_slices(partition, offsets, outcome, decisions)
 
-    def _refuse_late_slices(self, decisions: list[Decision]) -> None:
+    def _refuse_late_slices(
+        self, partition: _Partition, waiting: Iterable[int], decisions: list[Decision]
+    ) -> None:
+        """Refuse slices that nothing waits for."""
+        kept = {*waiting, *(map(_at, partition.ready.originals) if partition.ready else ())}
+        late = [offset for offset in sorted(partition.slices) if offset not in kept]
+        error = ReassemblyError(
+            "a slice that nothing waits for: it or its message has come already, or its message was given up "
+            "or had no first slice",
+            step="slice",
+        )
+        self._refuse_slices(partition, late, error, decisions)
+
+    def _refuse_useless_slices(self, decisions: list[Decision]) -> None:
         """Refuse slices that nothing waits for, and those that a commit cannot note."""
-        if not any(partition.slices for partition in self._partitions.values()):
-            return
-        waiting = self._session.waiting_offsets()
-        for key, partition in self._partitions.items():
-            kept = {*waiting.get(key, ()), *(map(_at, partition.ready.originals) if partition.ready else ())}
-            late = [offset for offset in sorted(partition.slices) if offset not in kept]
-            error = ReassemblyError(
-                "a slice that nothing waits for: its message has come already, was given up, or had no first "
-                "slice",
-                step="slice",
-            )
-            self._refuse_slices(partition, late, error, decisions)
+        some = {key: partition for key, partition in self._partitions.items() if partition.places}
+        waiting = self._session.waiting_offsets() if some else {}
+        for key, partition in some.items():
+            self._refuse_late_slices(partition, waiting.get(key, ()), decisions)
+            partition.places = {(own.message_id, own.index) for own, _ in partition.slices.values()}
             try:
                 encode_stays(partition.position, partition.stays())
             except WireFormatError as too_many:
                 self._session.revoke([key])
-                error = ReassemblyError(f"its message is not whole, and {too_many}", step="slice")
+                error = ReassemblyError(f"its message is not sent yet, and {too_many}", step="slice")
+                partition.give_up_ready_slices()
                 self._refuse_slices(partition, sorted(partition.slices), error, decisions)
                 partition.unseen.clear()
 
@@ -503,6 +618,7 @@ class Judge:
     def _hold(self, partition: _Partition, error: HeldBackError) -> None:
         if isinstance(error, DelayedError):
             pause_s = max(0.001, (error.until_ms - self._session.context.now_ms()) / 1_000)
+            pause_s = min(pause_s, _LONGEST_PAUSE_S)
         else:
             pause_s = partition.pause_s = min(max(_FIRST_PAUSE_S, 2 * partition.pause_s), _LONGEST_PAUSE_S)
             if self._logged.is_new_error(error):
@@ -515,6 +631,8 @@ class Judge:
     def _let_go(partition: _Partition) -> None:
         partition.until = partition.pause_s = 0.0
         partition.why = None
+        if partition.is_at_end:
+            partition.looks_back = False
 
 
 def _at(record: Record) -> int:
@@ -528,6 +646,17 @@ def _first(originals: tuple[Record, ...]) -> Record:
         if header is not None and not header.index:
             return each
     return originals[0]
+
+
+def _has_key_of_a_slice(record: Record) -> bool:
+    """Return whether its key decides no partition: on compacted topics a slice stands by its message's key.
+
+    Without the first one, which has that key, it is of no use.
+    """
+    if not is_slice_key(record.key):
+        return False
+    header = slice_header_of(record)
+    return record.value is None or (header is not None and header.index > 0)
 
 
 def _kind(error: HeldBackError) -> str:

@@ -37,13 +37,20 @@ class Routes:
             text: ``ingress.{topic}`` to ``{topic}``. Names without it count first, then the first that fits.
         dead_letter_topic: the topic of refused records; ``{topic}`` is the ingress topic. Such topics are
             never ingress.
+        audit_topic: the topic of accounts, where nothing else may go.
 
     Raises:
         ConfigError: a topic that is no name, records that would go round in circles, or refused records that
             would go where admitted ones go.
     """
 
-    def __init__(self, table: Mapping[str, str], *, dead_letter_topic: str = "{topic}.dead-letter") -> None:
+    def __init__(
+        self,
+        table: Mapping[str, str],
+        *,
+        dead_letter_topic: str = "{topic}.dead-letter",
+        audit_topic: str | None = None,
+    ) -> None:
         if not table:
             raise ConfigError("expected at least one route, such as 'ingress.{topic}={topic}'", path="routes")
         for ingress, egress in table.items():
@@ -53,6 +60,7 @@ class Routes:
             if _TOPIC in egress and _TOPIC not in ingress:
                 raise ConfigError(f"{egress!r} has {_TOPIC}, and {ingress!r} says none", path="routes")
         self._dead_letter_topic: Final = dead_letter_topic
+        self._audit_topic: Final = audit_topic
         self._exact: Final = {ingress: egress for ingress, egress in table.items() if _TOPIC not in ingress}
         self._patterns: Final = [
             (re.compile("(.+)".join(map(re.escape, ingress.split(_TOPIC)))), egress)
@@ -85,6 +93,11 @@ class Routes:
         """Return the topic that refused records of an ingress topic go to."""
         return self._dead_letter_topic.replace(_TOPIC, topic)
 
+    def kept_in(self, topic: str) -> tuple[tuple[str, str], ...]:
+        """Return where refused records and accounts of an ingress topic are kept, each with what it is."""
+        letters = "dead-letter topic", self.dead_letters(topic)
+        return (letters,) if self._audit_topic is None else (letters, ("audit topic", self._audit_topic))
+
     def check(self, topic: str) -> None:
         """Raise a ConfigError if records of an ingress topic cannot go where they should."""
         egress = self.egress(topic)
@@ -97,6 +110,12 @@ class Routes:
                 path="routes",
             )
         letters = self.dead_letters(topic)
+        if self._audit_topic in (topic, egress, letters):
+            raise ConfigError(
+                f"records of {topic!r} would come from or go to {self._audit_topic!r}, where only accounts "
+                f"may go; set audit_topic",
+                path="audit_topic",
+            )
         if letters in (egress, topic) or letters in self._exact.values():
             raise ConfigError(
                 f"refused records of {topic!r} would go to {letters!r}, where admitted ones go, or come "

@@ -15,10 +15,17 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+    cimpl,
+)
 from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.live_chain import FollowsFile
@@ -31,8 +38,11 @@ from headerware.core.errors import ConfigError, HeaderwareError, InterceptorErro
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
+from headerware.core.step import LoggedReasons
 from headerware.interceptors.sign import Sign
-from headerware.ops.guard.judge import Decision, Judge
+from headerware.ops.audit.accounts import Account, Done, Verdicts
+from headerware.ops.chargeback.sizes import record_bytes
+from headerware.ops.guard.judge import Decision, Judge, Verdict
 from headerware.ops.guard.rules import Routes
 from headerware.ops.stays import decode_stays
 from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
@@ -51,7 +61,16 @@ _WAIT_S: Final = 0.1
 _LOOK_FOR_TOPICS_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 5.0
+_TELL_S: Final = 1.0
+_ASK_FOR_ENDS_S: Final = 10.0
+_ASK_FOR_ENDS_TIMEOUT_S: Final = 1.0
 _log: Final = logging.getLogger("headerware.ops.guard")
+
+
+class _Judged(NamedTuple):
+    topic: str
+    verdict: Verdict
+    reason: str
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,12 +149,12 @@ class Guard(FollowsFile):
     ) -> None:
         if is_disabled():
             raise ConfigError("HEADERWARE_DISABLED is set, and a guard without its chain would pass nothing")
-        self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic)
+        self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic, audit_topic=audit_topic)
+        self._second_chain: Final = second
         first, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_chain = self._hw_whole_chain(first)
         self._hw_chained = True
         self._conf: Final = {"log_level": 0, **rest}
-        self._second_chain: Final = second
         self._group: Final = group_id
         self._is_named: Final = instance is not None
         self._instance: Final = instance or uuid.uuid4().hex
@@ -145,17 +164,23 @@ class Guard(FollowsFile):
         self._look_back(self._hw_chain)
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
+        self._logged: Final = LoggedReasons()
         self._cluster_id: str | None = None
         self._session: Session | None = None
         self._judge: Judge | None = None
         self._topics: dict[str, int] = {}
+        self._leaderless: set[TopicPartitionKey] = set()
+        self._left_alone: set[TopicPartitionKey] = set()
+        """Those of them that are this process's own; nobody can say where to begin there."""
         self._looked = 0.0
         self._committed: dict[TopicPartitionKey, tuple[int, str]] = {}
         self._paused: set[TopicPartitionKey] = set()
+        self._paused_ends: dict[TopicPartitionKey, int] = {}
+        self._ask_for_ends_at = 0.0
         self._lag: dict[str, int] = {}
-        self._counts: Final[Counter[tuple[str, str, str]]] = Counter()
+        self._counts: Final[Counter[_Judged]] = Counter()
         self._sent_bytes = self._deleted = self._transactions = 0
-        self._has_worked = False
+        self._has_worked = self._looks_back_again = False
         meter = get_meter("headerware.ops.guard")
         self._counter: Final = meter.create_counter(
             "headerware.guard.records", unit="{record}", description="Records of ingress topics, by verdict."
@@ -175,6 +200,14 @@ class Guard(FollowsFile):
             raise ConfigError(
                 "the guard's chain verifies nothing, so nothing could pass; it needs a sign step, and "
                 "admission to judge by certificates"
+            )
+        if self._second_chain is not None and any(
+            getattr(step, "gives_stored_bytes", False) for step in chain
+        ):
+            raise ConfigError(
+                "the second chain takes no values on disk, so all large messages would be refused; without "
+                "stream_above_bytes they are kept in memory",
+                path="stream_above_bytes",
             )
         own = [
             msgspec.structs.replace(step, on_error="raise")
@@ -204,6 +237,8 @@ class Guard(FollowsFile):
             earlier = self._session
             self._session = chain.open(earlier.context, previous=earlier)
             self._judge.use(self._session)
+            # A window that is new is empty.
+            self._looks_back_again = bool(_windows(self._session) - _windows(earlier))
             earlier.close()
         self._hw_chain = chain
 
@@ -214,7 +249,9 @@ class Guard(FollowsFile):
         self._stop.set()
 
     def run(self, tell: Callable[[Status], object] = lambda _: None) -> None:
-        """Forward records until :meth:`stop`; ``tell`` is called behind each transaction.
+        """Forward records until :meth:`stop`.
+
+        ``tell`` is called behind each transaction, and every second while there is none.
 
         A cluster that does not answer is waited for, once it has answered.
 
@@ -265,25 +302,35 @@ class Guard(FollowsFile):
         consumer = cimpl.Consumer(self._consumer_settings())
         try:
             judge = self._begin(consumer, dry_run=False)
+            self._has_worked, self._looks_back_again = True, False
             subscribed: list[str] = []
-            look_at = 0.0
+            look_at = tell_at = 0.0
             while not self._stop.is_set():
                 if time.monotonic() >= look_at:
                     subscribed = self._subscribe(consumer, subscribed)
                     pause_s = _LOOK_FOR_TOPICS_S if subscribed else _LOOK_AGAIN_S
                     look_at = time.monotonic() + pause_s
+                    if self._left_alone - self._leaderless:
+                        _log.info("partitions have a leader again; all are begun with anew")
+                        return
                 if self._hw_next_chain is not None:
                     self._hw_take_next_chain()
+                if self._looks_back_again:
+                    _log.info("what was decided before is read again, for the new chain to know copies of it")
+                    return
                 self._read(consumer, judge)
-                if self._send(consumer, sender, judge, judge.decide()):
-                    self._has_worked = True
-                    tell(self.status())
+                has_sent = self._send(consumer, sender, judge, judge.decide())
                 self._pause_held(consumer, judge)
+                if has_sent or time.monotonic() >= tell_at:
+                    self._learn_lag(consumer, judge)
+                    tell(self.status())
+                    tell_at = time.monotonic() + _TELL_S
         finally:
             if self._judge is not None:
                 self._judge.revoke(self._judge.assigned)
             self._committed.clear()
             self._paused.clear()
+            self._leave_alone(set())
             self._lag = {}
             # First what is undone, then the partitions go to others.
             sender.close()
@@ -298,7 +345,7 @@ class Guard(FollowsFile):
         Raises:
             confluent_kafka.KafkaException: the cluster does not answer, or forbids something.
         """
-        settings = {**self._consumer_settings(), "enable.partition.eof": True}
+        settings = self._consumer_settings()
         settings.pop("group.instance.id", None)
         consumer = cimpl.Consumer(settings)
         try:
@@ -308,7 +355,9 @@ class Guard(FollowsFile):
                 TopicPartition(topic, number)
                 for topic in self._ingress()
                 for number in range(self._topics[topic])
+                if (topic, number) not in self._leaderless
             ]
+            self._left_alone = {key for key in self._leaderless if key[0] in self._ingress()}
             begins = self._positions(consumer, partitions)
             consumer.assign(begins)
             reading = {(each.topic, each.partition) for each in begins}
@@ -332,7 +381,8 @@ class Guard(FollowsFile):
             else:
                 by_verdict[verdict][topic] = count
         judge, session = self._judge, self._session
-        held = {} if judge is None else judge.held()
+        held: dict[TopicPartitionKey, object] = {} if judge is None else dict(judge.held())
+        held |= dict.fromkeys(self._left_alone, "it has no leader")
         return Status(
             admitted=by_verdict["admitted"],
             refused=refused,
@@ -352,9 +402,12 @@ class Guard(FollowsFile):
         # So the partitions of a process that is started again are still its own.
         static = {"group.instance.id": f"{self._group}-{self._instance}"} if self._is_named else {}
         return {
-            "auto.offset.reset": "earliest",
             **static,
             **self._conf,
+            # What is not judged yet is not skipped, whatever other clients with these settings do.
+            "auto.offset.reset": "earliest",
+            # So that it is known when a partition was read again, also if nothing new comes.
+            "enable.partition.eof": True,
             # Also of the group's offsets: those of a transaction that is being ended are waited for.
             "isolation.level": "read_committed",
             "group.id": self._group,
@@ -374,7 +427,7 @@ class Guard(FollowsFile):
                 cluster_id=lambda: self._cluster_id,
                 dry_run=dry_run,
             )
-            self._session = self._hw_chain.open(context)
+            self._session = _opened(self._hw_chain, context)
             second = None
             if self._second_chain is not None:
                 producing = msgspec.structs.replace(context, side="producer", transactional=True)
@@ -395,6 +448,12 @@ class Guard(FollowsFile):
         found = consumer.list_topics(timeout=self._timeout_s)
         self._cluster_id = found.cluster_id
         self._topics = {name: len(topic.partitions) for name, topic in found.topics.items()}
+        self._leaderless = {
+            (name, number)
+            for name, topic in found.topics.items()
+            for number, partition in topic.partitions.items()
+            if partition.leader < 0
+        }
         self._looked = time.monotonic()
 
     def _count_partitions(self, consumer: Any, topic: str, at_least: int) -> int:
@@ -406,9 +465,18 @@ class Guard(FollowsFile):
         return count
 
     def _ingress(self) -> list[str]:
-        found = [topic for topic in sorted(self._topics) if self._routes.egress(topic) is not None]
-        for topic in found:
-            self._routes.check(topic)
+        """Return the ingress topics that there are; one that cannot work leaves the others alone."""
+        found = []
+        for topic in sorted(self._topics):
+            if self._routes.egress(topic) is None:
+                continue
+            try:
+                self._routes.check(topic)
+            except ConfigError as error:
+                if self._logged.is_new("topic", str(error)):
+                    _log.error("the topic %s is left alone: %s", topic, error)
+            else:
+                found.append(topic)
         return found
 
     def _subscribe(self, consumer: Any, subscribed: list[str]) -> list[str]:
@@ -425,18 +493,34 @@ class Guard(FollowsFile):
         return topics
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        begins = self._positions(consumer, partitions)
+        self._look(consumer)
+        mine = {(each.topic, each.partition) for each in partitions}
+        alone = [TopicPartition(*key, OFFSET_BEGINNING) for key in sorted(mine & self._leaderless)]
+        rest = [TopicPartition(*key) for key in sorted(mine - self._leaderless)]
+        begins = [*self._positions(consumer, rest), *alone]
         strategy = str(self._conf.get("partition.assignment.strategy", ""))
         if "cooperative" in strategy or self._conf.get("group.protocol") == "consumer":
             consumer.incremental_assign(begins)
         else:
             consumer.assign(begins)
+        # librdkafka keeps a partition paused that was so when it went away, and nothing of it would come.
+        consumer.resume(begins)
+        if alone:
+            consumer.pause(alone)
+            self._leave_alone(self._left_alone | (mine & self._leaderless))
+
+    def _leave_alone(self, partitions: set[TopicPartitionKey]) -> None:
+        """Note the partitions that nothing can be read of; records of others may be copies of theirs."""
+        self._left_alone = partitions
+        if self._judge is not None:
+            self._judge.is_blind = bool(partitions) and self._look_back(self._hw_chain) > 0
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         gone = [(each.topic, each.partition) for each in partitions]
         if self._judge is not None:
             self._judge.revoke(gone)
         self._paused.difference_update(gone)
+        self._leave_alone(self._left_alone.difference(gone))
         for key in gone:
             self._committed.pop(key, None)
             self._lag.pop(f"{key[0]}[{key[1]}]", None)
@@ -449,7 +533,9 @@ class Guard(FollowsFile):
         """
         assert self._judge is not None  # noqa: S101 - it was made before anything is assigned
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
-        committed = consumer.committed(asked, timeout=self._timeout_s) if asked else []
+        if not asked:
+            return []
+        committed = consumer.committed(asked, timeout=self._timeout_s)
         earlier = self._seconds_before(consumer, asked)
         begins = []
         for found in committed:
@@ -459,7 +545,7 @@ class Guard(FollowsFile):
             place = TopicPartition(*key)
             if found.offset < 0:
                 self._judge.assign(key, 0)
-                begins.append(place)
+                begins.append(TopicPartition(*key, OFFSET_BEGINNING))
                 continue
             done, stays = decode_stays(found.offset, found.metadata or "")
             low, high = consumer.get_watermark_offsets(place, timeout=self._timeout_s)
@@ -470,10 +556,11 @@ class Guard(FollowsFile):
                     f"group"
                 )
             self._deleted += max(0, low - done) + sum(offset < low for offset in stays)
-            self._judge.assign(key, max(done, low), [offset for offset in stays if offset >= low])
+            start = max(low, min(found.offset, earlier.get(key, found.offset)))
+            own = [offset for offset in stays if offset >= low]
+            self._judge.assign(key, max(done, low), own, start=start)
             self._committed[key] = found.offset, found.metadata or ""
-            begin = min(found.offset, earlier.get(key, found.offset))
-            begins.append(TopicPartition(*key, max(low, begin)))
+            begins.append(TopicPartition(*key, start))
         return begins
 
     def _seconds_before(
@@ -481,11 +568,14 @@ class Guard(FollowsFile):
     ) -> dict[TopicPartitionKey, int]:
         """Return from where on records are known to be as young as copies may be."""
         look_back_s = self._look_back(self._hw_chain)
-        if not look_back_s or not partitions:
+        if not look_back_s:
             return {}
         at_ms = max(0, int((time.time() - look_back_s) * 1_000))
         asked = [TopicPartition(each.topic, each.partition, at_ms) for each in partitions]
         found = consumer.offsets_for_times(asked, timeout=self._timeout_s)
+        for each in found:
+            if each.error is not None:  # without an offset, copies would pass
+                raise KafkaException(each.error)
         return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     # Records
@@ -496,9 +586,13 @@ class Guard(FollowsFile):
         for message in consumer.consume(_BATCH, _WAIT_S):
             error = message.error()
             if error is None:
-                judge.add(record_of(message))
+                record = record_of(message)
+                if not judge.add(record):
+                    where = position(record.topic, record.partition, record.offset)
+                    raise StaleGroupError(f"{where} came again: the group or the topic has begun anew")
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
                 ended.add((message.topic(), message.partition()))
+                judge.ended((message.topic(), message.partition()))
             elif _is_fatal(error) or error.code() in _FORBIDDEN:
                 raise KafkaException(error)
             else:
@@ -539,15 +633,19 @@ class Guard(FollowsFile):
             unfit = sender.send(records, offsets, group_metadata)
             if not unfit:
                 break
+            if len(places) in unfit:
+                text = unfit[len(places)].str()
+                raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {text}")
+            by_plan: dict[_Plan, dict[int, KafkaError]] = {}
             for at, error in unfit.items():
-                if at == len(places):
-                    raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {error.str()}")
                 plan, index = places[at]
-                plan.refuse(index, error)
+                by_plan.setdefault(plan, {})[index] = error
+            for plan, errors in by_plan.items():
+                if refusal := plan.refuse(errors):
+                    judge.gave_up(plan.decision.originals, refusal)
         self._committed |= changed
         self._transactions += 1
         self._count(plans)
-        self._learn_lag(consumer, judge)
         return True
 
     def _account(
@@ -557,22 +655,29 @@ class Guard(FollowsFile):
         changed: Mapping[TopicPartitionKey, tuple[int, str]],
     ) -> Record:
         """Return what is told about a transaction."""
-        account = {
-            "version": 1,
-            "worker": "guard",
-            "group": self._group,
-            "instance": self._instance,
-            "at_ms": time.time_ns() // 1_000_000,
-            "records": [
-                {"topic": name, "verdict": verdict, "reason": reason or None, "count": count}
-                for (name, verdict, reason), count in sorted(_counted(plans).items())
-            ],
-            "done": [
-                {"topic": name, "partition": number, "offset": offset}
+        sizes: Counter[_Judged] = Counter()
+        for plan in plans:
+            sizes[plan.judged] += sum(map(_size_of, plan.decision.originals))
+        account = Account(
+            group=self._group,
+            instance=self._instance,
+            at_ms=time.time_ns() // 1_000_000,
+            records=tuple(
+                Verdicts(
+                    topic=each.topic,
+                    verdict=each.verdict,
+                    reason=each.reason or None,
+                    count=count,
+                    bytes=sizes[each],
+                )
+                for each, count in sorted(_counted(plans).items())
+            ),
+            done=tuple(
+                Done(topic=name, partition=number, offset=offset)
                 for (name, number), (offset, _) in sorted(changed.items())
-            ],
-        }
-        return Record(topic, msgspec.json.encode(account), self._instance.encode())
+            ),
+        )
+        return Record(topic, account.encode(), self._instance.encode())
 
     def _plans(self, decisions: Iterable[Decision]) -> list[_Plan]:
         return [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
@@ -593,12 +698,22 @@ class Guard(FollowsFile):
         )
 
     def _learn_lag(self, consumer: Any, judge: Judge) -> None:
-        lag = {}
+        ends = {}
         for key in judge.assigned:
             with suppress(KafkaException):  # not known yet, or it has gone
-                _, high = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)
-                lag[f"{key[0]}[{key[1]}]"] = max(0, high - judge.position(key))
-        self._lag = lag
+                ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
+        # Of what is paused librdkafka learns no end, and it is there that the lag grows.
+        if self._paused and time.monotonic() >= self._ask_for_ends_at:
+            self._ask_for_ends_at = time.monotonic() + _ASK_FOR_ENDS_S
+            asked = [TopicPartition(*key, OFFSET_END) for key in self._paused]
+            with suppress(KafkaException):
+                for each in consumer.offsets_for_times(asked, timeout=_ASK_FOR_ENDS_TIMEOUT_S):
+                    self._paused_ends[each.topic, each.partition] = each.offset
+        self._paused_ends = {key: end for key, end in self._paused_ends.items() if key in self._paused}
+        self._lag = {
+            f"{key[0]}[{key[1]}]": max(0, max(end, self._paused_ends.get(key, 0)) - judge.position(key))
+            for key, end in ends.items()
+        }
 
     def _observe_lag(self, _options: CallbackOptions) -> Iterator[Observation]:
         for name, lag in list(self._lag.items()):
@@ -631,27 +746,37 @@ class _Plan:
         if decision.verdict == "refused":
             self._make_letters()
 
-    def refuse(self, index: int, error: KafkaError) -> None:
-        """Take the answer of a topic that refuses a record: it becomes a dead letter, or that a smaller one.
+    @property
+    def judged(self) -> _Judged:
+        """What is counted of it."""
+        return _Judged(self.decision.topic, self.decision.verdict, self.decision.reason)
+
+    def refuse(self, errors: Mapping[int, KafkaError]) -> InterceptorError | None:
+        """Take the answers of topics that refuse some of the records, by index.
+
+        What was admitted becomes dead letters, and its refusal is returned; dead letters become smaller ones.
 
         Raises:
             HeaderwareError: not even a stub is taken.
         """
         if self.decision.verdict == "admitted":
-            first = self.decision.originals[0]
+            index, error = next(iter(errors.items()))
             text = f"the topic {self.records[index].topic} refuses it: {error.str()}"
-            self.decision = self.decision.refused(InterceptorError(text).at("egress", first))
+            refusal = InterceptorError(text).at("egress", self.decision.originals[0])
+            self.decision = self.decision.refused(refusal)
             self._make_letters()
-            return
-        letter = next(self._letters[index], None)
-        if letter is None:
-            original = self.decision.originals[index]
-            where = position(original.topic, original.partition, original.offset)
-            raise HeaderwareError(
-                f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
-                f"{error.str()}; nothing of its partition goes on before that"
-            )
-        self.records[index] = letter
+            return refusal
+        for index, error in errors.items():
+            letter = next(self._letters[index], None)
+            if letter is None:
+                original = self.decision.originals[index]
+                where = position(original.topic, original.partition, original.offset)
+                raise HeaderwareError(
+                    f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
+                    f"{error.str()}; nothing of its partition goes on before that"
+                )
+            self.records[index] = letter
+        return None
 
     def _make_letters(self) -> None:
         self._letters = [self._letters_of(original) for original in self.decision.originals]
@@ -675,18 +800,42 @@ class _Plan:
                 yield letter
 
 
+def _opened(chain: Chain, context: Context) -> Session:
+    """Open the chain that judges; refuse one of which nobody could tell what becomes of which record."""
+    session = chain.open(context)
+    waiting = set(session.names_of_waiting)
+    others = [each.name for each in session.steps if each.name in waiting and not each.states("splits")]
+    if others:
+        session.close()
+        raise ConfigError(f"{', '.join(others)} of the guard's chain keeps records back, as only slice may")
+    return session
+
+
+def _windows(session: Session) -> set[int]:
+    """Return which opened steps remember records against copies."""
+    return {
+        id(step.opened)
+        for step in session.steps
+        if isinstance(step.interceptor, Sign) and step.interceptor.replay_window
+    }
+
+
 def _is_fatal(error: KafkaError) -> bool:
     """Return whether a client is of no use any more; errors in messages have no flag for it."""
     return error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001
 
 
-def _counted(plans: Iterable[_Plan]) -> Counter[tuple[str, str, str]]:
+def _counted(plans: Iterable[_Plan]) -> Counter[_Judged]:
     """Count original records by topic, verdict and reason."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[_Judged] = Counter()
     for plan in plans:
-        decision = plan.decision
-        counts[decision.topic, decision.verdict, decision.reason] += len(decision.originals)
+        counts[plan.judged] += len(plan.decision.originals)
     return counts
+
+
+def _size_of(record: Record) -> int:
+    """Return a record's size as chargeback counts it; headers that cannot be read have none."""
+    return record_bytes(record.key, record.value, record.headers if is_readable(record) else EMPTY)
 
 
 _FORBIDDEN: Final = frozenset(

@@ -46,10 +46,10 @@ from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
-from headerware.ops.slices import named_headers
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,32 +1,39 @@
-"""Reads from the reports of an audit (spec/audit.md), for ``usage(audit=...)``."""
+"""Reads from the reports of an audit (spec/audit.md) and the accounts of guards, for ``usage(audit=...)``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from headerware.interceptors.audit import VERSIONS
+from headerware.ops.audit.accounts import GUARD, VERSION
 from headerware.spark_bridge.classic import require_classic
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _REPORT: Final = (
     "v INT, session STRING, sequence BIGINT, side STRING, group STRING, "
     "counts ARRAY<STRUCT<topic: STRING, bucket: BIGINT, given: BOOLEAN, records: BIGINT, "
     "bytes: BIGINT>>"
 )
+_ACCOUNT: Final = (
+    "version INT, worker STRING, group STRING, at_ms BIGINT, "
+    "records ARRAY<STRUCT<topic: STRING, count: BIGINT, bytes: BIGINT>>"
+)
 _HOUR_MS: Final = 3_600_000
 
 
 def audit_counts(frame: DataFrame) -> DataFrame:
-    """Return what consumer groups read, by the reports of the interceptor ``audit``.
+    """Return what consumer groups read, by the reports of the interceptor ``audit`` and by guards' accounts.
 
-    Records and bytes are the application's: a message in slices is one record, and its bytes are those of key
-    and value before compression. A record that was read again counts again; a report that is there twice
-    counts once; what is no report is passed over.
+    Records and bytes of reports are the application's: a message in slices is one record, and its bytes are
+    those of key and value before compression. Those of accounts are what came in, and count for the hour in
+    which the guard judged them. A record that was read again counts again; a report that is there twice
+    counts once; what is neither is passed over.
 
     Args:
-        frame: the audit topic, as the Kafka connector returns it; only ``value`` is read.
+        frame: the topics of both, as :func:`~headerware.spark_bridge.kafka_source` returns them, for accounts
+            of transactions that were aborted must not be among them; only ``value`` is read.
 
     Returns:
         a frame of ``group string, topic string, hour timestamp, records bigint, bytes bigint``.
@@ -37,7 +44,8 @@ def audit_counts(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     require_classic(frame)
-    reports = frame.select(sql.from_json(sql.col("value").cast("string"), _REPORT).alias("report"))
+    text = sql.col("value").cast("string")
+    reports = frame.select(sql.from_json(text, _REPORT).alias("report"))
     counts = (
         reports.select("report.*")
         .where(sql.col("v").isin(*VERSIONS) & (sql.col("side") == "consumer"))
@@ -45,16 +53,24 @@ def audit_counts(frame: DataFrame) -> DataFrame:
         .select("group", sql.explode("counts").alias("count"))
         .where(sql.col("count.given").isNull())  # else it has been counted as consumed
     )
-    hour = sql.floor(sql.col("count.bucket") / _HOUR_MS) * _HOUR_MS
-    columns = (
-        "group",
-        "count.topic",
-        sql.timestamp_millis(hour).alias("hour"),
-        "count.records",
-        "count.bytes",
+    accounts = frame.select(sql.from_json(text, _ACCOUNT).alias("account")).select("account.*")
+    verdicts = accounts.where((sql.col("version") == VERSION) & (sql.col("worker") == GUARD)).select(
+        "group", "at_ms", sql.explode("records").alias("found")
     )
-    return (
-        counts.select(*columns)
-        .groupBy("group", "topic", "hour")
-        .agg(sql.sum("records").alias("records"), sql.sum("bytes").alias("bytes"))
+    read = counts.select(
+        "group", "count.topic", _hour("count.bucket"), "count.records", "count.bytes"
+    ).unionByName(
+        verdicts.select(
+            "group", "found.topic", _hour("at_ms"), sql.col("found.count").alias("records"), "found.bytes"
+        )
     )
+    return read.groupBy("group", "topic", "hour").agg(
+        sql.sum("records").alias("records"), sql.sum("bytes").alias("bytes")
+    )
+
+
+def _hour(column: str) -> Column:
+    """Return the beginning of the hour of a time in milliseconds."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.timestamp_millis(sql.floor(sql.col(column) / _HOUR_MS) * _HOUR_MS).alias("hour")

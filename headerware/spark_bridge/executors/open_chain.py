@@ -89,7 +89,7 @@ class OpenChain:
     """A chain that is open in this process."""
 
     def __init__(self, spec: TaskSpec) -> None:
-        chain = spec.source.load(_local_path)
+        chain = spec.source.load(local_path)
         steps = [
             _without_dead_letters(_with_typed_parts(step, name, spec.typed), name)
             for step, name in zip(chain, chain.names, strict=True)
@@ -189,7 +189,7 @@ def open_chain(pickled: bytes) -> OpenChain:
     return found
 
 
-def _local_path(path: str) -> str:
+def local_path(path: str) -> str:
     """Return a file's path, or the path of the file of that name that Spark shipped."""
     if os.path.exists(path):  # noqa: PTH110 - options are plain text
         return path

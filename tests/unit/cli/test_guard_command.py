@@ -51,7 +51,8 @@ def test_a_dry_run_says_what_would_be_done(
     servers, ingress = embedded_cluster.bootstrap_servers, Ingress(tmp_path)
     topic, egress = f"{INGRESS}-dry-{as_json}".lower(), f"orders-dry-{as_json}".lower()
     with Producer({"bootstrap.servers": servers}) as producer:
-        producer.produce(egress, b"so that it has a partition")
+        for other in (egress, f"{topic}.dead-letter"):
+            producer.produce(other, b"so that it has a partition")
         producer.produce(topic, b"unsigned", partition=0)
         for record in ingress.sent(b"1", b"2", topic=topic):
             producer.produce(topic, record.value, record.key, 0, headers=list(record.headers))

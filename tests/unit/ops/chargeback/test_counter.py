@@ -118,7 +118,7 @@ class TestCountUsage:
         def count() -> tuple[Counted, dict[str, int | None]]:
             assert producer.flush(30) == 0
             with KeptUsage(self.path) as kept:
-                found = count_usage(self.conf, [self.topic, audit], kept, groups=None, audit_topic=audit)
+                found = count_usage(self.conf, [self.topic, audit], kept, groups=None, audit_topics=[audit])
                 return found, {row.topic: row.records for row in kept.usage() if row.source == "audit"}
 
         def report(sequence: int, records: int) -> None:

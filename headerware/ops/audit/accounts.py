@@ -1,0 +1,119 @@
+"""What the guard tells about each of its transactions: an account, as JSON, in the same transaction.
+
+So a reader that sees committed records only sees the account of each transaction once, and the sum of all
+accounts is what happened.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from headerware.core.errors import WireFormatError
+from headerware.core.printable import without_values
+from headerware.ops.chargeback.usage import Usage
+
+VERSION: Final = 1
+GUARD: Final = "guard"
+_HOUR_MS: Final = 3_600_000
+_LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
+
+
+class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many records of a topic were judged alike.
+
+    Args:
+        topic: the ingress topic.
+        verdict: what was decided.
+        reason: the step that refused them, and its error's class; None for others.
+        count: how many records, each slice of a message being one.
+        bytes: their size, as chargeback counts it.
+    """
+
+    topic: str
+    verdict: Literal["admitted", "refused", "dropped"]
+    reason: str | None
+    count: int
+    bytes: int
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """Up to which offset a partition was decided with a transaction."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What one transaction of a guard did.
+
+    Args:
+        version: the version of this format.
+        worker: ``guard``.
+        group: its consumer group.
+        instance: the process.
+        at_ms: when, in milliseconds since the epoch.
+        records: what was decided.
+        done: up to where.
+    """
+
+    version: int = VERSION
+    worker: Literal["guard"] = GUARD
+    group: str
+    instance: str
+    at_ms: int
+    records: tuple[Verdicts, ...]
+    done: tuple[Done, ...]
+
+    def encode(self) -> bytes:
+        """Return the account as JSON."""
+        return msgspec.json.encode(self)
+
+
+_decoder: Final = msgspec.json.Decoder(Account)
+
+
+def decode_account(value: bytes | None) -> Account:
+    """Read an account.
+
+    Raises:
+        WireFormatError: it is none, or of another version.
+    """
+    try:
+        account = _decoder.decode(value or b"")
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        problem = without_values(error)
+        raise WireFormatError(f"expected an account of a guard, found something else: {problem}") from None
+    if account.version != VERSION:
+        raise WireFormatError(
+            f"expected an account of a guard of version {VERSION}, found version {account.version}"
+        )
+    return account
+
+
+def account_usage(accounts: Iterable[Account]) -> Iterator[Usage]:
+    """Return what guards read of their ingress topics, as rows of usage, by the hour in which they did.
+
+    What was refused or dropped was read, too.
+    """
+    sums: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for account in accounts:
+        for each in account.records:
+            total = sums[each.topic, account.group, account.at_ms // _HOUR_MS]
+            total[0] += each.count
+            total[1] += each.bytes
+    for (topic, group, hour), (records, size) in sorted(sums.items()):
+        yield Usage(
+            hour=datetime.fromtimestamp(min(max(hour, 0), _LAST_HOUR) * 3600, UTC),
+            topic=topic,
+            direction="out",
+            group=group,
+            records=records,
+            bytes=size,
+            source="audit",
+        )

@@ -1,0 +1,202 @@
+"""Judge records for compaction by header, by its worker's rules, and put messages in slices together."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from headerware.ops.compaction.rules import Rule, Untouched, judge
+from headerware.ops.verify import Verification
+from headerware.spark_bridge.chain_source import ChainSource
+from headerware.spark_bridge.executors.open_chain import local_path
+from headerware.spark_bridge.frames.records import column, gc_paused, read_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Batches = Iterable[pa.RecordBatch]
+    Task = Callable[[Batches], Iterator[pa.RecordBatch]]
+
+_REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
+"""What Java makes of bytes in a header's name that are no UTF-8; it could not be written as it was."""
+SETTLED: Final = (
+    "partition int, offset bigint, size bigint, tombstone boolean, digest binary, version bigint, "
+    "why string, at bigint, number int"
+)
+"""The schema of what is known of records before they are compared.
+
+``at`` is where a record comes: of a message in slices the offset of its last slice, and null while it is not
+whole. ``number`` is a slice's.
+"""
+JUDGED: Final = f"{SETTLED}, message binary, slices int, stated string"
+"""The schema of what is known of each record by itself; the last three columns are null but for slices."""
+
+
+class Judging(msgspec.Struct, frozen=True, kw_only=True):
+    """How the records of a topic are judged; ``topic`` is the one that their signatures name."""
+
+    topic: str
+    rule: Rule
+    chain: ChainSource | None = None
+    cluster_id: str | None = None
+
+
+class Settled(NamedTuple):
+    """A row of :data:`SETTLED`."""
+
+    partition: int
+    offset: int
+    size: int
+    tombstone: bool
+    digest: bytes | None
+    version: int
+    why: Untouched | None
+    at: int | None
+    number: int = 0
+
+
+class Judged(NamedTuple):
+    """A row of :data:`JUDGED`."""
+
+    partition: int
+    offset: int
+    size: int
+    tombstone: bool
+    digest: bytes | None
+    version: int
+    why: Untouched | None
+    at: int | None
+    number: int = 0
+    message: bytes | None = None
+    slices: int | None = None
+    stated: str | None = None
+
+
+def judge_records(pickled: bytes) -> Task:
+    """Begin a task that judges records; ``value_bytes`` is the length of a value that is left out."""
+    return partial(_judged, pickle.loads(pickled))  # noqa: S301 - Spark's own channel
+
+
+def settle_messages() -> Task:
+    """Begin a task that settles messages in slices, whose slices come in the order of their offsets."""
+    return _settled
+
+
+def _judged(judging: Judging, batches: Batches) -> Iterator[pa.RecordBatch]:
+    verification = None
+    if judging.chain is not None:
+        chain = judging.chain.load(local_path)
+        verification = Verification(chain, judging.topic, cluster_id=judging.cluster_id)
+    try:
+        for batch in batches:
+            with gc_paused():
+                rows = list(_judged_rows(judging, verification, batch))
+            yield _batch(Judged, rows, batch)
+    finally:
+        if verification is not None:
+            verification.close()
+
+
+def _judged_rows(
+    judging: Judging, verification: Verification | None, batch: pa.RecordBatch
+) -> Iterator[Judged]:
+    verified = None if verification is None else verification.verified
+    for record, length in zip(read_records(batch), column(batch, "value_bytes"), strict=True):
+        if not record.timestamp_type:  # it has no time, and Spark gives one before 1970
+            record = record.replace(timestamp_ms=None)  # noqa: PLW2901 - the same record
+        if any(_REPLACED in (name or "") for name, _ in record.headers):
+            record = record.replace(headers=[])  # noqa: PLW2901 - as a client's that it cannot read
+        # A Spark job writes into compacted topics only.
+        found = judge(record, judging.rule, verified=verified, compacts=True)
+        size = found.size_bytes + (length or 0 if record.value is None else 0)
+        known = (found.partition, found.offset, size, length is None, found.digest, found.version, found.why)
+        part = found.part
+        if part is None:
+            yield Judged(*known, at=found.offset)
+        else:
+            yield Judged(*known, None, part.index, part.message_id, part.count, part.whole_in_words)
+
+
+def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Settle messages as the worker does, see ``Winners.learn``."""
+    message = Message()
+    of: tuple[int, bytes | None] | None = None
+    for batch in batches:
+        rows: list[Settled] = []
+        for row in map(Judged._make, zip(*(each.to_pylist() for each in batch.columns), strict=True)):
+            if of != (row.partition, row.message):
+                rows += message.waiting()
+                message, of = Message(), (row.partition, row.message)
+            rows += message.add(row)
+        yield _batch(Settled, rows, batch)
+    if of is not None:
+        yield _batch(Settled, list(message.waiting()), batch)  # the last one's
+
+
+class Message:
+    """The slices of one message in a partition, by their numbers; one that comes again later is another."""
+
+    def __init__(self) -> None:
+        self._slices: dict[int, Judged] = {}
+
+    def add(self, row: Judged) -> Iterator[Settled]:
+        """Take a slice, and yield what is settled by it."""
+        first = next(iter(self._slices.values()), row)
+        if row.stated != first.stated:
+            yield _settled_as(row, why="malformed", at=row.offset)
+        elif row.number in self._slices:
+            yield _settled_as(row)
+        else:
+            self._slices[row.number] = row
+            if len(self._slices) == row.slices:
+                yield from self._whole(row.offset)
+                self._slices = {}
+
+    def waiting(self) -> Iterator[Settled]:
+        """Yield the slices of a message that is not whole."""
+        return map(_settled_as, self._slices.values())
+
+    def _whole(self, at: int) -> Iterator[Settled]:
+        why = next((each.why for each in self._slices.values() if each.why is not None), None)
+        first = self._slices[0]
+        digest = None if why else first.digest
+        for each in self._slices.values():
+            yield _settled_as(each, digest=digest, version=first.version, why=why, at=at)
+
+
+def _settled_as(
+    row: Judged,
+    *,
+    digest: bytes | None = None,
+    version: int = 0,
+    why: Untouched | None = None,
+    at: int | None = None,
+) -> Settled:
+    return Settled(row.partition, row.offset, row.size, row.tombstone, digest, version, why, at, row.number)
+
+
+def _batch(kind: Any, rows: list[Any], like: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a batch, with the kinds of text and bytes that another batch has, by a Spark setting."""
+    is_large = any(pa.types.is_large_binary(field.type) for field in like.schema)
+    text, binary = (pa.large_string(), pa.large_binary()) if is_large else (pa.string(), pa.binary())
+    types = {
+        "partition": pa.int32(),
+        "tombstone": pa.bool_(),
+        "digest": binary,
+        "why": text,
+        "number": pa.int32(),
+        "message": binary,
+        "slices": pa.int32(),
+        "stated": text,
+    }
+    columns = zip(*rows, strict=True) if rows else ((),) * len(kind._fields)
+    arrays = [
+        pa.array(values, types.get(name, pa.int64()))
+        for name, values in zip(kind._fields, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(kind._fields))

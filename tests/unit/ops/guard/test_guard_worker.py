@@ -1,0 +1,167 @@
+"""How a guard deals with a cluster: topics that cannot work, answers with errors, and one that goes away."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from headerware import Chain, ConfigError, Context, Interceptor, InterceptorError, Record
+from headerware.ops.guard import Guard, Routes
+from headerware.ops.guard.judge import Decision
+from headerware.ops.guard.worker import _Plan
+from headerware.testing import EmbeddedCluster
+from tests.ingress import INGRESS, LETTERS, ROUTES, Ingress
+from tests.waiting import DEADLINE_S, until
+
+
+@pytest.fixture
+def ingress(tmp_path: Path) -> Ingress:
+    return Ingress(tmp_path)
+
+
+def guard_of(ingress: Ingress, servers: str = "nowhere:1", **options: Any) -> Guard:
+    return Guard({"bootstrap.servers": servers}, ROUTES, chain=ingress.guard_chain(), **options)
+
+
+class TestTopics:
+    def test_that_cannot_work_leave_the_others_alone(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Whoever may create a topic may not end the guard of all others."""
+        guard = guard_of(ingress, audit_topic="guard-audit")
+        guard._topics = dict.fromkeys((INGRESS, "ingress.ingress.x", "ingress.guard-audit", "other"), 1)
+        assert [guard._ingress() for _ in range(2)] == [[INGRESS]] * 2
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == 2
+        assert "ingress.guard-audit is left alone" in told[0]
+        assert "ingress.ingress.x is left alone" in told[1]
+
+
+class KeepsBack(Interceptor, frozen=True, kw_only=True):
+    """Keep all records, and release them later."""
+
+    type: ClassVar[str] = "keeps-back"
+
+    def open(self, context: Context) -> Any:
+        """Return hooks that keep records."""
+        kept: list[Record] = []
+
+        def on_consume(record: Record) -> Any:
+            kept.append(record)
+            return []
+
+        return SimpleNamespace(on_consume=on_consume, poll=lambda _: kept)
+
+
+class TestAChain:
+    def test_that_keeps_records_back_is_refused(self, ingress: Ingress) -> None:
+        """What it releases has no position, so it would neither go on nor become a dead letter."""
+        chain = Chain([KeepsBack(), *ingress.guard_chain()])
+        with EmbeddedCluster() as embedded:
+            guard = Guard({"bootstrap.servers": embedded.bootstrap_servers}, ROUTES, chain=chain)
+            with pytest.raises(ConfigError, match="keeps-back of the guard's chain keeps records back"):
+                guard.run()
+
+
+class Answers:
+    """What a cluster of which one broker is away answers: the second partition has no leader."""
+
+    def __init__(self) -> None:
+        self.leaders = [1, -1]
+        self.assigned: list[tuple[int, int]] = []
+        self.paused: list[int] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        partitions = {n: SimpleNamespace(leader=leader) for n, leader in enumerate(self.leaders)}
+        return SimpleNamespace(cluster_id="c", topics={INGRESS: SimpleNamespace(partitions=partitions)})
+
+    def committed(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, 5) for each in asked]
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        if self.leaders[place.partition] < 0:
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return 0, 9
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, 5) for each in asked]
+
+    def assign(self, begins: list[TopicPartition]) -> None:
+        self.assigned = [(each.partition, each.offset) for each in begins]
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused = []
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused = [each.partition for each in places]
+
+
+class TestAPartitionWithoutALeader:
+    @pytest.mark.parametrize("look_back_s", [0, 1])
+    def test_leaves_the_others_alone(self, ingress: Ingress, look_back_s: int) -> None:
+        """Unless they may have copies of its records, which only reading it again would tell."""
+        guard, answers = guard_of(ingress, look_back_s=look_back_s), Answers()
+        judge = guard._begin(answers, dry_run=False)
+        guard._on_assign(answers, [TopicPartition(INGRESS, number) for number in range(2)])
+        assert answers.assigned == [(0, 5), (1, OFFSET_BEGINNING)]
+        assert (answers.paused, judge.assigned) == ([1], [(INGRESS, 0)])
+        assert guard.status().held == {f"{INGRESS}[1]": "it has no leader"}
+        assert judge.is_blind == bool(look_back_s)
+        answers.leaders[1] = 2
+        guard._look(answers)
+        assert guard._left_alone - guard._leaderless == {(INGRESS, 1)}
+        guard._on_revoke(answers, [TopicPartition(INGRESS, number) for number in range(2)])
+        assert guard.status().held == {}
+        assert not judge.is_blind
+        guard._close()
+
+
+class TestTimeLookUps:
+    def test_that_fail_do_not_leave_a_gap(self, ingress: Ingress) -> None:
+        """A partition without an answer would begin at its commit, and copies would pass."""
+        failed = SimpleNamespace(
+            topic=INGRESS, partition=0, offset=-1, error=KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+        )
+        answers = SimpleNamespace(offsets_for_times=lambda _asked, timeout: [failed])
+        with pytest.raises(KafkaException, match="LEADER_NOT_AVAILABLE"):
+            guard_of(ingress)._seconds_before(answers, [TopicPartition(INGRESS, 0)])
+
+
+class TestACluster:
+    def test_that_goes_is_waited_for_also_if_nothing_has_come_yet(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.guard.worker._LOOK_FOR_TOPICS_S", 0.2)
+        told: list[Any] = []
+        with EmbeddedCluster(topics={INGRESS: 1, "orders": 1, LETTERS: 1}) as embedded:
+            guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=2.0, look_back_s=0)
+            thread = threading.Thread(target=guard.run, args=[told.append], daemon=True)
+            thread.start()
+            until(lambda: told, "that it tells of its work, though there is none")
+        try:
+            until(lambda: "what was not committed is done again" in caplog.text)
+            assert thread.is_alive()
+        finally:
+            guard.stop()
+            thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+
+
+class TestAPlan:
+    def test_whose_records_are_refused_together_gets_whole_dead_letters(self) -> None:
+        """A second chain may make more records of one than there were, and a topic refuse several."""
+        original = Record(INGRESS, b"v", b"k").replace(partition=0, offset=1)
+        sent = tuple(Record("orders", b"%d" % number) for number in range(3))
+        plan = _Plan(Decision((original,), "admitted", sent), Routes(ROUTES), "group", "c")
+        error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        refusal = plan.refuse({1: error, 2: error})
+        assert isinstance(refusal, InterceptorError)
+        assert plan.decision.verdict == "refused"
+        assert [(each.topic, each.value) for each in plan.records] == [(LETTERS, b"v")]
+        assert plan.refuse({0: error}) is None
+        assert [each.value for each in plan.records] == [None]
