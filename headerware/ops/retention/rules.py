@@ -30,7 +30,7 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_s
 from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, moment_of
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.compaction.rules import Judged, Lost
-from headerware.ops.slices import named_headers
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

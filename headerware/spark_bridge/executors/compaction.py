@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headerware.ops.compaction.rules import Rule, Untouched, judge
+from headerware.ops.compaction.rules import Rule, Why, judge
 from headerware.ops.verify import Verification
 from headerware.spark_bridge.chain_source import ChainSource
 from headerware.spark_bridge.executors.open_chain import local_path
@@ -55,7 +55,7 @@ class Settled(NamedTuple):
     tombstone: bool
     digest: bytes | None
     version: int
-    why: Untouched | None
+    why: Why | None
     at: int | None
     number: int = 0
 
@@ -69,7 +69,7 @@ class Judged(NamedTuple):
     tombstone: bool
     digest: bytes | None
     version: int
-    why: Untouched | None
+    why: Why | None
     at: int | None
     number: int = 0
     message: bytes | None = None
@@ -174,7 +174,7 @@ def _settled_as(
     *,
     digest: bytes | None = None,
     version: int = 0,
-    why: Untouched | None = None,
+    why: Why | None = None,
     at: int | None = None,
 ) -> Settled:
     return Settled(row.partition, row.offset, row.size, row.tombstone, digest, version, why, at, row.number)
