@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 import msgspec
 
+from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
 from headerware.core.atomic_files import replace_file
@@ -229,6 +230,7 @@ def rotate(
     help="Records of that partition below the offset still verify; may be given several times.",
 )
 @click.option("--reason", help="Why, for people; it stands in the file.")
+@yes_option
 def revoke(
     path: Path,
     permissions: Permissions,
@@ -237,9 +239,14 @@ def revoke(
     positions: dict[str, int],
     reason: str | None,
     *,
+    yes: bool,
     as_json: bool,
 ) -> None:
-    """Trust a key no more."""
+    """Trust a key no more, for good.
+
+    What it signed is refused from now on, and what it wrapped cannot be read.
+    """
+    confirm(f"Revoke key {key_id!r}, {_which(version)}? Nothing makes it trusted again", yes=yes)
     keyring = _edit(
         path,
         permissions,
@@ -257,7 +264,7 @@ def revoke(
 @_key_id
 @click.option("--version", type=click.IntRange(min=1), help="The version to delete; all of them without it.")
 @click.option("--reason", help="Why, for people; it stands in the file.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def delete(
     path: Path,
     permissions: Permissions,
@@ -273,11 +280,8 @@ def delete(
     Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
     left.
     """
-    if not yes:
-        which = "all its versions" if version is None else f"version {version}"
-        click.confirm(
-            f"Delete key {key_id!r}, {which}? What it encrypted can then never be read again", abort=True
-        )
+    question = f"Delete key {key_id!r}, {_which(version)}? What it encrypted can then never be read again"
+    confirm(question, yes=yes)
     keyring = _edit(
         path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
     )
@@ -285,6 +289,10 @@ def delete(
     numbers = ", ".join(str(key.version) for key in deleted)
     text = f"deleted key {key_id!r}, version {numbers}; delete the copies of {path}, too"
     _show(deleted, as_json=as_json, text=text)
+
+
+def _which(version: int | None) -> str:
+    return "all its versions" if version is None else f"version {version}"
 
 
 @keys.command("export-public")
