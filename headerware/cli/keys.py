@@ -73,16 +73,19 @@ def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) ->
     return positions
 
 
+permissions_option: Final = click.option(
+    "--permissions",
+    type=click.Choice(["owner", "kubernetes"]),
+    default="owner",
+    show_default=True,
+    help="Who may read the file; kubernetes also takes links and readers in its group.",
+)
+
+
 def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
-        click.option(
-            "--permissions",
-            type=click.Choice(["owner", "kubernetes"]),
-            default="owner",
-            show_default=True,
-            help="Who may read the file; kubernetes also takes links and readers in its group.",
-        ),
+        permissions_option,
         click.option(
             "--keyring",
             "path",
