@@ -35,8 +35,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--open/--no-open",
     "opens",
     default=False,
-    help="Also open the chain, as a producer and as a consumer, so that keyrings, folders of claim checks and "
-    "the like must be there.",
+    help="Also open the chain, as a producer and as a consumer, so that keyrings, folders of claim checks "
+    "and the like must be there.",
 )
 @click.option("--side", type=click.Choice(_SIDES), help="With --open: as this client only.")
 @_json

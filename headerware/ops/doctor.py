@@ -300,7 +300,8 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
 def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> Iterator[Finding]:
     """Look at whether each object store can be used; nothing is written to it.
 
-    A store on this machine checks itself. Of another one a folder is listed, most likely one that is not there.
+    A store on this machine checks itself. Of another one a folder is listed, most likely one that is not
+    there.
 
     Args:
         loaded: the chain.
