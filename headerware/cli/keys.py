@@ -19,6 +19,7 @@ import msgspec
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
 from headerware.core.config import built
@@ -500,10 +501,10 @@ def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json:
 _TIMEOUT: Final = click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10,
+    type=Duration(),
+    default="10s",
     show_default=True,
-    help="How long to wait for the brokers, in seconds.",
+    help="How long to wait for the brokers.",
 )
 _TOPIC: Final = click.option("--topic", required=True, help="The compacted topic, of one partition.")
 _NAME: Final = click.option("--name", required=True, help="The snapshot's name in the topic.")
