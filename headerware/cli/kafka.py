@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headerware.cli.times import Duration
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,10 +38,10 @@ def timeout_option(command: _Command) -> _Command:
     """Add ``--timeout`` to a command that reads topics to their end."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(0.1),
-        default=60.0,
+        type=Duration(),
+        default="60s",
         show_default=True,
-        help="Seconds for which the cluster may give no answer.",
+        help="How long the cluster may give no answer.",
     )(command)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 import msgspec
 
 from headerware.core.context import wall_clock_ms
+from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
@@ -60,9 +60,9 @@ class Start(msgspec.Struct, frozen=True):
             return word
         if re.fullmatch(r"-?[0-9]{1,18}", text):
             return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
-        age = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-        if age:
-            return cls("time", now_ms() - int(age[1]) * _UNITS_MS[age[2]])
+        age_s = duration_s(text)
+        if age_s is not None:
+            return cls("time", now_ms() - round(age_s * 1_000))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
