@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from headerware.cli import main
+from headerware.cli.retain import _print
 from headerware.ops.retention.rules import RetentionRule
+from headerware.ops.retention.worker import Result
 
 ROOT = Path(__file__).parents[3]
 
@@ -34,6 +36,11 @@ def test_options_that_do_not_fit_are_refused(
     result = CliRunner().invoke(main, ["retain", "clicks", "--bootstrap-servers", "127.0.0.1:1", *options])
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_a_topic_without_records_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    _print(Result(topic="clicks", executed=False), None)
+    assert capsys.readouterr().out.splitlines()[0] == "no records"
 
 
 def test_the_rules_of_the_page_are_rules() -> None:
