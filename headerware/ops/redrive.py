@@ -103,6 +103,8 @@ _BATCH: Final = 500
 _LOOK_BACK: Final = 1_000
 """How many letters before the first that is left are read again, for the first slices of messages."""
 _MAX_MESSAGES: Final = 1_000
+_CONFIGURATION_S: Final = 3.0
+"""How long a topic's configuration may take to come; without it a run goes on, too."""
 _MAX_SHOWN_TEXT: Final = 200
 
 
@@ -281,7 +283,7 @@ class Redrive:
         )
         self._partitions: dict[str, int] = {}
         self._messages: BoundedCache[tuple[int | None, bytes], _Message] = BoundedCache(_MAX_MESSAGES)
-        self._compacted: dict[str, bool] = {}
+        self._compacted: dict[str, bool | None] = {}
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
@@ -400,7 +402,7 @@ class Redrive:
                 result.stopped = self._stop.is_set()
                 return
         places.end(self._reader)
-        yield self._heads_left()
+        yield list(self._heads_left())
 
     def _judge(self, letter: Record, *, is_done: bool) -> Letter:
         """Decide what becomes of one letter; one that is done only says what its message is."""
@@ -424,7 +426,7 @@ class Redrive:
                 whither = found.sent
                 sent = letter.replace(topic=whither.topic, partition=whither.partition, headers=headers)
                 found = found._replace(sent=sent)
-        if found.sent is None or found.outcome != "sent" or not self._is_compacted(found.sent.topic):
+        if found.sent is None or found.outcome != "sent" or self._is_compacted(found.sent.topic) is False:
             return found
         if message.index == 0:
             if not is_done:
@@ -448,37 +450,48 @@ class Redrive:
         known = None if of is None else self._messages.get(of)
         if of is None or known is None or known.letter.sent is None or not known.is_complete:
             return
-        heads, known.heads = known.heads, []
-        if heads:
+        if known.heads:
+            yield from self._taken_heads(of, known)
             known.gone = 0  # a copy of the message may follow
+
+    def _taken_heads(self, of: tuple[int | None, bytes], known: _Message) -> Iterator[Letter]:
+        heads, known.heads = known.heads, []
         for offset in heads:
             letter = self._fetched.get(self._topic, of[0] or 0, offset, seen=True)
             if letter is not None:
                 yield self._judge_first(letter, of)
 
-    def _heads_left(self) -> list[Letter]:
-        """Return the first slices that still wait at the end: what is sent to them lacks the others."""
-        return [
-            known.letter._replace(
-                record=known.letter.record.replace(offset=offset),
-                outcome="stays",
-                sent=None,
-                why=known.letter.why or "incomplete",
-            )
-            for known in self._messages.entries().values()
-            for offset in known.heads
-        ]
+    def _heads_left(self) -> Iterator[Letter]:
+        """Yield the first slices that still wait at the end, because others of their messages are missing.
 
-    def _is_compacted(self, topic: str) -> bool:
-        """Return whether a topic is compacted; one whose configuration cannot be read counts as such."""
+        They stay where they would replace whole messages. Where nobody knows that, they go: the missing
+        slices may be in the topic, or come by another way.
+        """
+        for of, known in self._messages.entries().items():
+            sent = known.letter.sent
+            if sent is not None and self._is_compacted(sent.topic) is None:
+                yield from self._taken_heads(of, known)
+            for offset in known.heads:
+                yield known.letter._replace(
+                    record=known.letter.record.replace(offset=offset),
+                    outcome="stays",
+                    sent=None,
+                    why=known.letter.why or "incomplete",
+                )
+
+    def _is_compacted(self, topic: str) -> bool | None:
+        """Return whether a topic is compacted; None if that is not told.
+
+        Then its messages in slices go as into a compacted one, which does no harm on others.
+        """
         if topic not in self._compacted:
             resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            admin = AdminClient(self._conf)
+            (asked,) = admin.describe_configs([resource], request_timeout=_CONFIGURATION_S).values()
             try:
-                admin = AdminClient(self._conf)
-                (asked,) = admin.describe_configs([resource], request_timeout=self._timeout_s).values()
                 self._compacted[topic] = "compact" in asked.result()["cleanup.policy"].value
-            except KafkaException:  # this order and these keys do no harm on other topics
-                self._compacted[topic] = True
+            except KafkaException:
+                self._compacted[topic] = None
         return self._compacted[topic]
 
     def _in_one_partition(self, sent: Record, message_id: bytes) -> Record:
