@@ -210,7 +210,10 @@ def _print(result: Result, objects: Objects | None) -> None:
         table.add_column(title, overflow="fold", justify="right" if title else "left")
     for fate, count in sorted(result.fates.items()):
         table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
-    console.print(table)
+    if result.fates:
+        console.print(table)
+    else:
+        click.echo("no records")
     does = "" if result.executed else "would be "
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):

@@ -113,6 +113,7 @@ class TopicReader:
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
         self._topic = topic
+        self._group_id = group_id
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._troubles: Final[deque[KafkaError]] = deque(maxlen=1)
@@ -248,7 +249,11 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
         """
-        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
+        from confluent_kafka import (  # noqa: PLC0415 - as above
+            KafkaError,
+            KafkaException,
+            TopicPartition,
+        )
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
         while True:
@@ -256,8 +261,16 @@ class TopicReader:
                 found = self._consumer.committed(asked, timeout=self._left_s())
                 break
             except KafkaException as error:
+                failure = error.args[0]
+                if failure.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                    # It asks for the coordinator until time is up, also where it is forbidden to.
+                    text = (
+                        f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
+                        "committed: its coordinator does not answer, or the right READ on it is missing"
+                    )
+                    raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if error.args[0].code() not in _moved() or time.monotonic() > self._deadline:
+                if failure.code() not in _moved() or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:

@@ -41,6 +41,17 @@ class TestTopics:
         assert "ingress.guard-audit is left alone" in told[0]
         assert "ingress.ingress.x is left alone" in told[1]
 
+    def test_that_a_route_does_not_find_are_told_once(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A name that is misspelled would be waited for in silence."""
+        guard = guard_of(ingress)
+        guard._topics = {"orders": 1}
+        assert [guard._ingress() for _ in range(2)] == [[], []]
+        assert [record.getMessage() for record in caplog.records] == [
+            f"no topic fits the route from {route} yet; it is looked for again" for route in ROUTES
+        ]
+
 
 class KeepsBack(Interceptor, frozen=True, kw_only=True):
     """Keep all records, and release them later."""
