@@ -33,7 +33,7 @@ _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
 _END_IS_TOLD_MS: Final = 100
-"""How long a broker with nothing new may hold an answer back: only the answer tells that a marker was the end."""
+"""How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
 _FIRST_ANSWER_S: Final = 10.0
 """How long brokers may take to answer at all."""
 _REFUSED_S: Final = 3.0

@@ -108,7 +108,7 @@ class Cluster:
 
     def on_the_wire(self, topic: str) -> list[Message]:
         """Read all that a topic holds, as a client that has never heard of Headerware does."""
-        # A broker tells of an end that is a transaction's marker only with the next answer, which it holds back.
+        # Only an empty answer tells that a transaction's marker was the end, and brokers hold it back.
         soon = {"fetch.wait.max.ms": 10}
         conf = {**FROM_THE_BEGINNING, "group.id": uuid.uuid4().hex, **soon, **self._conf({})}
         consumer = confluent_kafka.Consumer(conf)
