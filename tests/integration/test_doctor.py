@@ -107,9 +107,10 @@ def _set_rules(broker: KafkaBroker, *rules: AclBinding) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for asked in admin.create_acls(list(rules)).values():
         asked.result(DEADLINE_S)
-    anyone: Any = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None)
-    every = AclBindingFilter(*anyone, AclOperation.ANY, AclPermissionType.ANY)
-    until(lambda: set(rules) <= set(admin.describe_acls(every).result(DEADLINE_S)), "the rules are in force")
+    names: Any = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None)
+    every: Any = (*names, AclOperation.ANY, AclPermissionType.ANY)
+    found = AclBindingFilter(*every)
+    until(lambda: set(rules) <= set(admin.describe_acls(found).result(DEADLINE_S)), "the rules are in force")
 
 
 @pytest.fixture(scope="module")
