@@ -273,7 +273,7 @@ class TopicReader:
                     )
                     raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if failure.code() not in _moved() or time.monotonic() > self._deadline:
+                if failure.code() not in coordinator_moves() or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
@@ -353,7 +353,8 @@ class TopicReader:
         return max(0.1, self._deadline - time.monotonic())
 
 
-def _moved() -> frozenset[int]:
+def coordinator_moves() -> frozenset[int]:
+    """Return the codes of errors that say that a group's coordinator is another one, or not ready yet."""
     from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
 
     return frozenset(
