@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
+_END_IS_TOLD_MS: Final = 100
+"""How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
 _FIRST_ANSWER_S: Final = 10.0
 """How long brokers may take to answer at all."""
 _REFUSED_S: Final = 3.0
@@ -123,6 +125,7 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
                 "error_cb": self._note_trouble,
                 "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+                "fetch.wait.max.ms": _END_IS_TOLD_MS,
                 **conf,
                 "group.id": group_id,
                 "enable.auto.commit": False,
@@ -270,7 +273,7 @@ class TopicReader:
                     )
                     raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if failure.code() not in _moved() or time.monotonic() > self._deadline:
+                if failure.code() not in coordinator_moves() or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
@@ -350,7 +353,8 @@ class TopicReader:
         return max(0.1, self._deadline - time.monotonic())
 
 
-def _moved() -> frozenset[int]:
+def coordinator_moves() -> frozenset[int]:
+    """Return the codes of errors that say that a group's coordinator is another one, or not ready yet."""
     from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
 
     return frozenset(
