@@ -81,11 +81,12 @@ permissions_option: Final = click.option(
     show_default=True,
     help="Who may read the file; kubernetes also takes links and readers in its group.",
 )
+_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 
 def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
+        _json_option,
         permissions_option,
         click.option(
             "--keyring",
@@ -300,7 +301,16 @@ def _which(version: int | None) -> str:
 
 
 @keys.command("export-public")
-@_keyring_options
+@click.option(
+    "--keyring",
+    "paths",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file; repeatable: a reader's file has the keys of all producers.",
+)
+@permissions_option
+@_json_option
 @click.option(
     "--out",
     required=True,
@@ -316,7 +326,7 @@ def _which(version: int | None) -> str:
     help="With --jwks: of keys that sign records (the default), or that certify those keys.",
 )
 def export_public(
-    path: Path, permissions: Permissions, out: Path, *, jwks: bool, use: Any, as_json: bool
+    paths: tuple[Path, ...], permissions: Permissions, out: Path, *, jwks: bool, use: Any, as_json: bool
 ) -> None:
     """Write the public halves of keys.
 
@@ -326,15 +336,20 @@ def export_public(
         raise click.UsageError("--use chooses the keys of a JWKS; it needs --jwks")
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
-    public, without = public_part(read_keyring(path, permissions=permissions))
+    found = tuple(key for path in paths for key in read_keyring(path, permissions=permissions).keys)
+    names = ", ".join(map(str, paths))
+    try:
+        public, without = public_part(Keyring(keys=found))
+    except ValueError as error:
+        raise KeyringError(f"{names}: {error}; each producer's key needs an id of its own") from error
     left_out = [(key, f"{key.algorithm} keys have no public half") for key in without]
     if jwks:
         use = use or "sign"
         left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key, use))]
         public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key, use) is None))
     if not public.keys:
-        found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
-        raise KeyringError(f"{path} has no key to export: {found}")
+        reasons = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
+        raise KeyringError(f"{names} has no key to export: {reasons}")
     write_public_keyring(out, public, encode=partial(encode_jwks, use=use) if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -11,11 +11,17 @@ from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError
 from headerware.ops.topic_reader import Start
 
+if TYPE_CHECKING:
+    _Seconds = click.ParamType[float]
+    _Milliseconds = click.ParamType[int]
+else:  # older ones are not generic
+    _Seconds = _Milliseconds = click.ParamType
+
 _EPOCH_MS_DIGITS: Final = 12
 """Milliseconds since the epoch have as many from 1973 on."""
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in older ones
+class Duration(_Seconds):
     """A duration in seconds: ``90``, ``90s``, ``15m``, ``1.5h``, ``7d`` or ``500ms``.
 
     Args:
@@ -43,7 +49,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in old
         return seconds
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # as above
+class Moment(_Milliseconds):
     """A moment: ISO 8601, in UTC unless it says otherwise; an age; or milliseconds since the epoch."""
 
     name = "time"

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,7 @@ from headerware.ops.tail import Condition
 from headerware.sources.config import SourceConfig
 from headerware.sources.engine.records import source_dead_letter
 from headerware.sources.ready import Files
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -383,7 +385,7 @@ class TestPayloadsByReference:
         consumer = cluster.consumer(topics.topic, Slice(expire_ms=1))
 
         def stop() -> None:
-            wait_for(lambda: bool(cluster.on_the_wire(topics.letters)))
+            until(lambda: bool(cluster.on_the_wire(topics.letters)))
             consumer.stop()
 
         stopping = threading.Thread(target=stop)
@@ -651,11 +653,11 @@ class TestProtectedReaders:
                 raise LookupError
 
         with running(consumer, handle):
-            wait_for(lambda: topics.back(topics.letters))
+            until(lambda: topics.back(topics.letters))
             assert len(topics.back(topics.letters)) == 1, [m.headers() for m in topics.back(topics.letters)]
             broken = False
             assert topics.redrive().done == 1
-            wait_for(lambda: seen == [b"good", b"bad", b"bad"])
+            until(lambda: seen == [b"good", b"bad", b"bad"])
             stats = consumer.stats()
         assert not any(stats[name].get("failed") for name in stats if name != "client")
         refused: list[HeaderwareError] = []
@@ -696,17 +698,10 @@ class running:  # noqa: N801 - it is used as a function
         assert not self._thread.is_alive()
 
 
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 class TestTwoAtOnce:
     def test_the_later_takes_over(self, topics: Topics) -> None:
         topics.fill(*(b"%d" % number for number in range(100)))
-        with topics.open(rate=10) as first:
+        with topics.open(rate=1) as first:
             began = threading.Event()
             failures: list[HeaderwareError] = []
 
@@ -761,17 +756,20 @@ class TestKilledAtAnyMoment:
             if not number % 10_000:
                 topics.flush()
         topics.flush()
-        command, rest, kills = Command(topics), random.Random(7), 0
-        while kills < 8:
-            process = command.start("--execute", "--rate", str(self.LETTERS // 5))
-            # Some die before their first transaction, and some in the middle of the work.
-            until = time.monotonic() + rest.uniform(0.5, 1.7 * self.TIMES)
-            while time.monotonic() < until and process.poll() is None:
-                time.sleep(0.005)
+        command, rest = Command(topics), random.Random(7)
+
+        def has_sent(process: subprocess.Popen[str], sent: int) -> bool:
+            return process.poll() is not None or cluster.count_committed(topics.topic) > sent
+
+        for turn in range(8):
+            sent = cluster.count_committed(topics.topic)
+            process = command.start("--execute", "--rate", str(self.LETTERS // 20))
+            if turn % 2:  # in the middle of the work; else while it starts
+                until(partial(has_sent, process, sent))
+            time.sleep(rest.uniform(0, 0.5 * self.TIMES))
             with suppress(ProcessLookupError):
                 process.kill()
             process.communicate()
-            kills += 1
         code, shown = command.run("--execute", timeout_s=DEADLINE_S * self.TIMES)
         assert (code, shown["ok"]) == (0, True)
         assert 0 < shown["result"]["sent"][topics.topic] < self.LETTERS, "the killed ones did some of it"
@@ -806,14 +804,14 @@ class TestCommand:
         assert command.run("--where", "=")[0] == 2
 
     def test_a_signal_stops_it_behind_a_transaction(self, topics: Topics) -> None:
-        topics.fill(*(b"%d" % number for number in range(200)))
+        topics.fill(*(b"%d" % number for number in range(2_000)))
         process = Command(topics).start("--execute", "--rate", "20")
-        wait_for(lambda: len(topics.back()) >= 20)
+        until(lambda: topics.cluster.count_committed(topics.topic) >= 20)
         process.terminate()
         shown, _ = process.communicate(timeout=DEADLINE_S)
         result = json.loads(shown)["result"]
         assert (process.returncode, result["stopped"]) == (1, True)
-        assert len(topics.back()) == result["sent"][topics.topic] < 200
+        assert len(topics.back()) == result["sent"][topics.topic] < 2_000
 
     def test_the_configuration_says_where_letters_may_go(
         self, topics: Topics, cluster: Cluster, tmp_path: Path

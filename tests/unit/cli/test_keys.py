@@ -415,6 +415,25 @@ class TestExportPublic:
         assert text.startswith(f"wrote 1 public key to {tmp_path / 'p.json'}\n")
         assert "left out 'orders'" in text
 
+    def test_joins_the_keys_of_several_producers(self, tmp_path: Path) -> None:
+        given: list[str | Path] = []
+        for name in ("shop", "bank"):
+            given += ["--keyring", tmp_path / f"{name}.json"]
+            done("generate", *given[-2:], "--id", name, "--algorithm", "ed25519")
+        done("export-public", *given, "--out", tmp_path / "public.json")
+        public = read_keyring(tmp_path / "public.json")
+        assert not public.is_secret
+        assert [key.id for key in public.keys] == ["shop", "bank"]
+
+    def test_does_not_join_two_keys_of_one_name(self, tmp_path: Path) -> None:
+        given: list[str | Path] = []
+        for name in ("a.json", "b.json"):
+            given += ["--keyring", tmp_path / name]
+            done("generate", *given[-2:], "--id", "shop", "--algorithm", "ed25519")
+        result = run("export-public", *given, "--out", tmp_path / "public.json")
+        assert (result.exit_code, "stands twice" in result.stderr) == (1, True)
+        assert not (tmp_path / "public.json").exists()
+
     def test_hmac_alone_has_nothing_to_export(self, path: Path, tmp_path: Path) -> None:
         result = run("export-public", "--keyring", path, "--out", tmp_path / "p.json")
         assert (result.exit_code, "no public half" in result.stderr) == (1, True)
