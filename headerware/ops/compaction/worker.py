@@ -703,15 +703,16 @@ class Compaction:
         """Return what the cluster says of a topic; None if there is none."""
         collection = TopicCollection([name])
         asked = self._admin.describe_topics(collection, request_timeout=self._timeout_s)[name]
-        try:
-            found = asked.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         (configs,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+        try:
+            found = asked.result()
+            values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+        except KafkaException as error:
+            failure = error.args[0]
+            if failure.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise KafkaException(KafkaError(failure.code(), f"{name}: {failure.str()}")) from error
         return _Topic(str(found.topic_id), len(found.partitions), values)
 
     def _offsets(
