@@ -32,27 +32,24 @@ def produce_later(servers: str) -> None:
     producer.close()
 
 
-def main() -> None:
+def compact(spark: SparkSession, broker: KafkaBroker) -> None:
     """Compact a topic by a job, and then by the worker."""
-    console = Console(highlight=False)
-    spark = start(SparkSession.builder.master("local[2]").appName("compaction"))
-    with KafkaBroker() as broker:
-        servers = broker.bootstrap_servers
-        for topic, policy in ((SOURCE, "delete"), (TARGET, "compact"), (BESIDE, "delete")):
-            broker.create_topic(topic, config={"cleanup.policy": policy})
-        produce(servers, SOURCE)
-        show(console, "before", read(servers, SOURCE))
-        options = {"kafka.bootstrap.servers": servers}
-        done = copy_topic(spark, options, SOURCE, TARGET, RULE, beside=BESIDE, execute=True)
-        console.print(f"the job read {done.records} records, and wrote {done.written}")
-        show(console, f"after the job: {TARGET}", read(servers, TARGET))
-        show(console, f"beside: {BESIDE}", read(servers, BESIDE))
-        produce_later(servers)
-        with Compaction({"bootstrap.servers": servers}, SOURCE, TARGET, RULE, beside=BESIDE) as worker:
-            result = worker.execute()
-        console.print(f"the worker read {result.records} more, and wrote {result.written}")
-        after = read(servers, TARGET)
-        show(console, f"after the worker: {TARGET}", after)
+    console, servers = Console(highlight=False), broker.bootstrap_servers
+    for topic, policy in ((SOURCE, "delete"), (TARGET, "compact"), (BESIDE, "delete")):
+        broker.create_topic(topic, config={"cleanup.policy": policy})
+    produce(servers, SOURCE)
+    show(console, "before", read(servers, SOURCE))
+    options = {"kafka.bootstrap.servers": servers}
+    done = copy_topic(spark, options, SOURCE, TARGET, RULE, beside=BESIDE, execute=True)
+    console.print(f"the job read {done.records} records, and wrote {done.written}")
+    show(console, f"after the job: {TARGET}", read(servers, TARGET))
+    show(console, f"beside: {BESIDE}", read(servers, BESIDE))
+    produce_later(servers)
+    with Compaction({"bootstrap.servers": servers}, SOURCE, TARGET, RULE, beside=BESIDE) as worker:
+        result = worker.execute()
+    console.print(f"the worker read {result.records} more, and wrote {result.written}")
+    after = read(servers, TARGET)
+    show(console, f"after the worker: {TARGET}", after)
     if after != [
         ("bread", "3", "2.30"),
         ("milk", "2", "1.05"),
@@ -60,6 +57,13 @@ def main() -> None:
         ("bread", "4", "2.40"),
     ]:
         sys.exit("another record was kept than the one with the highest version")
+
+
+def main() -> None:
+    """Start Spark and a broker."""
+    spark = start(SparkSession.builder.master("local[2]").appName("compaction"))
+    with KafkaBroker() as broker:
+        compact(spark, broker)
 
 
 if __name__ == "__main__":

@@ -102,12 +102,16 @@ class TestBackfill:
 
 @pytest.mark.broker
 class TestCompaction:
-    @pytest.mark.usefixtures("spark", "interpreted")  # its session is that of all tests
+    @pytest.mark.usefixtures("interpreted")
     def test_shows_a_topic_before_and_after(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+        self,
+        spark: SparkSession,
+        kafka_broker: KafkaBroker,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         monkeypatch.syspath_prepend(str(EXAMPLES))
-        runpy.run_path(str(EXAMPLES / "compaction_spark.py"))["main"]()
+        runpy.run_path(str(EXAMPLES / "compaction_spark.py"))["compact"](spark, kafka_broker)
         shown = capsys.readouterr().out
         assert "the job read 10 records, and wrote 3" in shown
         assert "the worker read 2 more, and wrote 1" in shown
