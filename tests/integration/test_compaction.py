@@ -411,6 +411,12 @@ class TestTopicsThatDoNotFit:
             assert "there is none" in " ".join(result.problems)
             assert (result.written, result.executed) == (1, False), "what it would do is told all the same"
 
+    def test_are_named_where_the_cluster_refuses_to_tell_of_them(self, topics: Topics) -> None:
+        topics.target = "no topic's name"
+        with pytest.raises(KafkaException) as raised:
+            topics.open()
+        assert raised.value.args[0].str().startswith("no topic's name: ")
+
     def test_are_different_ones(self, topics: Topics) -> None:
         topics.target = topics.source
         with pytest.raises(ConfigError, match="different topics"):

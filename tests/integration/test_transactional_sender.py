@@ -161,6 +161,11 @@ class TestAnotherProcess:
 
 
 class TestABrokerThatIsAway:
+    def test_is_named(self) -> None:
+        settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+        with pytest.raises(KafkaException, match=r"127\.0\.0\.1:1 did not answer .*look at the addresses"):
+            TransactionalSender(settings, "a", what="guard of ingress", timeout_s=1.0)
+
     def test_does_not_keep_a_sender_from_being_closed(self) -> None:
         with EmbeddedCluster(topics={"egress": 1}) as embedded:
             settings = {
