@@ -14,6 +14,7 @@ from rich.text import Text
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
@@ -69,8 +70,7 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 )
 @click.option(
     "--look-back",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
+    type=Duration(above_s=None),
     help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
 )
 @click.option(
@@ -82,8 +82,7 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 )
 @click.option(
     "--every",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
+    type=Duration(),
     help="Print the counts so far this often, with --json one object a line.",
 )
 @click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 from headerware.clients.dead_letters import UNFIT
 from headerware.clients.messages import wire_headers
 from headerware.core.errors import HeaderwareError
+from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,6 +104,14 @@ class TransactionalSender:
         )
         try:
             self._producer.init_transactions(timeout_s)
+        except KafkaException as error:
+            self.close()
+            failure = error.args[0]
+            if failure.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                raise
+            servers = conf.get("bootstrap.servers")
+            text = f"{servers} did not answer for {timeout_s:g} s; {TO_REACH_A_CLUSTER}"
+            raise KafkaException(KafkaError(failure.code(), text)) from error
         except BaseException:
             self.close()
             raise

@@ -312,6 +312,8 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # So that a test need not wait for long until a member that was killed is out of its group.
+        "group.min.session.timeout.ms": 500,
         # A member of a share group gets its partitions with its second heartbeat.
         "group.share.min.heartbeat.interval.ms": 500,
         "group.share.heartbeat.interval.ms": 500,

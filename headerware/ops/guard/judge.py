@@ -294,7 +294,8 @@ class Judge:
 
     def held(self) -> dict[TopicPartitionKey, HeldBackError]:
         """Return the partitions that something holds back now, and what."""
-        return {key: each.why for key, each in self._partitions.items() if each.why is not None}
+        # A copy, for others may ask while partitions come and go.
+        return {key: why for key, each in [*self._partitions.items()] if (why := each.why) is not None}
 
     def position(self, topic_partition: TopicPartitionKey) -> int:
         """Return the offset behind what was decided last."""

@@ -478,6 +478,9 @@ class Guard(FollowsFile):
 
     def _ingress(self) -> list[str]:
         """Return the ingress topics that there are; one that cannot work leaves the others alone."""
+        for route in self._routes.unused(self._topics):
+            if self._logged.is_new("route", route):
+                _log.warning("no topic fits the route from %s yet; it is looked for again", route)
         found = []
         for topic in sorted(self._topics):
             if self._routes.egress(topic) is None:

@@ -8,6 +8,10 @@ stayed is looked at again, for its time may have come.
 Objects of the claim check are deleted last, and only those that no record claims any more. So no record that
 is there has lost its object, wherever a pass ends.
 
+Who removes has the lease of the topic from before it reads until it closes, so that one pass is at work. What
+follows does no harm if there are two all the same, for one has stood still and does not know yet that its
+lease is lost.
+
 Only who removes something takes the transactional id, and so the place of a pass that is removing then. If it
 were taken before the topic is read, passes that last longer than the time between their starts would stop one
 another, and none would come to an end.
@@ -44,6 +48,7 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
+from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
 from headerware.ops.topic_reader import TopicReader
@@ -210,6 +215,7 @@ class Retention:
         self._attempt = 0
         self._ends: dict[int, int] = {}
         self._stop: Final = Event()
+        self._lease: Lease | None = None
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
         self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
@@ -248,13 +254,18 @@ class Retention:
     def execute(self) -> Result:
         """Remove what has expired by now, and return what that was.
 
+        It takes the lease of the topic, and has it until :meth:`close`.
+
         Raises:
+            LeaseHeldError: another process is at work, or has taken over; nothing more is removed.
+            LeaseLostError: the lease is lost; nothing more is removed.
             HeaderwareError: another process has taken over, the topic is another one now, the audit refuses a
                 record, or there is no room for the keys.
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
+        self._require_lease()
         with closing(Keys()) as keys:
             plans = self._plans(result, keys)
             if any(plan.deleted or choice.tombstones for plan, choice in plans.values()):
@@ -297,6 +308,7 @@ class Retention:
         report = msgspec.structs.replace(report, orphans=own)
         deleted = 0
         if execute and own and not report.unreadable and not self._stop.is_set():
+            self._require_lease()
             if self._audit is not None:
                 with closing(self._sender()) as sender:
                     self._account(sender, None, "objects", len(own))
@@ -333,6 +345,8 @@ class Retention:
                 if self._stop.is_set():
                     result.stopped = True
                     return {}
+                if self._lease is not None and self._lease.is_lost:
+                    self._lease.require()
                 if self._rate:
                     self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
         self._ends = {number: end for number, (_, end) in bounds.items()}
@@ -374,6 +388,7 @@ class Retention:
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
         """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
+        self._require_lease()
         self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
         self._require_same_topic()
         place = TopicPartition(self._topic, number, plan.delete_before)
@@ -426,6 +441,7 @@ class Retention:
 
         def require_latest() -> None:
             self._require_same_topic()
+            self._require_lease()
             tombstones.begin()
             for batch in behind.batches():
                 for key, token in batch:
@@ -501,13 +517,29 @@ class Retention:
                 f"{self._topic} was deleted and made again meanwhile: nothing more is removed; start again"
             )
 
+    def _require_lease(self) -> None:
+        """Take the lease, or raise an error if it is lost."""
+        if self._lease is not None:
+            self._lease.require()
+            return
+        self._lease = Lease(
+            self._conf,
+            self._topic,
+            self._id,
+            what=f"retention of {self._topic}",
+            timeout_s=self._timeout_s,
+        )
+
     def _cleanup_policy(self) -> frozenset[str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
         return frozenset(asked.result()["cleanup.policy"].value.split(","))
 
     def close(self) -> None:
-        """Close what the chain has opened."""
+        """Give the lease back, and close what the chain has opened."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
         if self._verification is not None:
             self._verification.close()
 
