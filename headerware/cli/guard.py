@@ -73,6 +73,13 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
     help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
 )
 @click.option(
+    "--max-headers",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="Refuse records with more headers.",
+)
+@click.option(
     "--every",
     type=Duration(),
     help="Print the counts so far this often, with --json one object a line.",
@@ -92,6 +99,7 @@ def guard(
     audit_topic: str | None,
     partitioner: str | None,
     look_back: float | None,
+    max_headers: int,
     every: float | None,
     dry_run: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - as above
@@ -123,6 +131,7 @@ def guard(
             audit_topic=audit_topic,
             partitioner=partitioner,
             look_back_s=look_back,
+            max_headers=max_headers,
         )
     except ConfigError as error:
         raise click.UsageError(str(error)) from error

@@ -269,7 +269,7 @@ class TopicReader:
                     # It asks for the coordinator until time is up, also where it is forbidden to.
                     text = (
                         f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
-                        "committed: its coordinator does not answer, or the right READ on it is missing"
+                        "committed: its coordinator does not answer, or a right on the group is missing"
                     )
                     raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.

@@ -47,7 +47,7 @@ class TestCommitted:
         assert self.ask(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS) == {}
 
     def test_says_what_a_coordinator_that_does_not_answer_may_mean(self) -> None:
-        with pytest.raises(KafkaException, match="the right READ on it is missing") as raised:
+        with pytest.raises(KafkaException, match="a right on the group is missing") as raised:
             self.ask(KafkaError._TIMED_OUT)
         assert "group group" in raised.value.args[0].str()
 

@@ -48,7 +48,7 @@ class TestTopics:
         guard = guard_of(ingress)
         guard._topics = {"orders": 1}
         assert [guard._ingress() for _ in range(2)] == [[], []]
-        assert [record.getMessage() for record in caplog.records] == [
+        assert [each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard"] == [
             f"no topic fits the route from {route} yet; it is looked for again" for route in ROUTES
         ]
 
