@@ -20,6 +20,7 @@ import time
 import tracemalloc
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,8 @@ from headerware.dictionaries.topic import MAX_TOTAL_BYTES
 from headerware.interceptors import Slice, Trail
 from headerware.interceptors.dedup.identity import MARK_AT
 from headerware.interceptors.dedup.windows import MemoryWindows
+from headerware.keyring.services import DataKeys, Wrapped
+from headerware.keyring.services.data_keys import CACHE_ENTRIES
 from headerware.ops.chargeback import KeptUsage, count_usage
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
@@ -252,7 +255,7 @@ RENEWED_AT: Final = 0.8
 SPREAD: Final = 0.2
 """A successor is asked for at a random age between 0.6 and 0.8 of a life."""
 RENEWED_MEAN_S: Final = (RENEWED_AT - SPREAD / 2) * KEY_LIFE_S
-CACHE_ENTRIES: Final = 1_024
+DATA_KEY_BYTES: Final = 600
 QUOTA: Final = 10_000.0
 """Calls a second: a usual quota of a cloud's key service for an account and a region."""
 
@@ -283,11 +286,18 @@ def renewals(producers: int, deploy_s: float, records_per_s: float, spread: floa
     return Calls(float(buckets.mean()), float(buckets[:3600].max()), float(buckets[-3600:].max()))
 
 
-def misses(keys: int, cache_entries: int, records: int, skew: float, seed: int) -> float:
-    """Return the part of records whose data key is not remembered; each was asked for once before."""
+def misses(
+    keys: int, cache_entries: int, records: int, skew: float, seed: int, renewed_by: float = 0.0
+) -> float:
+    """Return the part of records whose data key is not remembered; each was asked for once before.
+
+    A part of the records, at random, are the first ones under a new key of their producers.
+    """
     rng = np.random.default_rng(seed)
     weights = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
     drawn = np.searchsorted(weights, rng.random(records) * weights[-1])
+    renewed = rng.random(records) < renewed_by
+    newest = list(range(keys))
     made = 0
 
     def make(key: int) -> int:
@@ -298,10 +308,37 @@ def misses(keys: int, cache_entries: int, records: int, skew: float, seed: int) 
     cache: BoundedCache[int, int] = BoundedCache(cache_entries, make)
     for key in range(keys):
         cache[key]
-    before = made
-    for key in drawn.tolist():
-        cache[key]
+    before, drawn_keys = made, 0
+    for producer, is_renewed in zip(drawn.tolist(), renewed.tolist(), strict=True):
+        if is_renewed:
+            drawn_keys += 1
+            newest[producer] = keys + drawn_keys
+        cache[newest[producer]]
     return (made - before) / records
+
+
+def measured_data_key_bytes() -> float:
+    class Service:
+        is_local = True
+
+        def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+            raise NotImplementedError
+
+        def unwrap(self, _key_id: str, wrapped: bytes, _context: bytes) -> bytes:
+            return wrapped[:32]
+
+        def close(self) -> None:
+            pass
+
+    number = 10_000
+    with closing(DataKeys(Service(), cache_entries=4 * number)) as keys:
+        tracemalloc.start()
+        for at in range(number):
+            # A key that a cloud's service has wrapped has some 180 bytes; each record is read anew.
+            keys.to_read("orders", at.to_bytes(184, "big"), b"cluster-of-22-letters/orders".decode())
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    return size / number
 
 
 def key_tables(size: float) -> Iterator[Table]:
@@ -345,17 +382,25 @@ def key_tables(size: float) -> Iterator[Table]:
     )
     rows = []
     records = int(60_000 * size)
-    for keys in (500, 1_000, 2_000, 10_000, 100_000):
-        found = [misses(keys, CACHE_ENTRIES, records, skew, seed=2) for skew in (0.0, 1.0)]
-        enough = misses(keys, 2 * keys, records, 0.0, seed=2)
-        rows.append((f"{keys:,}", *(f"{part:.1%}" for part in found), f"{enough:.1%}"))
+    renewed_by = 60.0 / RENEWED_MEAN_S
+    for keys in (500, 1_000, 2_000, 8_000, 10_000, 100_000):
+        found = (
+            misses(keys, 1_024, records, 0.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 0.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 1.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 0.0, seed=2, renewed_by=renewed_by),
+        )
+        size = min(keys, CACHE_ENTRIES) * DATA_KEY_BYTES / MB
+        rows.append((f"{keys:,}", *(f"{part:.1%}" for part in found), count(size)))
     yield Table(
         "keys-remembered",
         (
             "data keys in use on the partitions of a process",
-            "records that need a call, producers alike",
+            "records that need a call, 1,024 entries",
+            f"{CACHE_ENTRIES:,} entries, the default",
             "the same, Zipf's producers",
-            "producers alike, data_key_cache_entries twice the keys",
+            "producers alike, keys renewed",
+            "memory of the keys, MB",
         ),
         rows,
     )
@@ -881,7 +926,11 @@ SECTIONS: Final = (
             Anchor("memory of an entry with its record, bytes", ENTRY_BYTES, "bytes", measured_entry_bytes),
         ),
     ),
-    Section("keys", key_tables),
+    Section(
+        "keys",
+        key_tables,
+        (Anchor("memory of a data key, bytes", DATA_KEY_BYTES, "bytes", measured_data_key_bytes),),
+    ),
     Section(
         "reassembly",
         reassembly_tables,

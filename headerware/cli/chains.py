@@ -35,7 +35,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--open/--no-open",
     "opens",
     default=False,
-    help="Also open the chain, as a producer and as a consumer, so that keyrings and the like must be there.",
+    help="Also open the chain, as a producer and as a consumer, so that keyrings, folders of claim checks "
+    "and the like must be there.",
 )
 @click.option("--side", type=click.Choice(_SIDES), help="With --open: as this client only.")
 @_json
@@ -59,7 +60,7 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
     for each in sides:
         _open(config, chain, each, alone=bool(side))
     if opens:
-        _require_local_keys(config, chain, side)
+        _require_local_parts(config, chain, side)
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
         show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
@@ -134,11 +135,12 @@ def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, a
         raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
 
 
-def _require_local_keys(config: str, chain: Chain, side: Any) -> None:
-    """Refuse keys that a key service on this machine does not have; doctor asks those over a network."""
-    from headerware.ops.doctor import key_services  # noqa: PLC0415 - it imports a Kafka client
+def _require_local_parts(config: str, chain: Chain, side: Any) -> None:
+    """Refuse keys and object stores that this machine lacks; doctor asks those over a network, too."""
+    from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
 
-    for finding in key_services(chain, side, 1.0, remote=False):
+    found = (*key_services(chain, side, 1.0, remote=False), *object_stores(chain, side, remote=False))
+    for finding in found:
         if finding.status == "fail":
             raise click.ClickException(f"{config}: {finding.check}: {finding.found}")
 

@@ -52,6 +52,9 @@ class _Root(click.Group):
         except click.ClickException as error:
             show_error(error)
             code = error.exit_code
+        except click.Abort:  # no was answered, or Ctrl-C was pressed
+            show_error(click.ClickException("aborted"))
+            code = 1
         sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

@@ -101,7 +101,9 @@ def retain(
     timeout: float,
     as_json: bool,  # noqa: FBT001
 ) -> None:
-    """Remove the records of TOPIC that have expired, in one pass; one pass of a topic is at work.
+    """Remove the records of TOPIC that have expired, in one pass.
+
+    One process works on a topic at a time: the others leave.
 
     A record's lifetime is its header hw.expires, or a rule's. What has none, or one that cannot be read,
     stays, and so does what is under a legal hold. The beginning of a partition is deleted where all of it has
@@ -220,7 +222,10 @@ def _print(result: Result, objects: Objects | None) -> None:
         table.add_column(title, overflow="fold", justify="right" if title else "left")
     for fate, count in sorted(result.fates.items()):
         table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
-    console.print(table)
+    if result.fates:
+        console.print(table)
+    else:
+        click.echo("no records")
     does = "" if result.executed else "would be "
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):

@@ -113,6 +113,20 @@ class FolderObjectStore:
         except OSError as error:
             raise self._failure("an object cannot be deleted", error) from error
 
+    def check(self, *, writes: bool) -> None:
+        """Raise ``ObjectStoreError`` unless the folder is there, and this user may use it."""
+        try:
+            os.close(os.open(self._path, _FOLDER))
+        except OSError as error:
+            if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
+                raise self._not_there(error) from error
+            raise self._failure("it cannot be opened", error) from error
+        for needed, what in ((os.X_OK, "reach objects"), (os.W_OK, "write")):
+            if (writes or needed == os.X_OK) and not os.access(self._path, needed, effective_ids=True):
+                raise ObjectStoreError(
+                    f"the folder {self._path}: this user may not {what} in it, or it is mounted read-only"
+                )
+
     def close(self) -> None:
         """Do nothing: no file is kept open."""
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 import msgspec
 
 from headerware.core.context import wall_clock_ms
+from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
+_END_IS_TOLD_MS: Final = 100
+"""How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
 _FIRST_ANSWER_S: Final = 10.0
 """How long brokers may take to answer at all."""
 _REFUSED_S: Final = 3.0
@@ -60,9 +62,9 @@ class Start(msgspec.Struct, frozen=True):
             return word
         if re.fullmatch(r"-?[0-9]{1,18}", text):
             return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
-        age = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-        if age:
-            return cls("time", now_ms() - int(age[1]) * _UNITS_MS[age[2]])
+        age_s = duration_s(text)
+        if age_s is not None:
+            return cls("time", now_ms() - round(age_s * 1_000))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
@@ -113,6 +115,7 @@ class TopicReader:
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
         self._topic = topic
+        self._group_id = group_id
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._troubles: Final[deque[KafkaError]] = deque(maxlen=1)
@@ -122,6 +125,7 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
                 "error_cb": self._note_trouble,
                 "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+                "fetch.wait.max.ms": _END_IS_TOLD_MS,
                 **conf,
                 "group.id": group_id,
                 "enable.auto.commit": False,
@@ -253,7 +257,11 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
         """
-        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
+        from confluent_kafka import (  # noqa: PLC0415 - as above
+            KafkaError,
+            KafkaException,
+            TopicPartition,
+        )
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
         while True:
@@ -261,8 +269,16 @@ class TopicReader:
                 found = self._consumer.committed(asked, timeout=self._left_s())
                 break
             except KafkaException as error:
+                failure = error.args[0]
+                if failure.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                    # It asks for the coordinator until time is up, also where it is forbidden to.
+                    text = (
+                        f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
+                        "committed: its coordinator does not answer, or a right on the group is missing"
+                    )
+                    raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if error.args[0].code() not in coordinator_moves() or time.monotonic() > self._deadline:
+                if failure.code() not in coordinator_moves() or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:

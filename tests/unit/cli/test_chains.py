@@ -188,6 +188,15 @@ class TestCheck:
         path.write_text(path.read_text().replace("crads", "cards"))
         assert run("check", path, "--open").exit_code == 0
 
+    def test_opened_finds_a_folder_of_claims_that_cannot_be_used(self, tmp_path: Path) -> None:
+        folder, path = tmp_path / "objects", tmp_path / "chain.toml"
+        store = f'stores = {{ archive = {{ type = "folder", path = "{folder}" }} }}'
+        path.write_text(f'[[interceptors]]\ntype = "claim_check"\n{store}\n')
+        assert run("check", path).exit_code == 0
+        one_line(run("check", path, "--open"), f"object store archive: the folder {folder}: it is not there")
+        folder.mkdir()
+        assert run("check", path, "--open").exit_code == 0
+
     def test_opens_as_both_sides_unless_told_one(self, signing: Path) -> None:
         error = "opened as a producer: "
         one_line(run("check", signing, "--open"), error)

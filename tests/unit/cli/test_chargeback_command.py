@@ -98,3 +98,9 @@ class TestChargeback:
         result = CliRunner().invoke(main, ["chargeback", "--usage", str(self.folder / "prices.toml")])
         assert result.exit_code == 1
         assert "kept usage cannot be used" in result.stderr
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    command = ["chargeback", "orders", "--usage", str(tmp_path / "usage.db"), "--timeout", "1"]
+    result = CliRunner().invoke(main, [*command, "--bootstrap-servers", "127.0.0.1:1"])
+    assert (result.exit_code, "look at the addresses" in result.stderr) == (1, True)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from threading import Barrier, Event, Lock
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,21 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.ms / 1000
+
+
+class Plain:
+    """A key service on this machine that wraps nothing."""
+
+    is_local = True
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        raise NotImplementedError
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
 
 
 class Gated:
@@ -341,6 +357,33 @@ class TestToRead:
             service.open.set()
             assert len({future.result().secret for future in given}) == 1
         assert service.unwraps == 1
+
+    def test_8_000_keys_in_use_take_one_call_each(self) -> None:
+        class Counting(Plain):
+            calls = 0
+
+            def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+                self.calls += 1
+                return wrapped[:32]
+
+        service = Counting()
+        with closing(DataKeys(service)) as keys:
+            for _ in range(3):
+                for number in range(8_000):
+                    keys.to_read("orders", number.to_bytes(64), SCOPE)
+        assert service.calls == 8_000
+
+    def test_refused_keys_of_any_size_take_bounded_memory(self) -> None:
+        class Refusing(Plain):
+            def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+                raise InvalidWrappedKeyError("nobody wrapped it")
+
+        with closing(DataKeys(Refusing(), max_failed_unwraps_per_s=100_000)) as keys:
+            for number in range(4_000):
+                with pytest.raises(InvalidWrappedKeyError):
+                    keys.to_read("orders", number.to_bytes(8_000), SCOPE)
+            remembered = sum(len(question[2] or b"") for question in keys._refused.entries())
+            assert 8 << 20 > remembered > 1 << 20
 
     def test_a_refusal_is_remembered_for_a_while(
         self, make: Callable[..., DataKeys], service: Gated, clock: Clock
