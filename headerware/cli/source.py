@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headerware.sources.runtime import RunConfig, SourceRunner
     from headerware.sources.runtime.stores import StoredOffsets
 
-_COLLECTOR_THRESHOLDS: Final = (50_000, 20, 20)
+_COLLECTOR_THRESHOLDS: Final = (250_000, 20, 20)
 _REFRESH_S: Final = 0.5
 _LINE_S: Final = 30.0
 """How often a line is written where there is no terminal."""
