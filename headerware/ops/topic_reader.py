@@ -223,16 +223,21 @@ class TopicReader:
         """
         from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - as above
 
-        records = []
-        for message in self._consumer.consume(max_records, timeout=timeout_s):
+        found = self._consumer.consume(max_records, timeout=timeout_s)
+        records = [message for message in found if message.error() is None]
+        # Of a partition the last one counts, and few of them have any.
+        for number, offset in {message.partition(): message.offset() for message in records}.items():
+            assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
+            self._positions[number] = offset + 1
+            if offset + 1 >= self._ends[number]:
+                self._open.discard(number)
+        if len(records) == len(found):
+            return records
+        for message in found:
             error, number, offset = message.error(), message.partition(), message.offset()
             if error is None:
-                assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
-                records.append(message)
-                self._positions[number] = offset + 1
-                if offset + 1 >= self._ends[number]:
-                    self._open.discard(number)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
                 assert number is not None and offset is not None  # noqa: PT018, S101 - as above
                 if offset >= self._ends[number]:
                     self._open.discard(number)
@@ -308,8 +313,9 @@ class TopicReader:
                     f"{self._topic}: {counted(len(self._open), 'partition')} could not be read to the end "
                     f"within {self._timeout_s:g} s; allow more time (timeout)"
                 )
-            found = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
-            batch = [each for each in found if (each.offset() or 0) < self._ends[each.partition() or 0]]
+            batch = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
+            if len(self._open) < len(self.partitions):  # of the others nothing has come that is behind
+                batch = [each for each in batch if (each.offset() or 0) < self._ends[each.partition() or 0]]
             if batch:
                 yield batch
                 if each_batch:
