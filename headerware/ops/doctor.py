@@ -315,7 +315,7 @@ def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> I
                 with closing(open_object_store(options, path=f"stores.{alias}")) as store:
                     check = getattr(store, "check", None)
                     if check is not None:
-                        check(writes=side != "consumer" and alias == claims.store)
+                        check("write" if side != "consumer" and alias == claims.store else "read")
                     elif remote:
                         next(iter(store.objects(_NO_FOLDER)), None)
                     else:
