@@ -20,9 +20,11 @@ from headerware.core.errors import (
     InterceptorError,
     RecordError,
 )
+from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.interceptors import Compact
+from headerware.core.record_run import RecordRun
+from headerware.interceptors import Compact, Serialize
 from tests.unit.clients.sending import Acks, Drop, Halves, Held, Refuse, Stamp, reports, wire
 
 if TYPE_CHECKING:
@@ -132,6 +134,48 @@ class TestMany:
         first, second = wire(connection, topic, 2)
         assert (first.key(), first.headers()) == (b"k", [("own", b"x"), ("a", b"1")])
         assert (second.value(), second.headers()) == (b"2", [("a", b"1")])
+
+    @pytest.mark.parametrize("chained", [True, False])
+    def test_takes_a_run_as_its_records(
+        self,
+        make_producer: Callable[..., Producer],
+        connection: dict[str, Any],
+        topic: str,
+        chained: bool,  # noqa: FBT001 - a parameter of the test
+    ) -> None:
+        producer = make_producer(*[Serialize(value="bytes")] * chained)
+        stated = [("content-type", b"application/octet-stream")] * chained
+        numbered = ("number", b"1")
+        values = [b"1", b"x" * 2_000_000, bytearray(b"2"), 5, b"3"]
+        run = RecordRun(
+            topic,
+            0,
+            Headers.trusted((("own", b"x"), numbered)),
+            numbered,
+            [b"%d" % number for number in range(1, 6)],
+            [b"k"] * 5,
+            values,
+            [1_700_000_000_000] * 5,
+        )
+        told: list[Any] = []
+        errors = producer.produce_many(topic, run, on_delivery=lambda error, _: told.append(error))
+        producer.flush(10)
+        assert [error is None for error in errors] == [True, False, True, False, True]
+        assert isinstance(errors[1], KafkaException)
+        assert told == [None] * 3
+        found = wire(connection, topic, 3)
+        assert [message.value() for message in found] == [b"1", b"2", b"3"]
+        assert [message.headers() for message in found] == [
+            [("own", b"x"), ("number", number), *stated] for number in (b"1", b"3", b"5")
+        ]
+        assert {(message.key(), message.timestamp()[1]) for message in found} == {(b"k", 1_700_000_000_000)}
+
+    def test_sends_a_run_to_another_topic(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        run = RecordRun("elsewhere", None, Headers(), None, [], [None], [b"1"], [None])
+        assert make_producer(Stamp()).produce_many(topic, run) == [None]
+        assert wire(connection, topic, 1)[0].headers() == [("stamp", b"1")]
 
     def test_lets_no_bad_record_take_its_neighbours_along(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str

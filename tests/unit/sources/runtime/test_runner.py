@@ -23,6 +23,7 @@ from headerware.sources.engine.decision import offset_key
 from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.sources.runtime import runner as runner_module
+from headerware.sources.runtime.topic_offsets import TopicOffsets
 from headerware.testing import EmbeddedCluster
 from tests.spool import Lines, Spool
 from tests.waiting import until
@@ -472,6 +473,13 @@ def test_reading_once_ends_when_the_brokers_have_answered(
     gates.set()
     thread.join(60)
     assert "a record was not delivered" in str(errors[0])
+
+
+def test_offsets_that_are_only_looked_at_give_up_early_without_brokers() -> None:
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=r"offsets cannot be read: 127\.0\.0\.1:1 cannot be reached: "):
+        TopicOffsets().open({"bootstrap.servers": "127.0.0.1:1"}, source="s")
+    assert time.monotonic() - began < 20
 
 
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
