@@ -43,18 +43,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import Fate, Judge, Partition, PartitionPlan, RetentionRule, Tombstones
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
-from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.interceptors.slice.header import SliceHeader
     from headerware.ops.topic_reader import Progress
 
 RETAINED: Final = "headerware.retained"
@@ -333,10 +330,17 @@ class Retention:
                 )
                 for number, (begin, _) in bounds.items()
             }
+            judge = Judge(
+                self._rule,
+                now_ms,
+                None if self._verification is None else self._verification.verified,
+                compacted="compact" in self._policy,
+            )
             for batch in self._batches(reader):
                 for message in batch:
-                    record = record_of(message)
-                    partitions[record.partition or 0].take(*self._judged(record, now_ms))
+                    fate, part = judge.fate_of(message)
+                    partition = partitions[message.partition() or 0]
+                    partition.take(message.offset() or 0, message.key(), fate, part)
                 result.records += len(batch)
                 if self._beginnings:
                     for number in {message.partition() or 0 for message in batch}:
@@ -372,14 +376,6 @@ class Retention:
                 f"records of {self._topic} were deleted before they were read, by another pass or by the "
                 f"broker; nothing was removed by this one; start it again"
             ) from error
-
-    def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
-        """Return a record with its fate, and which slice of a message it is."""
-        verified = None if self._verification is None else self._verification.verified
-        fate, part = self._rule.fate_on_the_wire(record, now_ms, verified)
-        if fate == "expired" and "compact" in self._policy and _may_be_signed(record):
-            return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
-        return record, fate, part
 
     def _sender(self) -> TransactionalSender:
         return TransactionalSender(
@@ -548,10 +544,3 @@ class Retention:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _may_be_signed(record: Record) -> bool:
-    try:
-        return SIGNATURE_HEADER in named_headers(record)
-    except (WireFormatError, HeaderError):
-        return True
