@@ -18,6 +18,7 @@ from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.file_versions import settle_young
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ def guard(
     """
     from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
 
+    if second is not None:
+        settle_young(second)
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "guard")
     try:

@@ -33,10 +33,11 @@ from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
-from headerware.core.client_chain import is_disabled
+from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
 from headerware.core.dead_letter import dead_letters
 from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
+from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
@@ -106,7 +107,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(FollowsFile):
-    """Forward what a chain and a policy admit; for one caller at a time, only :meth:`stop` is for any thread.
+    """Forward what a chain and a policy admit; only :meth:`stop` and :meth:`status` are for any thread.
 
     Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
     its partition, and the order of its partition; a message in slices stands where its last slice stood.
@@ -160,6 +161,8 @@ class Guard(FollowsFile):
             raise ConfigError(f"expected 1 or more, not {max_headers}", path="max_headers")
         self._max_headers: Final = max_headers
         self._second_chain: Final = None if second is None else _raising(second)
+        if (file := followed_file(conf, chain)) is not None:
+            settle_young(file[0])
         first, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_chain = self._hw_whole_chain(first)
         self._hw_chained = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,8 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
         native_key: the object's key.
         key: the name of its offset.
         entry: how far the object was read when these are stored; complete with the last batch, as a rule.
-        records: the records, in order; none if an object has none, or only bad ones.
+        records: the records, in order, a :class:`~headerware.core.record_run.RecordRun` where they differ in
+            little; none if an object has none, or only bad ones.
         numbers: those of the records in their object, behind ``part``.
         dead_letters: finished dead letters, which go past the chain.
         size_bytes: the approximate size of the records.
@@ -39,7 +40,7 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     native_key: Any
     key: OffsetKey
     entry: OffsetEntry
-    records: list[Record]
+    records: Sequence[Record]
     numbers: list[int]
     dead_letters: list[Record]
     size_bytes: int = 0

@@ -32,6 +32,7 @@ from headerware.core.errors import (
     SourceError,
     described,
 )
+from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -41,6 +42,8 @@ from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sh
 from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headerware.core.record import Record
     from headerware.sources.engine.statistics import Statistics
     from headerware.sources.engine.worker import Progress
@@ -273,6 +276,10 @@ class _SourceProducer(Producer):
             self.require(topic)
         return super().produce_many(topic, *arguments, **options)
 
+    def _hw_queue_run(self, run: RecordRun, report: Any) -> list[Exception | None]:
+        self.require(run.topic)
+        return super()._hw_queue_run(run, report)
+
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
         """Send a record as it is."""
         self._hw_produce_wire_record(record, report)
@@ -333,7 +340,7 @@ class _Sender:
         self._wait_for_room(batch)
         reports = at = 0
         letters = list(batch.dead_letters)
-        for topic, records in groupby(batch.records, _TOPIC_OF):
+        for topic, records in _by_topic(batch.records):
             for error in self._producer.produce_many(topic, records, on_delivery=report):
                 if error is None:
                     reports += 1
@@ -608,6 +615,13 @@ def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce
 """Past the chain, which has no part in offsets."""
 _TOPIC_OF: Final = attrgetter("topic")
+
+
+def _by_topic(records: Sequence[Record]) -> Iterable[tuple[str, Iterable[Record]]]:
+    """Return stretches of records of one topic, with it."""
+    if isinstance(records, RecordRun):
+        return ((records.topic, records),)
+    return groupby(records, _TOPIC_OF)
 
 
 def _type_error(record: Record) -> RecordError | None:
