@@ -54,7 +54,15 @@ from headerware.ops.claims import (
 )
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Judge, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import (
+    Fate,
+    Judge,
+    Partition,
+    PartitionPlan,
+    RetentionRule,
+    Room,
+    Tombstones,
+)
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
@@ -342,13 +350,14 @@ class Retention:
         with self._open("read_committed") as reader:
             self._progress = lambda: reader.progress
             reader.start()
-            bounds = reader.bounds
+            bounds, room = reader.bounds, Room()
             partitions = {
                 number: Partition(
                     number,
                     begin,
                     deletes="delete" in self._policy,
                     keys=keys if "compact" in self._policy else None,
+                    room=room,
                 )
                 for number, (begin, _) in bounds.items()
             }
