@@ -20,6 +20,7 @@ import time
 import tracemalloc
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,11 @@ from headerware.dictionaries.topic import MAX_TOTAL_BYTES
 from headerware.interceptors import Slice, Trail
 from headerware.interceptors.dedup.identity import MARK_AT
 from headerware.interceptors.dedup.windows import MemoryWindows
+from headerware.keyring.services import DataKeys, Wrapped
+from headerware.keyring.services.data_keys import CACHE_ENTRIES
 from headerware.ops.chargeback import KeptUsage, count_usage
+from headerware.ops.retention.rules import RetentionRule
+from headerware.ops.retention.worker import Retention
 from headerware.ops.topic_reader import TopicReader
 from headerware.registry import Allocate, Block, Entry, Register
 from headerware.registry.stores.topic import Ledger, encode_change
@@ -250,7 +255,7 @@ RENEWED_AT: Final = 0.8
 SPREAD: Final = 0.2
 """A successor is asked for at a random age between 0.6 and 0.8 of a life."""
 RENEWED_MEAN_S: Final = (RENEWED_AT - SPREAD / 2) * KEY_LIFE_S
-CACHE_ENTRIES: Final = 1_024
+DATA_KEY_BYTES: Final = 600
 QUOTA: Final = 10_000.0
 """Calls a second: a usual quota of a cloud's key service for an account and a region."""
 
@@ -281,11 +286,18 @@ def renewals(producers: int, deploy_s: float, records_per_s: float, spread: floa
     return Calls(float(buckets.mean()), float(buckets[:3600].max()), float(buckets[-3600:].max()))
 
 
-def misses(keys: int, cache_entries: int, records: int, skew: float, seed: int) -> float:
-    """Return the part of records whose data key is not remembered; each was asked for once before."""
+def misses(
+    keys: int, cache_entries: int, records: int, skew: float, seed: int, renewed_by: float = 0.0
+) -> float:
+    """Return the part of records whose data key is not remembered; each was asked for once before.
+
+    A part of the records, at random, are the first ones under a new key of their producers.
+    """
     rng = np.random.default_rng(seed)
     weights = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)
     drawn = np.searchsorted(weights, rng.random(records) * weights[-1])
+    renewed = rng.random(records) < renewed_by
+    newest = list(range(keys))
     made = 0
 
     def make(key: int) -> int:
@@ -296,10 +308,37 @@ def misses(keys: int, cache_entries: int, records: int, skew: float, seed: int) 
     cache: BoundedCache[int, int] = BoundedCache(cache_entries, make)
     for key in range(keys):
         cache[key]
-    before = made
-    for key in drawn.tolist():
-        cache[key]
+    before, drawn_keys = made, 0
+    for producer, is_renewed in zip(drawn.tolist(), renewed.tolist(), strict=True):
+        if is_renewed:
+            drawn_keys += 1
+            newest[producer] = keys + drawn_keys
+        cache[newest[producer]]
     return (made - before) / records
+
+
+def measured_data_key_bytes() -> float:
+    class Service:
+        is_local = True
+
+        def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+            raise NotImplementedError
+
+        def unwrap(self, _key_id: str, wrapped: bytes, _context: bytes) -> bytes:
+            return wrapped[:32]
+
+        def close(self) -> None:
+            pass
+
+    number = 10_000
+    with closing(DataKeys(Service(), cache_entries=4 * number)) as keys:
+        tracemalloc.start()
+        for at in range(number):
+            # A key that a cloud's service has wrapped has some 180 bytes; each record is read anew.
+            keys.to_read("orders", at.to_bytes(184, "big"), b"cluster-of-22-letters/orders".decode())
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    return size / number
 
 
 def key_tables(size: float) -> Iterator[Table]:
@@ -343,17 +382,25 @@ def key_tables(size: float) -> Iterator[Table]:
     )
     rows = []
     records = int(60_000 * size)
-    for keys in (500, 1_000, 2_000, 10_000, 100_000):
-        found = [misses(keys, CACHE_ENTRIES, records, skew, seed=2) for skew in (0.0, 1.0)]
-        enough = misses(keys, 2 * keys, records, 0.0, seed=2)
-        rows.append((f"{keys:,}", *(f"{part:.1%}" for part in found), f"{enough:.1%}"))
+    renewed_by = 60.0 / RENEWED_MEAN_S
+    for keys in (500, 1_000, 2_000, 8_000, 10_000, 100_000):
+        found = (
+            misses(keys, 1_024, records, 0.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 0.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 1.0, seed=2),
+            misses(keys, CACHE_ENTRIES, records, 0.0, seed=2, renewed_by=renewed_by),
+        )
+        size = min(keys, CACHE_ENTRIES) * DATA_KEY_BYTES / MB
+        rows.append((f"{keys:,}", *(f"{part:.1%}" for part in found), count(size)))
     yield Table(
         "keys-remembered",
         (
             "data keys in use on the partitions of a process",
-            "records that need a call, producers alike",
+            "records that need a call, 1,024 entries",
+            f"{CACHE_ENTRIES:,} entries, the default",
             "the same, Zipf's producers",
-            "producers alike, data_key_cache_entries twice the keys",
+            "producers alike, keys renewed",
+            "memory of the keys, MB",
         ),
         rows,
     )
@@ -667,33 +714,37 @@ def guard_tables(size: float) -> Iterator[Table]:
 # Retention: one process looks for expired records on very many partitions.
 
 VISIT_MS: Final = 1.0
-READ_RECORDS_PER_S: Final = 100_000.0
+READ_RECORDS_PER_S: Final = 200_000.0
+BEHIND_RECORDS: Final = 500
+"""What a pass over beginnings is given of a partition behind the first record that stays."""
 
 
 def retention_tables(size: float) -> Iterator[Table]:
     rows: Rows = []
-    for partitions in (1_000, 10_000, 100_000):
-        for rate in (1_000.0, 50_000.0, 90_000.0, 200_000.0):
-            used = rate / READ_RECORDS_PER_S
-            # A pass reads what came during the pass before: t = visits + used t.
-            every = count(partitions * VISIT_MS / 1e3 / (1 - used)) if used < 1 else "never ends"
-            rows.append(
-                (
-                    f"{partitions:,}",
-                    f"{rate:,.0f}",
-                    f"{used:.0%}",
-                    every,
-                    f"{max(1, int(np.ceil(used / 0.8)))}",
+    for partitions in (1_000, 100_000):
+        for rate in (1_000.0, 10_000.0, 100_000.0):
+            for days in (1, 30):
+                whole = pass_s(partitions, rate, days * 86_400.0, behind=None)
+                beginnings = pass_s(partitions, rate, days * 86_400.0, behind=BEHIND_RECORDS)
+                rows.append(
+                    (
+                        f"{partitions:,}",
+                        f"{rate:,.0f}",
+                        f"{days}",
+                        f"{rate * days * 0.0864:,.0f}",
+                        duration(whole),
+                        duration(beginnings),
+                    )
                 )
-            )
     yield Table(
         "retention",
         (
             "partitions",
-            "records a second, of all",
-            "of a process",
-            "each partition is visited every, s",
-            "processes at 80 %",
+            "records a second",
+            "they live, days",
+            "the topic holds, million",
+            "a pass",
+            "a pass over beginnings",
         ),
         rows,
     )
@@ -712,6 +763,29 @@ def retention_tables(size: float) -> Iterator[Table]:
         ),
         rows,
     )
+
+
+def pass_s(partitions: int, records_per_s: float, live_s: float, *, behind: int | None) -> float:
+    """Return how long a pass takes in the end, if each begins when the one before it is over.
+
+    A pass deletes what had expired when it began. So the next one finds what has come since that moment, and
+    what had not expired then. It reads all of that, or what it deletes and ``behind`` records of each
+    partition.
+    """
+    took_s = 0.0
+    for _ in range(1_000):
+        came = records_per_s * took_s
+        left = records_per_s * live_s if behind is None else behind * partitions
+        took_s = partitions * VISIT_MS / 1e3 + (came + left) / READ_RECORDS_PER_S
+    return took_s
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the unit in which people would say it."""
+    for unit, length in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:,.1f} s"
 
 
 def held(part: float, records_per_s: float, size: float, seed: int) -> float:
@@ -745,6 +819,44 @@ def measured_visit_ms() -> float:
                 assert sum(map(len, reader.to_end())) == 200
 
         return least(visit, time.perf_counter) / 200 * 1e3
+
+
+def measured_judged_per_s() -> float:
+    """Measure how many records a pass reads and judges in a second of CPU."""
+    records = 100_000
+    with KafkaBroker() as broker:
+        conf = fill_expiring(broker, partitions=1, records=records, expired=records)
+
+        def judge() -> None:
+            with Retention(conf, "clicks", RetentionRule()) as work:
+                assert work.preview().deleted == records
+
+        return records / least(judge, time.process_time)
+
+
+def measured_behind() -> float:
+    """Measure what a pass over beginnings is given of partitions behind the first record that stays."""
+    partitions, expired = 20, 100
+    with KafkaBroker() as broker:
+        conf = fill_expiring(broker, partitions=partitions, records=3_000, expired=expired)
+        with Retention(conf, "clicks", RetentionRule(), beginnings=True) as work:
+            return work.preview().records / partitions - expired
+
+
+def fill_expiring(broker: KafkaBroker, *, partitions: int, records: int, expired: int) -> dict[str, Any]:
+    """Fill partitions with so many records each, of which the first ones have expired; return settings."""
+    broker.create_topic("clicks", partitions=partitions)
+    conf = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
+    producer = confluent_kafka.Producer({**conf, "linger.ms": 50})
+    for offset in range(records):
+        moment = b"1" if offset < expired else b"9" * 15
+        for number in range(partitions):
+            producer.produce("clicks", bytes(200), partition=number, headers=[("hw.expires", moment)])
+        if not offset % 1_000:
+            producer.flush(30)
+    assert producer.flush(30) == 0
+    producer.close()
+    return conf
 
 
 # Chargeback in one process.
@@ -814,7 +926,11 @@ SECTIONS: Final = (
             Anchor("memory of an entry with its record, bytes", ENTRY_BYTES, "bytes", measured_entry_bytes),
         ),
     ),
-    Section("keys", key_tables),
+    Section(
+        "keys",
+        key_tables,
+        (Anchor("memory of a data key, bytes", DATA_KEY_BYTES, "bytes", measured_data_key_bytes),),
+    ),
     Section(
         "reassembly",
         reassembly_tables,
@@ -845,7 +961,18 @@ SECTIONS: Final = (
     Section(
         "retention",
         retention_tables,
-        (Anchor("time of a visit of a partition, ms", VISIT_MS, "ms", measured_visit_ms),),
+        (
+            Anchor("time of a visit of a partition, ms", VISIT_MS, "ms", measured_visit_ms),
+            Anchor(
+                "records read and judged, a second of CPU",
+                READ_RECORDS_PER_S,
+                "records/s",
+                measured_judged_per_s,
+            ),
+            Anchor(
+                "records behind a beginning that a pass is given", BEHIND_RECORDS, "records", measured_behind
+            ),
+        ),
     ),
     Section(
         "chargeback",

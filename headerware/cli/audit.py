@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -14,10 +13,9 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
-from headerware.core.errors import ConfigError
+from headerware.cli.times import Duration, Moment
 from headerware.core.printable import counted
 from headerware.interceptors.trail_timeline import time_text
-from headerware.ops.topic_reader import Start
 
 if TYPE_CHECKING:
     from headerware.ops.audit import Comparison, Reconciled
@@ -66,25 +64,6 @@ _PIPE_WIDTH = 400
 """In a pipe nothing is cut off."""
 
 
-class _Time(click.ParamType):  # type: ignore[type-arg]  # not generic in older ones
-    """A moment: ISO 8601, in UTC unless it says otherwise; an age; or milliseconds since the epoch."""
-
-    name = "time"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        if value.isdecimal():
-            return int(value)
-        start = None
-        with suppress(ConfigError):
-            start = Start.parse(value)
-        if start is None or start.kind != "time":
-            expected = "expected a time such as 2026-11-22T10:00, or an age such as 15m"
-            self.fail(f"{expected}; found {value!r}", param, ctx)
-        return start.number
-
-
 @click.group()
 def audit() -> None:
     """Compare what was sent with what was read."""
@@ -97,10 +76,10 @@ def audit() -> None:
 @click.option(
     "--from",
     "from_ms",
-    type=_Time(),
+    type=Moment(),
     help="Begin with the bucket of this time, or of an age such as 15m.",
 )
-@click.option("--to", "to_ms", type=_Time(), help="End before this time.")
+@click.option("--to", "to_ms", type=Moment(), help="End before this time.")
 @click.option(
     "--fail-on",
     type=click.Choice(_FAILURES),
@@ -110,7 +89,7 @@ def audit() -> None:
     help="Exit with 1 if there is any of this; repeatable.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds in all."
+    "--timeout", type=Duration(), default="60s", show_default=True, help="How long it may take in all."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def compare_command(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import (
@@ -20,11 +21,10 @@ from headerware.cli.kafka import (
     timeout_option,
 )
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.times import Moment
 from headerware.core.chain import load_chain
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
-from headerware.ops.topic_reader import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,8 +52,11 @@ def claims() -> None:
 )
 @click.option(
     "--older-than",
-    metavar="WHEN",
-    help="Only objects of at least this age (7d, 36h), or from before this time; 7d unless told otherwise.",
+    "before_ms",
+    type=Moment(),
+    default="7d",
+    show_default=True,
+    help="Only objects of at least this age (7d, 36h), or from before this time.",
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
 @client_options
@@ -62,7 +65,7 @@ def claims() -> None:
 def orphans(
     topics: tuple[str, ...],
     config: str,
-    older_than: str | None,
+    before_ms: int,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
     client_config: str | None,
@@ -78,9 +81,9 @@ def orphans(
     """
     from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans  # noqa: PLC0415 - a client
 
-    if delete and older_than is None:
+    given = click.get_current_context().get_parameter_source("before_ms")
+    if delete and given is ParameterSource.DEFAULT:
         raise click.UsageError("--delete needs --older-than: say how old an object must be to be an orphan")
-    before_ms = _moment(older_than or "7d")
     if delete and before_ms > wall_clock_ms() - LEAST_AGE_MS:
         raise click.UsageError(
             "--delete needs --older-than 1h or more: the record of a younger object may be on its way"
@@ -97,19 +100,6 @@ def orphans(
         show_json({**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted})
     else:
         _print(report, deleted)
-
-
-def _moment(text: str) -> int:
-    try:
-        start = Start.parse(text)
-    except ConfigError:
-        start = None
-    if start is None or start.kind != "time":
-        raise click.BadParameter(
-            f"expected an age such as 7d or a time such as 2026-01-31T17:30; found {text!r}",
-            param_hint="--older-than",
-        )
-    return start.number
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import load_chain
 from headerware.core.errors import DictionaryError
@@ -41,7 +42,11 @@ def _sample_options(command: _Command) -> _Command:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
         click.option(
-            "--timeout", type=click.FloatRange(0.1), default=120.0, show_default=True, help="Seconds in all."
+            "--timeout",
+            type=Duration(),
+            default="2m",
+            show_default=True,
+            help="How long it may take in all.",
         ),
         click.option(
             "--max-sample-mib",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.times import Duration
 
 if TYPE_CHECKING:
     from headerware.ops.doctor import Finding
@@ -31,7 +32,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds for each answer."
+    "--timeout", type=Duration(), default="10s", show_default=True, help="How long each answer may take."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(

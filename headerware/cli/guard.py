@@ -14,9 +14,11 @@ from rich.text import Text
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.file_versions import settle_young
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -68,14 +70,19 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 )
 @click.option(
     "--look-back",
-    type=click.FloatRange(min=0),
-    metavar="SECONDS",
+    type=Duration(above_s=None),
     help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
 )
 @click.option(
+    "--max-headers",
+    type=click.IntRange(min=1),
+    default=1_000,
+    show_default=True,
+    help="Refuse records with more headers.",
+)
+@click.option(
     "--every",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
+    type=Duration(),
     help="Print the counts so far this often, with --json one object a line.",
 )
 @click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
@@ -93,6 +100,7 @@ def guard(
     audit_topic: str | None,
     partitioner: str | None,
     look_back: float | None,
+    max_headers: int,
     every: float | None,
     dry_run: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - as above
@@ -111,6 +119,8 @@ def guard(
     """
     from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
 
+    if second is not None:
+        settle_young(second)
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "guard")
     try:
@@ -124,6 +134,7 @@ def guard(
             audit_topic=audit_topic,
             partitioner=partitioner,
             look_back_s=look_back,
+            max_headers=max_headers,
         )
     except ConfigError as error:
         raise click.UsageError(str(error)) from error

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 import msgspec
 
+from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
 from headerware.core.config import built
@@ -72,16 +74,20 @@ def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) ->
     return positions
 
 
+permissions_option: Final = click.option(
+    "--permissions",
+    type=click.Choice(["owner", "kubernetes"]),
+    default="owner",
+    show_default=True,
+    help="Who may read the file; kubernetes also takes links and readers in its group.",
+)
+_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
 def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
-        click.option(
-            "--permissions",
-            type=click.Choice(["owner", "kubernetes"]),
-            default="owner",
-            show_default=True,
-            help="Who may read the file; kubernetes also takes links and readers in its group.",
-        ),
+        _json_option,
+        permissions_option,
         click.option(
             "--keyring",
             "path",
@@ -229,6 +235,7 @@ def rotate(
     help="Records of that partition below the offset still verify; may be given several times.",
 )
 @click.option("--reason", help="Why, for people; it stands in the file.")
+@yes_option
 def revoke(
     path: Path,
     permissions: Permissions,
@@ -237,9 +244,14 @@ def revoke(
     positions: dict[str, int],
     reason: str | None,
     *,
+    yes: bool,
     as_json: bool,
 ) -> None:
-    """Trust a key no more."""
+    """Trust a key no more, for good.
+
+    What it signed is refused from now on, and what it wrapped cannot be read.
+    """
+    confirm(f"Revoke key {key_id!r}, {_which(version)}? Nothing makes it trusted again", yes=yes)
     keyring = _edit(
         path,
         permissions,
@@ -257,7 +269,7 @@ def revoke(
 @_key_id
 @click.option("--version", type=click.IntRange(min=1), help="The version to delete; all of them without it.")
 @click.option("--reason", help="Why, for people; it stands in the file.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 def delete(
     path: Path,
     permissions: Permissions,
@@ -273,11 +285,8 @@ def delete(
     Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
     left.
     """
-    if not yes:
-        which = "all its versions" if version is None else f"version {version}"
-        click.confirm(
-            f"Delete key {key_id!r}, {which}? What it encrypted can then never be read again", abort=True
-        )
+    question = f"Delete key {key_id!r}, {_which(version)}? What it encrypted can then never be read again"
+    confirm(question, yes=yes)
     keyring = _edit(
         path, permissions, lambda ring: with_deletion(ring, key_id, version=version, reason=reason)
     )
@@ -287,8 +296,21 @@ def delete(
     _show(deleted, as_json=as_json, text=text)
 
 
+def _which(version: int | None) -> str:
+    return "all its versions" if version is None else f"version {version}"
+
+
 @keys.command("export-public")
-@_keyring_options
+@click.option(
+    "--keyring",
+    "paths",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The keyring file; repeatable: a reader's file has the keys of all producers.",
+)
+@permissions_option
+@_json_option
 @click.option(
     "--out",
     required=True,
@@ -304,7 +326,7 @@ def delete(
     help="With --jwks: of keys that sign records (the default), or that certify those keys.",
 )
 def export_public(
-    path: Path, permissions: Permissions, out: Path, *, jwks: bool, use: Any, as_json: bool
+    paths: tuple[Path, ...], permissions: Permissions, out: Path, *, jwks: bool, use: Any, as_json: bool
 ) -> None:
     """Write the public halves of keys.
 
@@ -314,15 +336,20 @@ def export_public(
         raise click.UsageError("--use chooses the keys of a JWKS; it needs --jwks")
     from headerware.keyring.writing import write_public_keyring  # noqa: PLC0415 - needs a POSIX system
 
-    public, without = public_part(read_keyring(path, permissions=permissions))
+    found = tuple(key for path in paths for key in read_keyring(path, permissions=permissions).keys)
+    names = ", ".join(map(str, paths))
+    try:
+        public, without = public_part(Keyring(keys=found))
+    except ValueError as error:
+        raise KeyringError(f"{names}: {error}; each producer's key needs an id of its own") from error
     left_out = [(key, f"{key.algorithm} keys have no public half") for key in without]
     if jwks:
         use = use or "sign"
         left_out += [(key, problem) for key in public.keys if (problem := jwks_problem(key, use))]
         public = Keyring(keys=tuple(key for key in public.keys if jwks_problem(key, use) is None))
     if not public.keys:
-        found = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
-        raise KeyringError(f"{path} has no key to export: {found}")
+        reasons = "; ".join(sorted({why for _, why in left_out})) or "it is empty"
+        raise KeyringError(f"{names} has no key to export: {reasons}")
     write_public_keyring(out, public, encode=partial(encode_jwks, use=use) if jwks else encode_keyring)
     lines = [f"wrote {counted(len(public.keys), 'public key')} to {out}"]
     lines += [f"left out {key.id!r} version {key.version}: {why}" for key, why in left_out]
@@ -489,10 +516,10 @@ def verify_snapshot_command(path: Path, root_path: Path, *, after: int, as_json:
 _TIMEOUT: Final = click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=10,
+    type=Duration(),
+    default="10s",
     show_default=True,
-    help="How long to wait for the brokers, in seconds.",
+    help="How long to wait for the brokers.",
 )
 _TOPIC: Final = click.option("--topic", required=True, help="The compacted topic, of one partition.")
 _NAME: Final = click.option("--name", required=True, help="The snapshot's name in the topic.")

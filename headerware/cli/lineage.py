@@ -17,6 +17,7 @@ from headerware.cli.kafka import (
     kafka_errors,
     require_servers,
 )
+from headerware.cli.times import Duration
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
@@ -52,7 +53,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds in all."
+    "--timeout", type=Duration(), default="30s", show_default=True, help="How long it may take in all."
 )
 @click.option(
     "--cluster",

@@ -1,7 +1,8 @@
 """The root command: it shows every error of ours as one line, and sets the exit code.
 
 The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
-Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly.
+Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly;
+3 another process is at work on it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class _Root(click.Group):
         except click.ClickException as error:
             show_error(error)
             code = error.exit_code
+        except click.Abort:  # no was answered, or Ctrl-C was pressed
+            show_error(click.ClickException("aborted"))
+            code = 1
         sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.free_ids import EVERYWHERE, next_id, next_network
 from headerware.cli.json_output import show_json
 from headerware.core.errors import RegistryError
@@ -533,10 +534,14 @@ def register(
 @click.argument("name_or_id", metavar="NAME|ID")
 @click.option("--by", required=True, help="Who retires it: its owner.")
 @click.option("--date", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it.")
+@yes_option
 @_on_a_registry
-def retire(name_or_id: str, by: str, date: datetime | None, location: str, *, as_json: bool) -> None:
+def retire(
+    name_or_id: str, by: str, date: datetime | None, location: str, *, yes: bool, as_json: bool
+) -> None:
     """Retire an id, for good: it can still be read, and is not written any more."""
     retired = _day(date)
+    confirm(f"Retire {printable(name_or_id)} from {retired}? Its name never gets another id", yes=yes)
     made, after = _changed(location, lambda registry: Retire(_id_meant(name_or_id, registry), retired, by))
     (entry,) = after.entries_in(IPv4Network(int(made.id)))
     _show(_entry_row(entry), f"retired {entry.id}, {entry.name}, from {retired}, by {by}", as_json=as_json)

@@ -43,6 +43,12 @@ _SHOWN: Final = 10
 """Partitions of a line."""
 
 
+class _AtWorkError(click.ClickException):
+    """Another pass is at work; for a timer that is no failure."""
+
+    exit_code = 3
+
+
 @click.command()
 @click.argument("topic")
 @click.option(
@@ -97,6 +103,8 @@ def retain(
 ) -> None:
     """Remove the records of TOPIC that have expired, in one pass.
 
+    One process works on a topic at a time: the others leave.
+
     A record's lifetime is its header hw.expires, or a rule's. What has none, or one that cannot be read,
     stays, and so does what is under a legal hold. The beginning of a partition is deleted where all of it has
     expired. The key of a compacted topic gets a tombstone, if its latest record has expired.
@@ -107,9 +115,10 @@ def retain(
     another topic, and nothing is removed here.
 
     Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
-    the way, or --objects or --into could not read some records; 2 wrong use.
+    the way, or --objects or --into could not read some records; 2 wrong use; 3 another pass is at work.
     """
     from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
+    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
 
     if into is None:
@@ -161,9 +170,12 @@ def retain(
         ) as work,
         stopped_by_signals(work.stop),
     ):
-        result = work.execute() if execute else work.preview()
-        if objects and chain is not None and not result.stopped:
-            found = work.objects(chain, copies=copies, execute=execute)
+        try:
+            result = work.execute() if execute else work.preview()
+            if objects and chain is not None and not result.stopped:
+                found = work.objects(chain, copies=copies, execute=execute)
+        except LeaseHeldError as error:
+            raise _AtWorkError(str(error)) from error
     ok = not result.stopped and (found is None or not found.unreadable)
     if as_json:
         show_json({**msgspec.to_builtins(result, str_keys=True), "objects": found}, ok=ok)
@@ -210,7 +222,10 @@ def _print(result: Result, objects: Objects | None) -> None:
         table.add_column(title, overflow="fold", justify="right" if title else "left")
     for fate, count in sorted(result.fates.items()):
         table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
-    console.print(table)
+    if result.fates:
+        console.print(table)
+    else:
+        click.echo("no records")
     does = "" if result.executed else "would be "
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):

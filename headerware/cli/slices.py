@@ -15,6 +15,7 @@ from headerware.cli.kafka import (
     timeout_option,
 )
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.printable import counted, printable
 
@@ -36,10 +37,10 @@ def slices() -> None:
 @click.option("--delete", is_flag=True, help="Write a tombstone for each of them.")
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
-    default=900.0,
+    type=Duration(above_s=None),
+    default="15m",
     show_default=True,
-    help="Seconds to wait for messages that are being sent.",
+    help="How long to wait for messages that are being sent.",
 )
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")

@@ -84,8 +84,8 @@ def tail(
     """Show TOPIC's records, and what a chain makes of them.
 
     For each record: its headers on the wire, the sizes before and after each step, who signed it or why it is
-    refused, its slices and its trail. In a terminal this is a view in which to follow, pause, search and open
-    records.
+    refused or held back, its slices and its trail. In a terminal this is a view in which to follow, pause,
+    search and open records.
 
     Nothing is committed, no consumer group is joined, and the chain leaves no mark: interceptors that only
     observe do not run, dead letters are not published, and dedup does not open its store.
@@ -160,7 +160,10 @@ def _print(batches: Iterator[list[TailedRecord]], values: Values, *, json_lines:
         for batch in batches:
             for record in batch:
                 if json_lines:
-                    show_json(as_json(record, values), ok=record.outcome not in ("refused", "dead_letter"))
+                    show_json(
+                        as_json(record, values),
+                        ok=record.outcome not in ("refused", "held_back", "dead_letter"),
+                    )
                     continue
                 with console.capture() as text:
                     lines = [brief_line(record)] if brief else record_lines(record, values)

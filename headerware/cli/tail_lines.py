@@ -30,9 +30,16 @@ OUTCOMES: Final[dict[Outcome, tuple[str, str, str]]] = {
     "dropped": ("-", "dropped", "yellow"),
     "dead_letter": ("→", "dead letter", "bold yellow"),
     "refused": ("✗", "refused", "bold red"),
+    "held_back": ("?", "held back", "bold yellow"),
 }
 """The sign, the word and the colour of each outcome."""
-_STEP_STYLES: Final = {"refused": "bold red", "skipped": "yellow", "dropped": "yellow", "unchanged": "dim"}
+_STEP_STYLES: Final = {
+    "refused": "bold red",
+    "held_back": "bold yellow",
+    "skipped": "yellow",
+    "dropped": "yellow",
+    "unchanged": "dim",
+}
 
 
 def record_lines(record: TailedRecord, values: Values) -> list[Text]:
@@ -76,7 +83,7 @@ def sizes_text(record: TailedRecord) -> str:
 
 
 def note(record: TailedRecord) -> str:
-    """Return in a few words what is worth knowing: why it is refused, which slice it is, what changed."""
+    """Return in a few words what is worth knowing: what keeps it back, which slice it is, what changed."""
     parts = []
     if record.slice is not None:
         part = record.slice

@@ -144,7 +144,7 @@ class TailView(App[None]):
         self._only_refused = False
         self._sought = ""
         self._question = ""
-        self._read = self._refused = 0
+        self._read = self._refused = self._held_back = 0
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
@@ -192,6 +192,7 @@ class TailView(App[None]):
     def _add(self, record: TailedRecord) -> None:
         self._read += 1
         self._refused += _is_refused(record)
+        self._held_back += record.outcome == "held_back"
         self._records.append(record)
         if self._is_shown(record):
             self._add_row(record)
@@ -226,6 +227,8 @@ class TailView(App[None]):
         elif self._reader.is_done:
             state = "at the end"
         parts = [f"{self._topic}: {state}", f"{self._read:,} read", f"{self._refused:,} refused"]
+        if self._held_back:
+            parts.append(f"{self._held_back:,} held back")
         if self._only_refused:
             parts.append("refused only")
         if self._where is not None:
@@ -522,7 +525,7 @@ def _row(record: TailedRecord, values: Values) -> list[Text]:
         Text(f"{sign} {word}", style),
         Text(signed),
         Text(key),
-        Text(note(record), style if _is_refused(record) else ""),
+        Text(note(record), "" if record.outcome in ("delivered", "waits", "dropped") else style),
     ]
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.times import Duration
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
@@ -36,7 +37,7 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
 @click.option(
-    "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds in all."
+    "--timeout", type=Duration(), default="30s", show_default=True, help="How long it may take in all."
 )
 @click.option("--value", "text", help="Decode this value of hw.trail.")
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +20,9 @@ from headerware.cli.kafka import (
     require_servers,
     timeout_option,
 )
+from headerware.cli.keys import permissions_option
 from headerware.cli.progress_bar import ReadingBar
-from headerware.core.chain import load_chain
+from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
 from headerware.ops.topic_reader import Start
@@ -28,6 +30,7 @@ from headerware.ops.topic_reader import Start
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headerware.keyring import Permissions
     from headerware.ops.verify import Offsets, Report, Signer
 
 _SHOWN: Final = 20
@@ -39,9 +42,19 @@ _SHOWN: Final = 20
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    required=True,
-    help="The file of a chain with sign; without it, that of HEADERWARE_CONFIG.",
+    help="The file of a chain with sign; without it and --keyring, that of HEADERWARE_CONFIG.",
+)
+@click.option(
+    "--keyring",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A keyring or a JWKS to verify with, in place of a chain; public halves are enough.",
+)
+@permissions_option
+@click.option(
+    "--registry",
+    metavar="LOCATION",
+    help="With --keyring: where the topic's header ids are registered, or HEADERWARE_REGISTRY; built-in ones "
+    "without either.",
 )
 @client_options
 @click.option(
@@ -57,7 +70,10 @@ _SHOWN: Final = 20
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def verify(
     topic: str,
-    config: str,
+    config: str | None,
+    keyring: str | None,
+    permissions: Permissions,
+    registry: str | None,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
     client_config: str | None,
@@ -70,6 +86,9 @@ def verify(
 
     For each key and producer: how many records verify, where they are, and which sequences are missing or
     there twice. Records that do not verify are counted by reason, with their first and last offsets.
+
+    What verifies is a chain with sign, or a keyring alone. A chain says what a keyring cannot: the root of
+    snapshots, the mirrors that may have copied records (accept_origins), and headers that must be covered.
 
     max_age_ms does not apply, for old records are read; with replay_window, a sequence that is there twice is
     refused. Nothing is committed, and no consumer group is joined.
@@ -84,7 +103,7 @@ def verify(
         begin = Start.parse(start)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="--from") from error
-    chain = load_chain(config)
+    chain = _chain(config, keyring, permissions, registry)
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
     with kafka_errors(topic), ReadingBar(topic) as bar:
         report = verify_topic(
@@ -101,6 +120,25 @@ def verify(
     else:
         _print(report)
     sys.exit(0 if report.ok else 1)
+
+
+def _chain(config: str | None, keyring: str | None, permissions: Permissions, registry: str | None) -> Chain:
+    """Return the chain that verifies: that of a file, or of a keyring and the registry of header ids."""
+    if keyring is None:
+        if registry is not None:
+            raise click.UsageError("--registry goes with --keyring; a chain's compact says where ids are")
+        config = config or os.environ.get("HEADERWARE_CONFIG")
+        if config is None:
+            raise click.UsageError(
+                "expected --keyring, or --config (HEADERWARE_CONFIG) with a chain that signs"
+            )
+        return load_chain(config)
+    if config is not None:
+        raise click.UsageError("expected one of --keyring and --config, found both")
+    from headerware.interceptors import Compact, Sign  # noqa: PLC0415 - they import cryptography
+
+    registry = registry or os.environ.get("HEADERWARE_REGISTRY")
+    return Chain([Sign(keyring=keyring, keyring_permissions=permissions), Compact(registry=registry)])
 
 
 def _print(report: Report) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
@@ -33,15 +33,21 @@ class MessageHeaders(list[Any]):
         return list, (list(self),)
 
 
-class _Unreadable(dict[str, bytes | None]):
-    """Headers that cannot be read; the session's edge refuses their record."""
+class UnreadHeaders(dict[str, bytes | None]):
+    """Headers that cannot be read, or are not to be; the session's edge refuses their record.
 
-    def __init__(self, where: str) -> None:
+    Args:
+        where: the record.
+        why: what is wrong with them, as a sentence without its end.
+    """
+
+    def __init__(self, where: str, why: str) -> None:
         super().__init__({where: None})
+        self.why: Final = why
 
     def items(self) -> Any:
         """Raise a HeaderError."""
-        raise HeaderError(f"{next(iter(self))}: a header's name is no UTF-8, so the record is refused")
+        raise HeaderError(f"{next(iter(self))}: {self.why}, so the record is refused")
 
 
 def record_of(message: Message) -> Record:
@@ -54,7 +60,8 @@ def record_of(message: Message) -> Record:
         headers = _new_headers(Headers, headers) if headers else EMPTY
     except (SystemError, UnicodeError):
         # confluent-kafka fails on a name that is no UTF-8; asking it again would crash the process.
-        headers = _Unreadable(position(message.topic() or "", message.partition(), message.offset()))
+        where = position(message.topic() or "", message.partition(), message.offset())
+        headers = UnreadHeaders(where, "a header's name is no UTF-8")
     return Record(
         message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
         message.value(),
@@ -68,8 +75,21 @@ def record_of(message: Message) -> Record:
     )
 
 
+def headers_of(message: Message) -> Headers | None:
+    """Return the headers of a consumed message; None if a name is no UTF-8: ask it for nothing of them then.
+
+    It is for those who look at headers alone, which takes less than a record does.
+    """
+    headers: Any
+    try:
+        headers = message.headers()
+        return _new_headers(Headers, headers) if headers else EMPTY  # as in record_of
+    except (SystemError, UnicodeError):
+        return None
+
+
 def is_readable(record: Record) -> bool:
-    """Return whether the names of a consumed record's headers are UTF-8; else they cannot be read at all."""
+    """Return whether a consumed record has its headers, and not :class:`UnreadHeaders` in their place."""
     return isinstance(record.headers, Headers)
 
 

@@ -141,7 +141,7 @@ def examine(
             found += _opens(loaded, side, settings or {})
             found += _reached(loaded)
             found += _dictionaries(loaded)
-            found += _object_stores(loaded)
+            found += object_stores(loaded, side)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
     if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
@@ -297,19 +297,35 @@ def _dictionaries(loaded: Chain) -> Iterator[Finding]:
             yield _ok(check, f"{count} for {counted(len({use.topic for use in uses}), 'topic')}")
 
 
-def _object_stores(loaded: Chain) -> Iterator[Finding]:
-    """List a folder of each object store, most likely one that is not there."""
-    for check in _among(loaded, ClaimCheck):
-        for alias, options in check.stores.items():
+def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> Iterator[Finding]:
+    """Look at whether each object store can be used; nothing is written to it.
+
+    A store on this machine checks itself. Of another one a folder is listed, most likely one that is not
+    there.
+
+    Args:
+        loaded: the chain.
+        side: whose rights are needed; None is both.
+        remote: whether stores over a network are asked, too.
+    """
+    for claims in _among(loaded, ClaimCheck):
+        for alias, options in claims.stores.items():
             name = f"object store {alias}"
             try:
                 with closing(open_object_store(options, path=f"stores.{alias}")) as store:
-                    next(iter(store.objects(_NO_FOLDER)), None)
+                    check = getattr(store, "check", None)
+                    if check is not None:
+                        check("write" if side != "consumer" and alias == claims.store else "read")
+                    elif remote:
+                        next(iter(store.objects(_NO_FOLDER)), None)
+                    else:
+                        continue
             except HeaderwareError as error:
                 advice = "without it consumers wait, and producers send no large value"
                 yield _fail(name, str(error), advice)
             else:
-                yield _ok(name, "can be listed, so that missing objects are told from forbidden ones")
+                listed = "can be listed, so that missing objects are told from forbidden ones"
+                yield _ok(name, listed if check is None else "can be used")
 
 
 def key_services(

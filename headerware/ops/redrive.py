@@ -4,6 +4,9 @@ One transaction has the records of a batch and the offsets of their letters, und
 process that is killed at any moment neither loses a record nor sends one twice; the next one goes on where
 the last transaction ended. Whoever starts later takes over: the transactional id fences those before.
 
+The first slice of a message goes last into a compacted topic, for it alone has the message's key there
+(spec/slice.md): its letter waits until the others are sent, over transactions and runs.
+
 Letters that are not sent stay: the committed offset is the first of them, and its metadata has those behind
 it (spec/dead-letter.md). They are looked at again next time.
 
@@ -22,7 +25,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub
+    AdminClient,
+    ConfigResource,
+)
 
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
@@ -40,11 +47,14 @@ from headerware.core.dead_letter import (
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
+from headerware.interceptors.slice.header import is_slice_key
+from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
-from headerware.ops.stays import decode_stays, encode_stays
+from headerware.ops.stays import Stays, decode_stays
 from headerware.ops.topic_reader import Progress, TopicReader
 from headerware.ops.transactions import PARTITIONER, TIMEOUT_S, TransactionalSender
+from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,6 +76,7 @@ Why = Literal[
     "changed",
     "no_payload",
     "of_a_source",
+    "incomplete",
     "too_often",
     "unfit",
 ]
@@ -81,6 +92,7 @@ WHY: Final[dict[Why, str]] = {
     "changed": "it has no payload, and another record stands where the original was",
     "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
     "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
+    "incomplete": "its message lacks slices, and would replace a whole one in the compacted topic it goes to",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -91,6 +103,8 @@ _BATCH: Final = 500
 _LOOK_BACK: Final = 1_000
 """How many letters before the first that is left are read again, for the first slices of messages."""
 _MAX_MESSAGES: Final = 1_000
+_CONFIGURATION_S: Final = 3.0
+"""How long a topic's configuration may take to come; without it a run goes on, too."""
 _MAX_SHOWN_TEXT: Final = 200
 
 
@@ -136,14 +150,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class Letter(NamedTuple):
     """A letter and what becomes of it.
 
-    ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected) or ``stays``, then with ``why``.
+    ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected), ``waits`` (a first slice that
+    goes when the others have gone) or ``stays``, then with ``why``.
     ``sent`` is the record for ``sent`` and ``parked``. ``message`` is the partition and the id of the message
     in slices that it belongs to, or None.
     """
 
     record: Record
     reason: Reason | None
-    outcome: Literal["sent", "parked", "passed_over", "stays"]
+    outcome: Literal["sent", "parked", "passed_over", "waits", "stays"]
     sent: Record | None = None
     why: Why | None = None
     attempts: int = 0
@@ -200,8 +215,10 @@ class Result(msgspec.Struct, kw_only=True):
 
     def add(self, letters: Sequence[Letter], shown: int) -> None:
         """Count letters, and keep the facts of the first ones."""
-        self.letters += len(letters)
         for letter in letters:
+            if letter.outcome == "waits":
+                continue  # it comes again
+            self.letters += 1
             if letter.outcome == "sent" and letter.sent is not None:
                 self.sent[letter.sent.topic] = self.sent.get(letter.sent.topic, 0) + 1
             elif letter.outcome == "parked":
@@ -265,7 +282,8 @@ class Redrive:
             timeout_s=timeout_s,
         )
         self._partitions: dict[str, int] = {}
-        self._messages: BoundedCache[tuple[int | None, bytes], Letter] = BoundedCache(_MAX_MESSAGES)
+        self._messages: BoundedCache[tuple[int | None, bytes], _Message] = BoundedCache(_MAX_MESSAGES)
+        self._compacted: dict[str, bool | None] = {}
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
@@ -305,8 +323,9 @@ class Redrive:
             for planned in self._planned(places, result):
                 letters = self._sent(sender, planned, places)
                 for each in letters:
-                    if each.why == "unfit" and each.message is not None:
-                        self._messages[each.message] = each._replace(record=each.record.replace(value=None))
+                    known = None if each.message is None else self._messages.get(each.message)
+                    if each.why == "unfit" and known is not None:
+                        known.letter = _stripped(each)
                 result.add(letters, self._shown)
                 tell(result)
                 if self._rate:
@@ -323,11 +342,10 @@ class Redrive:
         A record that its topic refuses stays, with all slices of its message, and the others go.
         """
         while True:
-            changed = places.after(letters)
-            offsets = [self._offset(number, *place) for number, place in changed.items()]
+            offsets = [self._offset(*place) for place in places.answered(letters)]
             unfit = sender.send([each.sent for each in letters], offsets, self._reader.group_metadata())
             if not unfit:
-                places.take(changed)
+                places.commit()
                 return letters
             messages = {letters[index].message for index in unfit} - {None}
             letters = [
@@ -337,10 +355,10 @@ class Redrive:
                 for index, each in enumerate(letters)
             ]
 
-    def _offset(self, number: int, position_: int, stays: set[int]) -> TopicPartition:
+    def _offset(self, number: int, position_: int, stays: Stays) -> TopicPartition:
         """Return what is committed for a partition."""
         try:
-            offset, metadata = encode_stays(position_, stays)
+            offset, metadata = stays.encode(position_)
         except WireFormatError as error:
             raise HeaderwareError(
                 f"{self._topic}[{number}]: {error}; what was sent before is committed. Redrive the first of "
@@ -367,22 +385,27 @@ class Redrive:
                     is_cut = True
                     break
                 letter = record_of(message)
-                if places.is_done(message.partition() or 0, message.offset() or 0):
-                    if slice_header_of(letter) is not None:
-                        self._judge(letter)  # an earlier run may have left the slices behind it
+                is_done = places.is_done(message.partition() or 0, message.offset() or 0)
+                if is_done and slice_header_of(letter) is None:
                     continue
-                letters.append(self._judge(letter))
-                if room is not None and letters[-1].sent is not None:
-                    room -= 1
+                found = self._judge(letter, is_done=is_done)  # an earlier run may have left other slices
+                if not is_done:
+                    letters.append(found)
+                    if room is not None and found.sent is not None:
+                        room -= 1
+                for head in () if room == 0 else self._heads(found.message):
+                    letters.append(head)
+                    if room is not None and head.sent is not None:
+                        room -= 1
             yield letters
             if is_cut or self._stop.is_set() or (limit is not None and result.done >= limit):
                 result.stopped = self._stop.is_set()
                 return
         places.end(self._reader)
-        yield []
+        yield list(self._heads_left())
 
-    def _judge(self, letter: Record) -> Letter:
-        """Decide what becomes of one letter."""
+    def _judge(self, letter: Record, *, is_done: bool) -> Letter:
+        """Decide what becomes of one letter; one that is done only says what its message is."""
         if not is_readable(letter):
             return Letter(letter, None, "stays", why="unreadable")
         message = slice_header_of(letter)
@@ -392,21 +415,84 @@ class Redrive:
         of = letter.partition, message.message_id
         known = self._messages.get(of)
         if message.index == 0 or known is None:
-            found = self._judge_whole(letter)._replace(message=of)
-            if found.sent is not None and found.sent.partition is None:
-                found = found._replace(sent=self._in_one_partition(found.sent, message.message_id))
-            bare = None if found.sent is None else found.sent.replace(value=None, headers=EMPTY)
-            known = found._replace(record=letter.replace(value=None), sent=bare)
-            self._messages[of] = known
+            found = self._judge_first(letter, of)
+            if known is None:
+                known = self._messages[of] = _Message(message.count)
+            known.letter = _stripped(found)
+        else:
+            found = known.letter._replace(record=letter)
+            if found.sent is not None:
+                headers = letter.headers if found.outcome == "parked" else without_reason(letter.headers)
+                whither = found.sent
+                sent = letter.replace(topic=whither.topic, partition=whither.partition, headers=headers)
+                found = found._replace(sent=sent)
+        if found.sent is None or found.outcome != "sent" or self._is_compacted(found.sent.topic) is False:
             return found
-        if known.sent is None:
-            return known._replace(record=letter)
-        sent = known.sent
-        headers = letter.headers if known.outcome == "parked" else without_reason(letter.headers)
-        return known._replace(
-            record=letter,
-            sent=letter.replace(topic=sent.topic, partition=sent.partition, headers=headers),
-        )
+        if message.index == 0:
+            if not is_done:
+                known.heads.append(letter.offset or 0)
+            return found._replace(outcome="waits", sent=None)
+        known.gone |= 1 << message.index
+        if is_slice_key(found.sent.key) or named_headers(letter).last(SIGNATURE_HEADER) is not None:
+            return found
+        # What a dead letter was split into has the message's key, of which compaction would leave one.
+        return found._replace(sent=found.sent.replace(key=message.own_key))
+
+    def _judge_first(self, letter: Record, of: tuple[int | None, bytes]) -> Letter:
+        """Decide what becomes of a message in slices, by the slice that says it."""
+        found = self._judge_whole(letter)._replace(message=of)
+        if found.sent is not None and found.sent.partition is None:
+            return found._replace(sent=self._in_one_partition(found.sent, of[1]))
+        return found
+
+    def _heads(self, of: tuple[int | None, bytes] | None) -> Iterator[Letter]:
+        """Yield the first slices of a message that have waited, if the others have gone."""
+        known = None if of is None else self._messages.get(of)
+        if of is None or known is None or known.letter.sent is None or not known.is_complete:
+            return
+        if known.heads:
+            yield from self._taken_heads(of, known)
+            known.gone = 0  # a copy of the message may follow
+
+    def _taken_heads(self, of: tuple[int | None, bytes], known: _Message) -> Iterator[Letter]:
+        heads, known.heads = known.heads, []
+        for offset in heads:
+            letter = self._fetched.get(self._topic, of[0] or 0, offset, seen=True)
+            if letter is not None:
+                yield self._judge_first(letter, of)
+
+    def _heads_left(self) -> Iterator[Letter]:
+        """Yield the first slices that still wait at the end, because others of their messages are missing.
+
+        They stay where they would replace whole messages. Where nobody knows that, they go: the missing
+        slices may be in the topic, or come by another way.
+        """
+        for of, known in self._messages.entries().items():
+            sent = known.letter.sent
+            if sent is not None and self._is_compacted(sent.topic) is None:
+                yield from self._taken_heads(of, known)
+            for offset in known.heads:
+                yield known.letter._replace(
+                    record=known.letter.record.replace(offset=offset),
+                    outcome="stays",
+                    sent=None,
+                    why=known.letter.why or "incomplete",
+                )
+
+    def _is_compacted(self, topic: str) -> bool | None:
+        """Return whether a topic is compacted; None if that is not told.
+
+        Then its messages in slices go as into a compacted one, which does no harm on others.
+        """
+        if topic not in self._compacted:
+            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            admin = AdminClient(self._conf)
+            (asked,) = admin.describe_configs([resource], request_timeout=_CONFIGURATION_S).values()
+            try:
+                self._compacted[topic] = "compact" in asked.result()["cleanup.policy"].value
+            except KafkaException:
+                self._compacted[topic] = None
+        return self._compacted[topic]
 
     def _in_one_partition(self, sent: Record, message_id: bytes) -> Record:
         """Choose one partition for all slices of a message, whatever their keys; each run chooses alike."""
@@ -541,13 +627,49 @@ def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
     return stub.get(f"{STUB}headers") == str(len(found.headers)).encode()
 
 
+class _Message:
+    """What is known of a message in slices; the same size whatever its headers and key are."""
+
+    __slots__ = ("_all", "gone", "heads", "letter")
+
+    letter: Letter
+    """Where its slices go, or why they do not."""
+
+    def __init__(self, count: int) -> None:
+        self._all: Final = (1 << count) - 2
+        self.gone = 0
+        """The slices that have gone into a compacted topic, as bits by their indexes."""
+        self.heads: list[int] = []
+        """The offsets of its first slice, that waits for the others; there may be copies."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all slices but the first have gone."""
+        return self.gone & self._all == self._all
+
+
+def _stripped(letter: Letter) -> Letter:
+    """Return a letter without what may be large."""
+    reason = letter.reason
+    if reason is not None:
+        short = {
+            name: text and text[:_MAX_SHOWN_TEXT]
+            for name in ("group", "step", "error", "reason")
+            for text in [getattr(reason, name)]
+        }
+        reason = msgspec.structs.replace(reason, **short)
+    bare = letter.record.replace(key=None, value=None, headers=EMPTY)
+    sent = letter.sent and letter.sent.replace(key=None, value=None, headers=EMPTY)
+    return letter._replace(record=bare, reason=reason, sent=sent)
+
+
 class _Places:
     """Which letters of each partition are done: those below the position that do not stay."""
 
     def __init__(self, committed: Mapping[int, tuple[int, str]]) -> None:
         self.begins: Final = {number: offset for number, (offset, _) in committed.items()}
         self._positions: dict[int, int] = {}
-        self._stays: defaultdict[int, set[int]] = defaultdict(set)
+        self._stays: defaultdict[int, Stays] = defaultdict(Stays)
         self._moved: set[int] = set()
         self._known: dict[int, tuple[int, frozenset[int]]] = {
             number: decode_stays(offset, metadata) for number, (offset, metadata) in committed.items()
@@ -568,12 +690,13 @@ class _Places:
                     f"{end}: the topic was made again; delete the group, or name another (--group)"
                 )
             self._positions[number] = max(begin, below)
-            self._stays[number] = {offset for offset in stays if offset >= begin}
+            left = frozenset(offset for offset in stays if offset >= begin)
+            self._stays[number] = Stays(left)
             if number in self._known:
-                gone = len(stays) - len(self._stays[number]) + self._positions[number] - below
+                gone = len(stays) - len(left) + self._positions[number] - below
                 deleted += gone
                 self._moved |= {number} if gone else set()
-            self._known[number] = below, frozenset(self._stays[number])
+            self._known[number] = below, left
         return deleted
 
     def end(self, reader: TopicReader) -> None:
@@ -588,20 +711,19 @@ class _Places:
         below, stays = self._known.get(partition, (0, frozenset[int]()))
         return offset < below and offset not in stays
 
-    def after(self, letters: Sequence[Letter]) -> dict[int, tuple[int, set[int]]]:
-        """Return position and stays of the partitions that letters belong to, once these are answered."""
-        changed = {number: (self._positions[number], set(self._stays[number])) for number in self._moved}
+    def answered(self, letters: Sequence[Letter]) -> list[tuple[int, int, Stays]]:
+        """Take what becomes of letters, and return what is to be committed: partitions, positions, stays.
+
+        The same letters may come again with other outcomes.
+        """
         for letter in letters:
             number, offset = letter.record.partition or 0, letter.record.offset or 0
-            if number not in changed:
-                changed[number] = self._positions[number], set(self._stays[number])
-            before, stays = changed[number]
+            stays = self._stays[number]
             (stays.discard if letter.sent is not None else stays.add)(offset)
-            changed[number] = max(before, offset + 1), stays
-        return changed
+            self._positions[number] = max(self._positions[number], offset + 1)
+            self._moved.add(number)
+        return [(number, self._positions[number], self._stays[number]) for number in sorted(self._moved)]
 
-    def take(self, changed: Mapping[int, tuple[int, set[int]]]) -> None:
-        """Take what is committed."""
-        for number, (position_, stays) in changed.items():
-            self._positions[number], self._stays[number] = position_, stays
+    def commit(self) -> None:
+        """Forget what has moved: it is committed."""
         self._moved.clear()

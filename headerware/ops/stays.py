@@ -9,9 +9,12 @@ from __future__ import annotations
 import base64
 import re
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import WireFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _METADATA: Final = "hwr1:"
 _MAX_METADATA_BYTES: Final = 4_000
@@ -20,25 +23,88 @@ _MAX_STAYS: Final = 1_000_000
 """Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
 
 
-def encode_stays(position_: int, stays: set[int]) -> tuple[int, str]:
+class Stays:
+    """Offsets that stay, as bits: to change one costs the same however many there are.
+
+    What is noted of many is a byte for eight offsets between the first and the last, in one piece.
+
+    Args:
+        offsets: which stay at first.
+    """
+
+    def __init__(self, offsets: Iterable[int] = ()) -> None:
+        self._bits = bytearray()
+        self._begin = 0
+        """Which byte the bits begin with, counted from offset 0."""
+        self._beyond: set[int] = set()
+        """What is too far away from the others to be noted in a commit."""
+        self._count = 0
+        for offset in sorted(offsets):
+            self.add(offset)
+
+    def __len__(self) -> int:
+        """Count the offsets."""
+        return self._count + len(self._beyond)
+
+    def add(self, offset: int) -> None:
+        """Let an offset stay."""
+        byte, bit = divmod(offset, 8)
+        if not self._count:
+            self._bits, self._begin = bytearray(), byte
+        before, behind = self._begin - byte, byte + 1 - self._begin - len(self._bits)
+        if len(self._bits) + max(before, behind) > _MAX_STAYS_BYTES:
+            self._beyond.add(offset)
+            return
+        if before > 0:
+            self._bits[:0] = bytes(before)
+            self._begin = byte
+        elif behind > 0:
+            self._bits += bytes(behind)
+        mask, at = 0x80 >> bit, byte - self._begin
+        self._count += not self._bits[at] & mask
+        self._bits[at] |= mask
+
+    def discard(self, offset: int) -> None:
+        """Let an offset stay no more; one that does not is no error."""
+        self._beyond.discard(offset)
+        byte, bit = divmod(offset, 8)
+        mask, at = 0x80 >> bit, byte - self._begin
+        if 0 <= at < len(self._bits) and self._bits[at] & mask:
+            self._bits[at] &= ~mask
+            self._count -= 1
+
+    def encode(self, position_: int) -> tuple[int, str]:
+        """Return the offset and the metadata to commit, so that only these below a position stay.
+
+        Raises:
+            WireFormatError: there are more than a commit's metadata can note.
+        """
+        if not self:
+            return position_, ""
+        first, text = min(self._beyond, default=0), ""
+        if not self._beyond:
+            bits = self._bits.lstrip(b"\0")
+            self._begin += len(self._bits) - len(bits)
+            self._bits = bits
+            dropped = 8 - bits[0].bit_length()
+            first = 8 * self._begin + dropped
+            size_bytes = (position_ - first + 7) // 8
+            if size_bytes <= _MAX_STAYS_BYTES and self._count <= _MAX_STAYS:
+                field = (int.from_bytes(bits) << dropped).to_bytes(len(bits))
+                field = field[:size_bytes].ljust(size_bytes, b"\0")
+                text = f"{_METADATA}{position_}:{base64.b64encode(zlib.compress(field, 9)).decode()}"
+        if not 0 < len(text) <= _MAX_METADATA_BYTES:
+            raise WireFormatError(f"the {len(self)} records that stay do not fit the metadata of a commit")
+        return first, text
+
+
+def encode_stays(position_: int, stays: Iterable[int]) -> tuple[int, str]:
     """Return the offset and the metadata to commit, so that only these records below a position stay.
 
     Raises:
         WireFormatError: there are more than a commit's metadata can note.
     """
-    if not stays:
-        return position_, ""
-    first, text = min(stays), ""
-    size_bytes = (position_ - first + 7) // 8
-    if size_bytes <= _MAX_STAYS_BYTES and len(stays) <= _MAX_STAYS:
-        bits = bytearray(size_bytes)
-        for offset in stays:
-            at = offset - first
-            bits[at // 8] |= 0x80 >> at % 8
-        text = f"{_METADATA}{position_}:{base64.b64encode(zlib.compress(bits, 9)).decode()}"
-    if not 0 < len(text) <= _MAX_METADATA_BYTES:
-        raise WireFormatError(f"the {len(stays)} records that stay do not fit the metadata of a commit")
-    return first, text
+    return Stays(stays).encode(position_)
 
 
 def decode_stays(offset: int, metadata: str) -> tuple[int, frozenset[int]]:

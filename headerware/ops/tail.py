@@ -22,7 +22,10 @@ from headerware.core.errors import (
     ConfigError,
     HeaderError,
     HeaderwareError,
+    HeldBackError,
     InterceptorError,
+    KeyringError,
+    KeyServiceUnavailableError,
     WireFormatError,
 )
 from headerware.core.header_text import decode_text
@@ -51,8 +54,12 @@ if TYPE_CHECKING:
     from headerware.core.services import Direction
     from headerware.ops.topic_reader import TopicReader
 
-Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused"]
-"""What the chain makes of a record: one or several records for the application, none yet, or none at all."""
+Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused", "held_back"]
+"""What the chain makes of a record: one or several records for the application, none yet, or none at all.
+
+``held_back`` means that the record cannot be judged now, and may be good: a key service does not answer, or a
+keyring cannot be read. A consumer waits, and passes over nothing.
+"""
 
 ENCRYPT_HEADER: Final = "hw.encrypt"
 _MAX_MESSAGES: Final = 1_024
@@ -102,17 +109,17 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         step: the interceptor's name.
         outcome: ``changed``, ``unchanged``, ``waits`` (it keeps the record for later), ``dropped``,
-            ``refused``, or ``skipped`` (it failed, and the record went on as it was).
+            ``refused``, ``held_back``, or ``skipped`` (it failed, and the record went on as it was).
         size_bytes: the size of the record behind this step.
         value_bytes: that of its value alone.
         header_bytes: that of its headers.
         removed: names of the headers that are gone.
         added: names of the headers that are new.
-        reason: why the record was refused, or the failure passed over.
+        reason: why the record was refused or held back, or the failure passed over.
     """
 
     step: str
-    outcome: Literal["changed", "unchanged", "waits", "dropped", "refused", "skipped"]
+    outcome: Literal["changed", "unchanged", "waits", "dropped", "refused", "held_back", "skipped"]
     size_bytes: int
     value_bytes: int
     header_bytes: int
@@ -190,11 +197,12 @@ class SliceView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a record does not reach an application.
+    """Why a record does not reach an application, or not now.
 
     Args:
-        step: the interceptor that refused it; None if nobody got to see it.
-        type: the class of the error.
+        step: the interceptor that refused it or holds it back; None if nobody got to see it.
+        type: the class of the error; of what holds a record back if that is an error of a keyring or of a key
+            service, such as ``KeyServiceUnavailableError``.
         reason: what was expected and what was found, without any payload.
     """
 
@@ -216,7 +224,7 @@ class TailedRecord(msgspec.Struct, frozen=True, kw_only=True):
         headers: names and values on the wire, with names in place of ids.
         application: the records that an application gets.
         steps: the steps of the chain, in the order of consuming.
-        refusal: why it was refused or dropped, if an error says so.
+        refusal: why it was refused, held back or dropped, if an error says so.
         dead_letter_topic: where its dead letter would go.
         slice: which part of a message it is, if it is one.
         signature: who signed it; None if it has no signature that can be read.
@@ -466,7 +474,7 @@ class ChainView:
         try:
             application.extend(flat(outcome))
         except HeaderwareError as refused:
-            what, error = "refused", refused
+            what, error = _outcome_of(refused), refused
         else:
             if outcome is DROP:
                 what = "dead_letter" if self._dead_letters else "dropped"
@@ -506,7 +514,8 @@ class ChainView:
             after, outcome, reason = before, "unchanged", None
             if isinstance(result, Exception):
                 is_last = at == len(self._calls) - 1 and what not in ("delivered", "waits")
-                outcome, reason = "refused" if is_last else "skipped", _message(wrapped(result))
+                error = wrapped(result)
+                outcome, reason = _outcome_of(error) if is_last else "skipped", _message(error)
             elif result is DROP:
                 outcome = "dropped"
             elif isinstance(result, Record):
@@ -593,12 +602,24 @@ def _header_bytes(headers: Headers) -> int:
 
 def _message(error: HeaderwareError) -> str:
     """Return an error's text without its step and position, which are shown beside it."""
-    return (error.message if isinstance(error, InterceptorError) else "") or str(error)
+    text = (error.message if isinstance(error, InterceptorError) else "") or str(error)
+    if not isinstance(error, HeldBackError):
+        return text
+    down = isinstance(error.__cause__, KeyServiceUnavailableError)
+    if down and not text.startswith("the key service "):
+        text = f"the key service did not answer: {text}"
+    return f"{text}; the record may be good"
 
 
 def _refusal(error: HeaderwareError) -> Refusal:
     step = error.step if isinstance(error, InterceptorError) else None
-    return Refusal(step=step, type=type(error).__name__, reason=_message(error))
+    cause = error.__cause__
+    of_keys = isinstance(error, HeldBackError) and isinstance(cause, KeyringError)
+    return Refusal(step=step, type=type(cause if of_keys else error).__name__, reason=_message(error))
+
+
+def _outcome_of(error: HeaderwareError) -> Literal["refused", "held_back"]:
+    return "held_back" if isinstance(error, HeldBackError) else "refused"
 
 
 def _given_up(error: HeaderwareError) -> TailedRecord:
@@ -607,7 +628,7 @@ def _given_up(error: HeaderwareError) -> TailedRecord:
         partition=getattr(error, "partition", None),
         offset=getattr(error, "offset", None),
         timestamp_ms=None,
-        outcome="refused",
+        outcome=_outcome_of(error),
         refusal=_refusal(error),
     )
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 import msgspec
 
 from headerware.core.context import wall_clock_ms
+from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
+_END_IS_TOLD_MS: Final = 100
+"""How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -51,9 +53,9 @@ class Start(msgspec.Struct, frozen=True):
             return word
         if re.fullmatch(r"-?[0-9]{1,18}", text):
             return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
-        age = re.fullmatch(r"([0-9]{1,9})([smhd])", text)
-        if age:
-            return cls("time", now_ms() - int(age[1]) * _UNITS_MS[age[2]])
+        age_s = duration_s(text)
+        if age_s is not None:
+            return cls("time", now_ms() - round(age_s * 1_000))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
@@ -106,6 +108,7 @@ class TopicReader:
         from headerware.clients.first_answer import Troubles  # noqa: PLC0415 - as above
 
         self._topic = topic
+        self._group_id = group_id
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         troubles = Troubles()
@@ -115,6 +118,7 @@ class TopicReader:
                 "auto.offset.reset": "earliest",
                 "error_cb": troubles,
                 "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
+                "fetch.wait.max.ms": _END_IS_TOLD_MS,
                 **conf,
                 "group.id": group_id,
                 "enable.auto.commit": False,
@@ -187,16 +191,21 @@ class TopicReader:
         """
         from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - as above
 
-        records = []
-        for message in self._consumer.consume(max_records, timeout=timeout_s):
+        found = self._consumer.consume(max_records, timeout=timeout_s)
+        records = [message for message in found if message.error() is None]
+        # Of a partition the last one counts, and few of them have any.
+        for number, offset in {message.partition(): message.offset() for message in records}.items():
+            assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
+            self._positions[number] = offset + 1
+            if offset + 1 >= self._ends[number]:
+                self._open.discard(number)
+        if len(records) == len(found):
+            return records
+        for message in found:
             error, number, offset = message.error(), message.partition(), message.offset()
             if error is None:
-                assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
-                records.append(message)
-                self._positions[number] = offset + 1
-                if offset + 1 >= self._ends[number]:
-                    self._open.discard(number)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
                 assert number is not None and offset is not None  # noqa: PT018, S101 - as above
                 if offset >= self._ends[number]:
                     self._open.discard(number)
@@ -216,7 +225,11 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
         """
-        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
+        from confluent_kafka import (  # noqa: PLC0415 - as above
+            KafkaError,
+            KafkaException,
+            TopicPartition,
+        )
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
         while True:
@@ -224,8 +237,16 @@ class TopicReader:
                 found = self._consumer.committed(asked, timeout=self._left_s())
                 break
             except KafkaException as error:
+                failure = error.args[0]
+                if failure.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                    # It asks for the coordinator until time is up, also where it is forbidden to.
+                    text = (
+                        f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
+                        "committed: its coordinator does not answer, or a right on the group is missing"
+                    )
+                    raise KafkaException(KafkaError(failure.code(), text)) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if error.args[0].code() not in _moved() or time.monotonic() > self._deadline:
+                if failure.code() not in coordinator_moves() or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
@@ -260,8 +281,9 @@ class TopicReader:
                     f"{self._topic}: {counted(len(self._open), 'partition')} could not be read to the end "
                     f"within {self._timeout_s:g} s; allow more time (timeout)"
                 )
-            found = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
-            batch = [each for each in found if (each.offset() or 0) < self._ends[each.partition() or 0]]
+            batch = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
+            if len(self._open) < len(self.partitions):  # of the others nothing has come that is behind
+                batch = [each for each in batch if (each.offset() or 0) < self._ends[each.partition() or 0]]
             if batch:
                 yield batch
                 if each_batch:
@@ -305,7 +327,8 @@ class TopicReader:
         return max(0.1, self._deadline - time.monotonic())
 
 
-def _moved() -> frozenset[int]:
+def coordinator_moves() -> frozenset[int]:
+    """Return the codes of errors that say that a group's coordinator is another one, or not ready yet."""
     from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
 
     return frozenset(

@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
+from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from confluent_kafka import Message
 
     from headerware.core.record import Record
 
@@ -69,13 +72,20 @@ class TransactionalSender:
         transactional_id: of whoever starts later, those before are fenced.
         what: the worker, for messages, such as ``redrive of orders.dead-letter``.
         timeout_s: how long the cluster may take to answer, in seconds.
+        reports: whether :meth:`send` is asked for the delivery reports; without, librdkafka makes none.
 
     Raises:
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
     def __init__(
-        self, conf: Mapping[str, Any], transactional_id: str, *, what: str, timeout_s: float = TIMEOUT_S
+        self,
+        conf: Mapping[str, Any],
+        transactional_id: str,
+        *,
+        what: str,
+        timeout_s: float = TIMEOUT_S,
+        reports: bool = False,
     ) -> None:
         self._what: Final = what
         self._timeout_s: Final = timeout_s
@@ -89,11 +99,19 @@ class TransactionalSender:
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 **conf,
                 "transactional.id": transactional_id,
-                "delivery.report.only.error": True,  # of the others the commit tells
+                "delivery.report.only.error": not reports,  # of the others the commit tells
             }
         )
         try:
             self._producer.init_transactions(timeout_s)
+        except KafkaException as error:
+            self.close()
+            failure = error.args[0]
+            if failure.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                raise
+            servers = conf.get("bootstrap.servers")
+            text = f"{servers} did not answer for {timeout_s:g} s; {TO_REACH_A_CLUSTER}"
+            raise KafkaException(KafkaError(failure.code(), text)) from error
         except BaseException:
             self.close()
             raise
@@ -105,6 +123,7 @@ class TransactionalSender:
         group_metadata: Any = None,
         *,
         check: Callable[[], object] | None = None,
+        delivered: dict[int, Message] | None = None,
     ) -> Mapping[int, KafkaError]:
         """Send records and offsets in one transaction, and return an empty mapping once it is committed.
 
@@ -118,6 +137,7 @@ class TransactionalSender:
                 (``consumer_group_metadata()``), from before it polled again.
             check: called when all is stored and nothing can be seen yet; what it raises undoes the
                 transaction, and comes out of here.
+            delivered: gets the reports of the records that are committed, by their indexes.
 
         Raises:
             TakenOverError: another process has taken over.
@@ -131,7 +151,7 @@ class TransactionalSender:
         self._deadline = time.monotonic() + _PATIENCE * self._timeout_s
         while True:
             try:
-                unfit = self._transaction(records, offsets, group_metadata, suspects, check)
+                unfit = self._transaction(records, offsets, group_metadata, suspects, check, delivered)
                 if unfit.keys() - suspects:
                     # The broker refuses a request as a whole, so each is tried alone, and the others are not
                     # sent once more for every one. Those that fit go alone the next time.
@@ -186,6 +206,7 @@ class TransactionalSender:
         group_metadata: Any,
         suspects: frozenset[int],
         check: Callable[[], object] | None,
+        delivered: dict[int, Message] | None,
     ) -> dict[int, KafkaError]:
         """Send a batch; if a topic refuses some of the records, return why, and nothing is sent.
 
@@ -193,13 +214,15 @@ class TransactionalSender:
         """
         producer = self._producer
         failed: dict[int, KafkaError] = {}
+        if delivered is not None:
+            delivered.clear()  # what an attempt has sent that failed is undone
         producer.begin_transaction()
         for index, record in enumerate(records):
             if record is None:
                 continue
             if index in suspects:
                 producer.flush(self._timeout_s)
-            self._try(record, index, failed)
+            self._try(record, index, failed, delivered)
             if index in suspects:
                 producer.flush(self._timeout_s)
             if failed:
@@ -219,12 +242,20 @@ class TransactionalSender:
         self._commit()
         return {}
 
-    def _try(self, record: Record, index: int, failed: dict[int, KafkaError]) -> None:
+    def _try(
+        self,
+        record: Record,
+        index: int,
+        failed: dict[int, KafkaError],
+        delivered: dict[int, Message] | None = None,
+    ) -> None:
         """Send a record; if its topic refuses it, now or later, note the error under its index."""
 
-        def hear(error: Any, _: Any) -> None:
+        def hear(error: Any, message: Any) -> None:
             if error is not None:
                 failed[index] = error
+            elif delivered is not None:
+                delivered[index] = message
 
         try:
             self._produce(record, hear)

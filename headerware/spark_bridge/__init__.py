@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.admin import KafkaAdmin
     from headerware.spark_bridge.batches.foreach import Progress, foreach_batch
     from headerware.spark_bridge.batches.sinks import kafka_sink, writer_sink
-    from headerware.spark_bridge.compaction import CompactedTopic, compact_topic
+    from headerware.spark_bridge.compaction import copy_topic
     from headerware.spark_bridge.decoding import decode
     from headerware.spark_bridge.encoding import encode
     from headerware.spark_bridge.failures import split_failures
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.stateful import decode_stateful
 
 __all__ = [
-    "CompactedTopic",
     "KafkaAdmin",
     "Progress",
     "avro_type",
-    "compact_topic",
     "configure",
+    "copy_topic",
     "decode",
     "decode_stateful",
     "encode",
@@ -40,12 +39,11 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "CompactedTopic": "compaction",
     "KafkaAdmin": "admin",
     "Progress": "batches.foreach",
     "avro_type": "frames.avro_types",
-    "compact_topic": "compaction",
     "configure": "session",
+    "copy_topic": "compaction",
     "decode": "decoding",
     "decode_stateful": "stateful",
     "encode": "encoding",

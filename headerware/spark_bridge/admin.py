@@ -143,6 +143,16 @@ class KafkaAdmin:
             for topic, of_topic in asked.items()
         }
 
+    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
+        """End the producers that have transactional ids, and undo what they have not committed.
+
+        Raises:
+            AdminError: no answer.
+        """
+        ids = self._list(transactional_ids)
+        if not ids.isEmpty():
+            self._ask("whether producers are fenced", lambda: self._admin.fenceProducers(ids).all())
+
     def close(self) -> None:
         """Close the client, without waiting for answers; closing twice is fine."""
         self._admin.close(self._jvm.java.time.Duration.ZERO)

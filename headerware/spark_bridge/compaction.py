@@ -1,30 +1,33 @@
-"""Compaction by header as a batch job, for a topic that outgrows one process.
+"""The copy of a topic by the worker's rules as a batch job, for a topic that outgrows one process.
 
 The rules are those of the worker (``headerware.ops.compaction``), so both keep the same records, in the same
 order. The workers judge each record by its key, time and headers; values go to them only if a chain is to
 verify records. What is known of a record after that has a hundred bytes, and is kept for the rest of the job:
-the winners are found among these rows, and only the records that are written are fetched and shuffled.
+what is kept is found among these rows, and only the records that are written are fetched and shuffled.
 
-Spark's sink has no transactions: a task that is tried again writes its records again. So the target is one
-that the broker compacts: a winner that comes twice is the last record of its key both times.
+Spark's sink has no transactions, and sets no times. So the workers write by themselves, each partition in one
+task, in transactions that also say how far it is: see ``headerware.ops.compaction.handover``.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
+from confluent_kafka import KafkaException
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
-from headerware.core.errors import ConfigError
-from headerware.core.printable import counted
-from headerware.ops.compaction.rules import OLDEST, Rule
-from headerware.ops.compaction.worker import Result
-from headerware.spark_bridge.admin import KafkaAdmin
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.ops.compaction.rules import OLDEST, Decision, Lost
+from headerware.ops.compaction.worker import Compaction, Result
+from headerware.spark_bridge.admin import KafkaAdmin, admin_settings
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.executors.compaction import JUDGED, SETTLED, Judging
+from headerware.spark_bridge.executors.compaction import JUDGED, SETTLED, WRITTEN, Judging, Writing
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.session import kafka_source
 
@@ -33,54 +36,53 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_JUDGE: Final = "headerware.spark_bridge.executors.compaction:judge_records"
-_SETTLE: Final = "headerware.spark_bridge.executors.compaction:settle_messages"
+
+_EXECUTOR: Final = "headerware.spark_bridge.executors.compaction"
+_JUDGE: Final = f"{_EXECUTOR}:judge_records"
+_SETTLE: Final = f"{_EXECUTOR}:settle_messages"
+_WRITE: Final = f"{_EXECUTOR}:write_records"
 _SETTLED: Final = [field.split()[0] for field in SETTLED.split(", ")]
 _POSITION: Final = ["partition", "offset"]
 _COPY: Final = -1
 """Where records of the target count as standing: before all of the source."""
+_TASK_RECORDS: Final = 500_000
+"""How many records are compared in one task. Spark has a number of its own, whatever there is to do, and does
+not change it where the result is kept."""
+_PLAIN: Final = "PLAINTEXT"
 
 
-class CompactedTopic(Result, kw_only=True):
-    """What a job has done, or would do.
-
-    Args:
-        ends: up to where it has read each partition of the source; the next job's ``since``.
-    """
-
-    ends: dict[int, int] = msgspec.field(default_factory=dict)
-
-
-def compact_topic(
+def copy_topic(
     spark: SparkSession,
     options: Mapping[str, Any],
     source: str,
     target: str,
-    rule: Rule,
+    rule: Decision,
     *,
-    beside: str,
+    beside: str | None = None,
     chain: ChainLike | None = None,
-    since: Mapping[int, int] | None = None,
+    conf: Mapping[str, Any] | None = None,
+    group_id: str | None = None,
     execute: bool = False,
-) -> CompactedTopic:
-    """Keep of each key of a topic the record with the highest version, in a copy that the broker compacts.
+) -> Result:
+    """Copy what a rule keeps of a topic: of each key the highest version, or what has not expired.
 
-    It keeps what ``headerware compact`` keeps, of what the source has when the job begins. Each record goes
-    into the same partition, in order, with key, value and headers; its time is that of writing, for Spark's
-    sink cannot set another. If the job fails, run it again: what it has written comes once more, and changes
-    nothing, except that what is left untouched stands in ``beside`` twice.
+    It does what ``headerware compact`` does, or ``headerware retain --into``, with what the source has when
+    it begins, and shares their group: it begins where the worker or the last job has ended, and the worker
+    goes on where it ends. Each record goes into the same partition, in order, as it is. Nothing comes twice,
+    wherever a task or the driver is killed. If the driver is killed, run it again.
 
     Args:
         spark: the session.
-        options: of Spark's Kafka source and sink, such as ``kafka.bootstrap.servers``; those that begin with
-            ``kafka.`` are for both.
+        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers``.
         source: the topic that is read; it is not changed.
-        target: the topic that is written, with ``cleanup.policy=compact`` and as many partitions. What it
-            has of earlier jobs counts, too; nobody else writes to it.
-        rule: where the version of a record stands.
-        beside: the topic for what cannot be judged, with as many partitions and without compaction.
-        chain: a chain with ``sign``; what it does not verify is left untouched.
-        since: where the last job ended, by partition: what was decided before is read, and not written again.
+        target: the topic that is written, with as many partitions; nobody else writes to it.
+        rule: what is kept: a ``Rule`` of ``headerware.ops.compaction``, or a ``RetentionRule`` of
+            ``headerware.ops.retention.rules``.
+        beside: the topic for what is left untouched; without it that goes into the target.
+        chain: a chain with ``sign``; what it does not verify is left untouched, or not removed.
+        conf: the settings of a client of confluent-kafka, for those who write. Without them they have the
+            addresses in ``options``, and the cluster must be open to all.
+        group_id: the group whose offsets say what is done; that of the worker.
         execute: whether to do it; else it is only counted what would be done.
 
     Returns:
@@ -88,74 +90,72 @@ def compact_topic(
 
     Raises:
         ConfigError: the topics do not fit, and it is to be executed; or the session is Spark Connect's.
+        HeaderwareError: the group has done something else, or another job has taken over.
         AdminError: the cluster does not answer, or a topic does not exist.
         MissingPartError: the session has no Kafka connector.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses what it is asked.
     """
     require_classic(spark)
-    names = [source, target, beside]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"expected different topics, found {', '.join(names)}")
-    with KafkaAdmin(spark, options) as admin:
-        problems = _problems(admin, source, target, beside)
-        begins = admin.begin_offsets([source, target])
-        ends = admin.end_offsets([source, target], committed=True)
-        cluster_id = admin.cluster_id()
+    shipped_chain, loaded = (None, None) if chain is None else chain_source(chain)
+    conf = _client_settings(options) if conf is None else conf
+    work = Compaction(conf, source, target, rule, beside=beside, chain=loaded, group_id=group_id)
+    problems = work.problems(for_job=True)
     if execute and problems:
         raise ConfigError("; ".join(problems))
-    shipped_chain = None if chain is None else chain_source(chain)[0]
-    judging = Judging(topic=source, rule=rule, chain=shipped_chain, cluster_id=cluster_id)
-    # Both passes over the source, and a stage that is computed again, see the same records.
-    records = _read(spark, options, source, begins, ends)
-    copies = _read(spark, options, target, begins, ends)
-    done = dict(since or {})
-    judged = _judged(records, judging).persist()
-    told = _told(judged, _judged(copies, judging), done).persist()
-    try:
-        result = CompactedTopic(source=source, target=target, executed=execute, problems=problems)
-        result.ends = {number: end for (topic, number), end in ends.items() if topic == source}
-        result.missed = sum(
-            max(0, begin - done.get(number, begin))
-            for (topic, number), begin in begins.items()
-            if topic == source
-        )
-        _count(told, result)
-        judged.unpersist()  # what is told is kept by now
-        if execute:
-            # First what would be lost if the job failed in between and were not run again.
-            if result.untouched:
-                readable = told.where("outcome = 'untouched' AND why != 'unreadable'")
-                _write(records, readable, options, beside)
-            if result.written:
-                _write(records, told.where("outcome = 'wins'"), options, target)
-    finally:
-        judged.unpersist()
-        told.unpersist()
+    job = uuid.uuid4().hex[:12]
+    with KafkaAdmin(spark, options) as admin:
+        begins = admin.begin_offsets([source, target])
+        own = {number: begin for (topic, number), begin in begins.items() if topic == source}
+        done = work.copied.claim(job, own, admin.fence_producers) if execute else work.copied.positions()
+        try:
+            ends = admin.end_offsets([source, target], committed=True)
+            judging = Judging(
+                topic=source,
+                rule=rule.for_topic(source),
+                now_ms=wall_clock_ms(),
+                compacts="compact" in admin.topic_configs([target])[target]["cleanup.policy"],
+                chain=shipped_chain,
+                cluster_id=admin.cluster_id(),
+            )
+            result = Result(source=source, target=target, executed=execute, problems=problems)
+            result.missed = sum(max(0, begin - done.get(number, begin)) for number, begin in own.items())
+            # All passes over the source, and a stage that is computed again, see the same records.
+            records = _read(spark, options, source, begins, ends)
+            copies = _read(spark, options, target, begins, ends)
+            judged = _judged(records, judging).persist()
+            copied = None if rule.alone else _judged(copies, judging)
+            tasks = 1 + sum(ends[each] - begin for each, begin in begins.items()) // _TASK_RECORDS
+            told = _told(judged, copied, rule.alone, done, tasks).persist()
+            try:
+                _count(told, result)
+                judged.unpersist()  # what is told is kept by now
+                if execute and (result.written or result.untouched):
+                    _write(records, told, Writing(copied=work.copied, job=job), target, beside or target)
+            finally:
+                judged.unpersist()
+                told.unpersist()
+        except BaseException:
+            if execute:
+                # Else the next job does it.
+                with suppress(HeaderwareError, KafkaException):
+                    work.copied.give_up(job, admin.fence_producers)
+            raise
+    if execute:
+        work.copied.release(job, {number: end for (topic, number), end in ends.items() if topic == source})
     return result
 
 
-def _problems(admin: KafkaAdmin, source: str, target: str, beside: str) -> list[str]:
-    """Return why it cannot be done as it is."""
-    names = [source, target, beside]
-    counts, configs = admin.partition_counts(names), admin.topic_configs(names)
-    problems = [
-        f"{name} needs {counted(counts[source], 'partition')}, but it has {counts[name]}; create it so"
-        for name in (target, beside)
-        if counts[name] != counts[source]
-    ]
-    if configs[target]["cleanup.policy"] != "compact":
-        problems.append(
-            f"{target} needs cleanup.policy=compact: Spark may write a record twice, and only there that "
-            f"changes nothing"
+def _client_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a client that writes, from Spark's options."""
+    found = admin_settings(options, 0)
+    protocol = found.get("security.protocol", _PLAIN)
+    if protocol != _PLAIN:
+        raise ConfigError(
+            f"expected the settings of confluent-kafka for those who write, for Java's have other names and "
+            f"files; found kafka.security.protocol={protocol} alone",
+            path="conf",
         )
-    if "compact" in configs[beside]["cleanup.policy"]:
-        problems.append(f"{beside} is compacted; what is left untouched needs cleanup.policy=delete")
-    limit = "max.message.bytes"
-    problems += [
-        f"{name} has a smaller {limit} than {source}; give it as much"
-        for name in (target, beside)
-        if int(configs[name][limit]) < int(configs[source][limit])
-    ]
-    return problems
+    return {"bootstrap.servers": found["bootstrap.servers"]}
 
 
 def _read(
@@ -183,47 +183,64 @@ def _read(
 
 def _judged(frame: DataFrame, judging: Judging) -> DataFrame:
     """Return what is known of each record by itself."""
-    value = F.lit(None).cast("binary") if judging.chain is None else F.col("value")
+    stands_in = F.when(F.col("value").isNotNull(), F.lit(b""))
     taken = frame.select(
         F.lit(judging.topic).alias("topic"),
         *("partition", "offset", "timestamp", "timestampType", "key", "headers"),
-        value.alias("value"),
+        (stands_in if judging.chain is None else F.col("value")).alias("value"),
         F.octet_length("value").alias("value_bytes"),
     )
     return taken.mapInArrow(shipped(_JUDGE, judging), JUDGED)
 
 
-def _told(judged: DataFrame, copies: DataFrame, since: Mapping[int, int]) -> DataFrame:
-    """Return what becomes of each record."""
-    slices = judged.where("message IS NOT NULL").repartition("partition", "message")
+def _told(
+    judged: DataFrame, copies: DataFrame | None, alone: Lost | None, done: Mapping[int, int], tasks: int
+) -> DataFrame:
+    """Return what becomes of each record that is not done; ``copies`` is what the target has."""
+    slices = judged.where("message IS NOT NULL").repartition(tasks, "partition", "message")
     in_order = slices.sortWithinPartitions("partition", "message", "offset")
     settled = judged.where("message IS NULL").select(*_SETTLED)
     settled = settled.unionByName(in_order.mapInArrow(shipped(_SETTLE), SETTLED))
-    # Of a message in slices the first has key and version.
-    copied = copies.where("number = 0").withColumn("at", F.lit(_COPY).cast("long"))
-    ranked = settled.select("digest", "version", "at").unionByName(copied.select("digest", "version", "at"))
-    # A key's digest is that of its partition, too.
-    best = (
-        ranked.where("digest IS NOT NULL")
-        .groupBy("digest")
-        .agg(F.max(F.struct("version", "at")).alias("best"))
+    told = _by_itself(settled, alone) if copies is None else _by_rank(settled, copies, tasks)
+    if done:
+        told = told.where(F.coalesce("at", "offset") >= _by_partition(done))
+    return told.select(*_POSITION, "at", "outcome", "why", "size", "tombstone")
+
+
+def _by_itself(settled: DataFrame, alone: Lost | None) -> DataFrame:
+    """Return what becomes of records each of which is judged alone."""
+    why = F.col("why")
+    outcome = (
+        F.when(F.col("at").isNull(), "waits")
+        .when(why.isNull(), "loses")
+        .when(why == "kept", "wins")
+        .otherwise("untouched")
     )
+    told = settled.withColumn("outcome", outcome)
+    untouched = F.when(F.col("outcome") == "untouched", why)
+    return told.withColumn("why", F.when(F.col("outcome") == "loses", alone).otherwise(untouched))
+
+
+def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
+    """Return what becomes of records of which one of each key is kept."""
+    # Of a message in slices the first has key and version.
+    copied = copies.where("number = 0").withColumn("at", F.lit(_COPY).cast("long")).select(*_SETTLED)
+    # A key's digest is that of its partition, too.
+    keyed = settled.unionByName(copied).where("digest IS NOT NULL").repartition(tasks, "digest")
+    best = F.max(F.struct("version", "at")).over(Window.partitionBy("digest"))
+    ranked = keyed.withColumn("best", best).where(F.col("at") != _COPY)
     lost = (
         F.when(F.col("version") == F.col("best.version"), "tie")
         .when(F.col("version") == F.lit(OLDEST), "no_version")
         .otherwise("older")
     )
-    outcome = (
-        F.when(F.col("at").isNull(), "waits")
-        .when(F.col("why").isNotNull(), "untouched")
-        .when(F.col("at") == F.col("best.at"), "wins")
-        .otherwise("loses")
+    wins = F.col("at") == F.col("best.at")
+    ranked = ranked.withColumn("outcome", F.when(wins, "wins").otherwise("loses"))
+    ranked = ranked.withColumn("why", F.when(~wins, lost)).drop("best")
+    others = settled.where("digest IS NULL")
+    return ranked.unionByName(
+        others.withColumn("outcome", F.when(F.col("at").isNull(), "waits").otherwise("untouched"))
     )
-    told = settled.join(best, "digest", "left").withColumn("outcome", outcome)
-    told = told.withColumn("why", F.when(F.col("outcome") == "loses", lost).otherwise(F.col("why")))
-    if since:
-        told = told.where(F.coalesce("at", "offset") >= _by_partition(since))
-    return told.select(*_POSITION, "at", "outcome", "why", "size", "tombstone")
 
 
 def _by_partition(offsets: Mapping[int, int]) -> Column:
@@ -254,16 +271,15 @@ def _count(told: DataFrame, result: Result) -> None:
             result.waiting += records
 
 
-def _write(records: DataFrame, chosen: DataFrame, options: Mapping[str, Any], topic: str) -> None:
+def _write(records: DataFrame, told: DataFrame, writing: Writing, target: str, beside: str) -> None:
     """Write records as they are, each partition by one task.
 
     A message in slices comes where its last slice came, and its slices as they came: on a compacted topic
     the one with the message's key is the last.
     """
-    rows = records.select(*_POSITION, "key", "value", "headers").join(
-        chosen.select(*_POSITION, "at"), _POSITION
-    )
+    topic = F.when(F.col("outcome") == "wins", target).otherwise(beside).alias("topic")
+    chosen = told.where("outcome = 'wins' OR outcome = 'untouched' AND why != 'unreadable'")
+    columns = ("key", "value", "headers", "timestamp", "timestampType")
+    rows = records.select(*_POSITION, *columns).join(chosen.select(*_POSITION, "at", topic), _POSITION)
     in_order = rows.repartition("partition").sortWithinPartitions("partition", "at", "offset")
-    own = {name: value for name, value in options.items() if name.lower().startswith("kafka.")}
-    writer = in_order.select("key", "value", "headers", "partition").write.format("kafka")
-    writer.options(**own, topic=topic).save()
+    in_order.mapInArrow(shipped(_WRITE, writing), WRITTEN).collect()

@@ -312,12 +312,16 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
+        # So that a test need not wait for long until a member that was killed is out of its group.
+        "group.min.session.timeout.ms": 500,
         # A member of a share group gets its partitions with its second heartbeat.
         "group.share.min.heartbeat.interval.ms": 500,
         "group.share.heartbeat.interval.ms": 500,
         # After a kill the controller waits for the end of the old session before it admits the broker again.
         "broker.heartbeat.interval.ms": 500,
         "broker.session.timeout.ms": 4_000,
+        # What a killed producer has left open ends when its time is over, and not up to ten seconds later.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
         # Tests write records with times of long ago, which would be deleted within minutes.
         "log.retention.hours": -1,
         **config,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
+from headerware.clients.messages import UnreadHeaders
 from headerware.clients.partition_picker import partition_of_key
 from headerware.interceptors import Admission, Sign, Slice
 from headerware.keyring import read_keyring
@@ -101,7 +102,7 @@ class TestRefused:
         assert verdicts(gate.take(ingress.sent(b"v", headers=[("class", b"secret")]))) == [ADMISSION]
 
     def test_a_name_that_is_no_utf_8(self, gate: Gate) -> None:
-        unreadable = Record(INGRESS, b"v", b"k").replace(headers={"there": None})
+        unreadable = Record(INGRESS, b"v", b"k").replace(headers=UnreadHeaders("there", "no UTF-8"))
         assert verdicts(gate.take([unreadable])) == ["refused guard: InterceptorError"]
 
     def test_one_of_many_leaves_the_others_in_their_order(self, ingress: Ingress, gate: Gate) -> None:

@@ -40,6 +40,9 @@ UNREACHED = (
     confluent_kafka.KafkaError._TRANSPORT,
     confluent_kafka.KafkaError._ALL_BROKERS_DOWN,
     confluent_kafka.KafkaError._TIMED_OUT,
+    confluent_kafka.KafkaError.LEADER_NOT_AVAILABLE,
+    confluent_kafka.KafkaError.NOT_LEADER_FOR_PARTITION,
+    confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 Answer = TypeVar("Answer")
 FROM_THE_BEGINNING = {"auto.offset.reset": "earliest", "enable.partition.eof": True}
@@ -105,10 +108,13 @@ class Cluster:
 
     def on_the_wire(self, topic: str) -> list[Message]:
         """Read all that a topic holds, as a client that has never heard of Headerware does."""
-        conf = {**FROM_THE_BEGINNING, "group.id": uuid.uuid4().hex, **self._conf({})}
+        # Only an empty answer tells that a transaction's marker was the end, and brokers hold it back.
+        soon = {"fetch.wait.max.ms": 10}
+        conf = {**FROM_THE_BEGINNING, "group.id": uuid.uuid4().hex, **soon, **self._conf({})}
         consumer = confluent_kafka.Consumer(conf)
         try:
-            consumer.subscribe([topic])
+            partitions = consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+            consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in partitions])
             return self.rest_of(consumer, topic)
         finally:
             consumer.close()
@@ -180,19 +186,31 @@ class Cluster:
         return found.offset, found.metadata
 
     def ends(self, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> list[int]:
-        """Return where the partitions of a topic end."""
+        """Return where the partitions of a topic end; one that was just made is waited for."""
         admin = AdminClient(self._conf({}))
-        partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
-        latest = {
-            confluent_kafka.TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
-            for number in partitions
-        }
-        asked = admin.list_offsets(latest, isolation_level=level)
-        return [future.result().offset for future in asked.values()]
+
+        def ask() -> list[int]:
+            partitions = admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions
+            latest = {
+                confluent_kafka.TopicPartition(topic, number): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+                for number in partitions
+            }
+            asked = admin.list_offsets(latest, isolation_level=level)
+            return [future.result().offset for future in asked.values()]
+
+        return once_reached(ask, time.monotonic() + DEADLINE_S)
+
+    def takes(self, topic: str, size_bytes: int) -> bool:
+        """Return whether a topic takes a record of a size; a new configuration comes into force later."""
+        errors: list[KafkaError | None] = []
+        producer = self.plain_producer()
+        producer.produce(topic, bytes(size_bytes), b"k", 0, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(DEADLINE_S) == 0
+        return errors == [None]
 
     def count_committed(self, topic: str) -> int:
         """Return how many records a topic shows now; what a transaction hides that is open does not count."""
-        settings = self._conf({"isolation_level": "read_committed"})
+        settings = self._conf({"isolation_level": "read_committed", "fetch_wait_max_ms": 10})
         with TopicReader(settings, topic, group_id=uuid.uuid4().hex) as reader:
             reader.start()
             return sum(len(batch) for batch in reader.to_end())
@@ -266,7 +284,7 @@ def ends_of(consumer: Any, topic: str) -> dict[int, int]:
 
 
 def once_reached(ask: Callable[[], Answer], deadline: float) -> Answer:
-    """Ask a broker until it is reached: a request that meets a closed connection fails at once."""
+    """Ask a broker until it is reached: a closed connection, or no leader yet, fails a request at once."""
     while True:
         try:
             return ask()

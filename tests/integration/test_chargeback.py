@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headerware.ops.chargeback import KeptUsage, count_usage, record_bytes
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,6 +58,10 @@ def begin(cluster: Cluster, topic: str, path: Path) -> subprocess.Popen[bytes]:
     )
 
 
+def has_kept(process: subprocess.Popen[bytes], path: Path, before: int) -> bool:
+    return process.poll() is not None or (path.exists() and total(path)[0] > before)
+
+
 def total(path: Path) -> tuple[int, int]:
     with KeptUsage(path) as kept:
         rows = kept.usage()
@@ -75,20 +80,17 @@ class TestChargeback:
         self, cluster: Cluster, topic: tuple[str, int], tmp_path: Path
     ) -> None:
         path, dice = tmp_path / "usage.db", random.Random(7)
-        killed, partly = 0, 0
-        for _ in range(12):
+        partly = []
+        for turn in range(8):
+            before = total(path)[0] if path.exists() else 0
             with begin(cluster, topic[0], path) as process:
-                try:
-                    process.wait(0.6 + dice.random() * 2.5)
-                except subprocess.TimeoutExpired:
-                    process.send_signal(signal.SIGKILL)
-                    process.wait(DEADLINE_S)
-                    killed += 1
+                if turn % 2:  # when it has kept something; else while it starts
+                    until(partial(has_kept, process, path, before))
+                time.sleep(dice.random() * 0.3)
+                process.kill()
             if path.exists():
-                partly += 0 < total(path)[0] < RECORDS
-            if process.returncode == 0:
-                break
-        assert killed, "no run was cut off"
+                partly.append(total(path)[0])
+        assert any(0 < count < RECORDS for count in partly), "no run was cut off in the middle"
         with begin(cluster, topic[0], path) as process:
             process.wait(DEADLINE_S)
         assert process.returncode == 0
@@ -148,10 +150,10 @@ class TestChargeback:
         topic = cluster.topic("grows", partitions=2)
         conf: dict[str, Any] = {"bootstrap.servers": cluster.servers}
         producer = confluent_kafka.Producer({**conf, "linger.ms": 5})
-        sent, until = 0, time.monotonic() + 3
+        sent = 0
         with KeptUsage(tmp_path / "usage.db") as kept:
             counted = 0
-            while time.monotonic() < until:
+            for _ in range(10):
                 for _ in range(500):
                     producer.produce(topic, b"v", headers=HEADERS)
                     sent += 1

@@ -411,6 +411,12 @@ class TestTopicsThatDoNotFit:
             assert "there is none" in " ".join(result.problems)
             assert (result.written, result.executed) == (1, False), "what it would do is told all the same"
 
+    def test_are_named_where_the_cluster_refuses_to_tell_of_them(self, topics: Topics) -> None:
+        topics.target = "no topic's name"
+        with pytest.raises(KafkaException) as raised:
+            topics.open()
+        assert raised.value.args[0].str().startswith("no topic's name: ")
+
     def test_are_different_ones(self, topics: Topics) -> None:
         topics.target = topics.source
         with pytest.raises(ConfigError, match="different topics"):
@@ -672,12 +678,12 @@ class TestKilledAtAnyMoment:
         command, store = Command(topics), ("--store", str(tmp_path / "store"))
         for turn in range(kills):
             grow(turn * share, share)
+            written = cluster.count_committed(topics.target)
             # The topic grows while it works, and half of the time nothing is known of what was before.
             process = command.start(
                 "--execute", "--follow", "--rate", str(share * 2), *store[: 2 * (turn % 2)]
             )
             if turn % 3:  # it has written something, and dies in the middle; else it dies while it starts
-                written = cluster.count_committed(topics.target)
                 until(partial(has_grown, written))
             time.sleep(rest.uniform(0.0, 0.8))
             with suppress(ProcessLookupError):

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -30,6 +31,7 @@ from headerware.ops.doctor import Finding, examine
 from headerware.testing import KafkaBroker, MissingPartError
 from headerware.testing.pytest_plugin import cannot_run
 from tests.screens import assert_is_in_docs
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -105,6 +107,10 @@ def _set_rules(broker: KafkaBroker, *rules: AclBinding) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for asked in admin.create_acls(list(rules)).values():
         asked.result(DEADLINE_S)
+    names: Any = (ResourceType.ANY, None, ResourcePatternType.ANY, None, None)
+    every: Any = (*names, AclOperation.ANY, AclPermissionType.ANY)
+    found = AclBindingFilter(*every)
+    until(lambda: set(rules) <= set(admin.describe_acls(found).result(DEADLINE_S)), "the rules are in force")
 
 
 @pytest.fixture(scope="module")

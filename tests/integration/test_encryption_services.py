@@ -41,7 +41,7 @@ class InKms:
         self.start, self.stop = self._server.start, self._server.stop
 
     def options(self) -> KeyServiceOptions:
-        return AwsKms(region=REGION, endpoint=self._server.url, keys={"cards": self._arn}, timeout_ms=500)
+        return AwsKms(region=REGION, endpoint=self._server.url, keys={"cards": self._arn}, timeout_ms=20_000)
 
     def rotate(self) -> None:
         self._server.rotate(self._arn)
@@ -58,7 +58,7 @@ class InVault:
         self.stop = self.close = self._server.stop
 
     def options(self) -> KeyServiceOptions:
-        return Vault(url=self._server.url, token=TOKEN, keys={"cards": "orders"})
+        return Vault(url=self._server.url, token=TOKEN, keys={"cards": "orders"}, timeout_ms=20_000)
 
     def rotate(self) -> None:
         self._server.rotate("orders")
@@ -78,7 +78,12 @@ def test_a_stream_outlasts_rotation_and_outage(service: Service, keyring: str) -
         [
             Trail(service="shop"),
             Compress(),
-            Encrypt(key_service=service.options(), key_id="cards", data_key_max_uses=4),
+            Encrypt(
+                key_service=service.options(),
+                key_id="cards",
+                data_key_max_uses=4,
+                key_service_timeout_ms=20_000,
+            ),
             Sign(keyring=keyring, key_id="test"),
         ]
     )

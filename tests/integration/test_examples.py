@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
-DEADLINE_S: Final = 60.0
+DEADLINE_S: Final = 180.0
 
 
 @pytest.fixture

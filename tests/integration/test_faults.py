@@ -166,16 +166,23 @@ class TestBrokerDown:
         producer = second_cluster.producer(*chain, **settings)
         wanted = [value + bytes(1_000) for value in values(4_000)]
         refused: list[Exception | None] = []
+        is_down = threading.Event()
+
+        def records() -> Iterator[dict[str, Any]]:
+            for number, value in enumerate(wanted):
+                if number == 3_000:  # however fast it is, there is something left to send
+                    assert is_down.wait(DEADLINE_S)
+                yield {"value": value, "key": b"key", "partition": 0}
 
         def send() -> None:
-            records = ({"value": value, "key": b"key", "partition": 0} for value in wanted)
-            refused.extend(producer.produce_many(topic, records, on_delivery=reports))
+            refused.extend(producer.produce_many(topic, records(), on_delivery=reports))
 
         sender = threading.Thread(target=send)
         sender.start()
         wire = second_cluster.plain_consumer()
         until(lambda: wire.get_watermark_offsets(TopicPartition(topic, 0), DEADLINE_S)[1] > 0)
         second_cluster.stop()
+        is_down.set()
         sender.join(DEADLINE_S)
         assert refused == [None] * len(wanted)
         assert len(reports.errors) < len(wanted), "the rest waits for the broker"
@@ -195,10 +202,24 @@ class TestBrokerDown:
         topic = second_cluster.topic("timed-out")
         chain = self.protected(keys)
         producer = second_cluster.producer(*chain, message_timeout_ms=1_000)
-        before = sent(producer, topic, values(10))
+        numbers = iter(range(1_000))
+        confirmed: list[bytes] = []
+
+        def goes() -> bool:
+            """Send a record, which may take longer than this producer waits."""
+            (value,) = values(1, start=next(numbers))
+            producer.produce(topic, value, b"key", 0, on_delivery=reports)
+            assert producer.flush(DEADLINE_S) == 0
+            (error,) = reports.errors.pop(value)
+            if error is None:
+                confirmed.append(value)
+            return error is None
+
+        for _ in range(10):
+            until(goes)
         second_broker.cut()
         try:
-            lost = values(100, start=10)
+            lost = values(100, start=1_000)
             records = [{"value": value, "key": b"key", "partition": 0} for value in lost]
             assert producer.produce_many(topic, records, on_delivery=reports) == [None] * len(lost)
             assert producer.flush(DEADLINE_S) == 0
@@ -208,10 +229,12 @@ class TestBrokerDown:
             value: [KafkaError._MSG_TIMED_OUT] for value in lost
         }
 
-        after = sent(producer, topic, values(10, start=110))
+        for _ in range(10):
+            until(goes)
         consumer = second_cluster.consumer(topic, *chain)
-        found = second_cluster.rest_of(consumer, topic)
-        assert [message.value() for message in found] == before + after
+        found = [message.value() for message in second_cluster.rest_of(consumer, topic)]
+        assert [value for value in found if value in confirmed] == confirmed
+        assert not set(found) & set(lost)
         assert_hidden(second_cluster, topic)
 
 
@@ -223,7 +246,7 @@ class TestProducerKilledBetweenSlices:
         command = [sys.executable, str(SEND_PROTECTED), cluster.servers, topic, keys, str(log)]
         wire = cluster.plain_consumer()
         wire.assign([TopicPartition(topic, 0, 0)])
-        application = subprocess.Popen([*command, "0", "2"])
+        application = subprocess.Popen([*command, "0", "2", "0.1"])  # slowly, however late this test looks
         try:
             until(lambda: is_slice(wire.poll(0)), "the first slice")
         finally:
@@ -479,18 +502,32 @@ class TestKeyServiceDown:
             yield server
 
     def encrypt(self, vault: VaultServer, **options: Any) -> Encrypt:
-        service = Vault(url=vault.url, token=TOKEN, timeout_ms=500)
+        # Patient, unless a test is about a service that hangs: one that is stopped refuses at once.
+        patience_ms = options.setdefault("key_service_timeout_ms", 30_000)
+        service = Vault(url=vault.url, token=TOKEN, timeout_ms=patience_ms)
         return Encrypt(key_service=service, key_id="orders", **options)
 
     def test_sending_goes_on_for_the_data_keys_life_and_never_in_plaintext(
         self, cluster: Cluster, vault: VaultServer
     ) -> None:
         topic = cluster.topic("no-vault")
-        producer = cluster.producer(self.encrypt(vault, data_key_max_age_ms=2_000))
-        wanted = sent(producer, topic, values(3))
+        producer = cluster.producer(self.encrypt(vault, data_key_max_age_ms=1_000))
+        wanted: list[bytes] = []
+        errors: list[InterceptorError] = []
+
+        def went_on() -> bool:
+            vault.start()
+            [value] = values(1, start=len(wanted))
+            until(lambda: refusal(producer, topic, value) is None, "the service is there")
+            wanted.append(value)
+            vault.stop()
+            before = len(wanted)
+            errors.append(sent_until_refused(producer, topic, wanted))
+            return len(wanted) > before
+
         vault.stop()
-        error = sent_until_refused(producer, topic, wanted)
-        assert len(wanted) > 3, "for the data key's life it went on without the service"
+        until(went_on, "for the data key's life it goes on without the service")
+        error = errors[-1]
         assert isinstance(error, HeldBackError)
         assert "cannot encrypt, so nothing was sent" in str(error)
         assert TOKEN not in str(error)
@@ -538,10 +575,9 @@ class TestKeyServiceDown:
             producer.produce(topic, value, b"key", number % 2)
         assert producer.flush(DEADLINE_S) == 0
         vault.stop()
-        reading: Any = {"key_service_timeout_ms": 200}
-        first = cluster.consumer(topic, self.encrypt(vault, **reading))
+        first = cluster.consumer(topic, self.encrypt(vault))
         held_back(first)
-        second = cluster.consumer(topic, self.encrypt(vault, **reading))
+        second = cluster.consumer(topic, self.encrypt(vault))
         until(
             lambda: len(first.assignment()) == len(second.assignment()) == 1,
             "each has a partition",

@@ -16,12 +16,16 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,17 +64,24 @@ def servers(kafka_broker: KafkaBroker) -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
     before = names(admin)
     yield kafka_broker.bootstrap_servers
-    topics, groups = (now - then for now, then in zip(names(admin), before, strict=True))
-    waited = admin.delete_topics(list(topics)) if topics else {}
-    waited |= admin.delete_consumer_groups(list(groups)) if groups else {}
-    for done in waited.values():
-        done.result(30)
+
+    def is_gone() -> bool:
+        """Delete what is new; a group whose member has died has it for some time."""
+        topics, groups = (now - then for now, then in zip(names(admin), before, strict=True))
+        waited = admin.delete_topics(list(topics)) if topics else {}
+        waited |= admin.delete_consumer_groups(list(groups)) if groups else {}
+        for done in waited.values():
+            with suppress(KafkaException):
+                done.result(DEADLINE_S)
+        return not topics and not groups
+
+    until(is_gone, "no topic and no group is left")
 
 
 def names(admin: AdminClient) -> tuple[set[str], set[str]]:
     """Return the topics and the groups that there are."""
-    groups = admin.list_consumer_groups().result(30).valid
-    return set(admin.list_topics(timeout=30).topics) - INTERNAL, {group.group_id for group in groups}
+    groups = admin.list_consumer_groups().result(DEADLINE_S).valid
+    return set(admin.list_topics(timeout=DEADLINE_S).topics) - INTERNAL, {group.group_id for group in groups}
 
 
 def free_port() -> str:

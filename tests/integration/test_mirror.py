@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 TOPIC: Final = "orders"
 SMALL: Final = b"an order"
 LARGE: Final = random.Random(10).randbytes(20_000)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,12 +23,15 @@ from confluent_kafka.admin import AdminClient
 from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.core.headers import Pair
 from headerware.interceptors import Compact, Dedup, Sign, Slice
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.ops.redrive import Redrive, Result, Selection
+from headerware.ops.slices import orphaned_slices
+from headerware.ops.stays import Stays
 from headerware.ops.tail import Condition
 from headerware.sources.config import SourceConfig
 from headerware.sources.engine.records import source_dead_letter
 from headerware.sources.ready import Files
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,6 +229,42 @@ class TestSelection:
         assert left.done == 60_000 - sent
 
 
+class TestBounds:
+    """What a run keeps and does for a letter does not grow with the letters before it."""
+
+    def test_a_batch_touches_its_own_letters_only(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        touched: list[int] = []
+
+        class Counted(Stays):
+            def add(self, offset: int) -> None:
+                touched.append(offset)
+                super().add(offset)
+
+        monkeypatch.setattr("headerware.ops.redrive.Stays", Counted)
+        topics.fill(*(b"" for _ in range(3_000)))
+        result = topics.redrive(Selection(reason="another"))
+        assert (result.passed_over, touched) == (3_000, list(range(3_000)))
+        touched.clear()
+        assert topics.redrive().done == 3_000
+        assert touched == list(range(3_000)), "those of the commit that it began with"
+
+    def test_of_messages_in_slices_nothing_large_is_kept(self, topics: Topics) -> None:
+        for number in range(700):
+            large = ("large", bytes(3_000))
+            header = SLICE_HEADER, SliceHeader(b"%016d" % number, 0, 2, 2, 1).encode()
+            topics.put(
+                b"a", [header, large, *connect(topics.topic, 0, number, "x" * 4_000)], key=bytes(3_000)
+            )
+        topics.flush()
+        with topics.open() as work:
+            assert work.preview().letters == 700
+            known = work._messages.entries().values()
+            assert len(known) == 700
+            assert sum(len(repr(each.letter)) for each in known) < 700 * 2_000
+
+
 class TestWhatRetentionTook:
     def delete(self, topics: Topics, before: int) -> None:
         admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
@@ -345,7 +385,7 @@ class TestPayloadsByReference:
         consumer = cluster.consumer(topics.topic, Slice(expire_ms=1))
 
         def stop() -> None:
-            wait_for(lambda: bool(cluster.on_the_wire(topics.letters)))
+            until(lambda: bool(cluster.on_the_wire(topics.letters)))
             consumer.stop()
 
         stopping = threading.Thread(target=stop)
@@ -477,6 +517,88 @@ class TestMessagesInSlices:
         assert (result.done, result.stays) == (0, {"unfit": 3}), "the last one would fit, but goes with them"
 
 
+class TestSlicesOnCompactedTopics:
+    """There slice 0 comes last and alone has the record's key, as its producer sends it (spec/slice.md)."""
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster) -> str:
+        topic = cluster.topic("customers", config={"cleanup.policy": "compact"})
+        cluster.broker.create_topic(f"{topic}.dead-letter")
+        return topic
+
+    def redrive(self, cluster: Cluster, topic: str, selection: Selection = SELECTED) -> Result:
+        with Redrive({"bootstrap.servers": cluster.servers}, f"{topic}.dead-letter", selection) as work:
+            return work.execute()
+
+    def slices(self, cluster: Cluster, topic: str) -> list[tuple[bytes | None, int]]:
+        return [
+            (message.key(), SliceHeader.decode(Headers(message.headers()).last(SLICE_HEADER)).index)
+            for message in cluster.on_the_wire(topic)
+        ]
+
+    @pytest.mark.parametrize("limit", [None, 1])
+    def test_a_refused_message_goes_back_as_its_producer_sent_it(
+        self, cluster: Cluster, topic: str, limit: int | None
+    ) -> None:
+        large = b"bad" + random.Random(3).randbytes(2_500_000)
+        producer = cluster.producer(Slice(compacted_topics=(topic,)))
+        producer.produce(topic, large, b"key", headers=[("a", b"1")])
+        assert producer.flush(DEADLINE_S) == 0
+        sent = self.slices(cluster, topic)
+        assert [index for _, index in sent] == [1, 2, 0]
+        consumer = cluster.consumer(topic, Refusing(on_error="dead_letter"), Slice())
+        assert cluster.rest_of(consumer, topic) == []
+        done = 0
+        for run in range(1 if limit is None else len(sent)):
+            result = self.redrive(cluster, topic, Selection(limit=limit))
+            done += result.done
+            heads = [key for key, _ in self.slices(cluster, topic)[len(sent) :] if key == b"key"]
+            assert len(heads) == (done == len(sent)), f"after {run + 1} runs"
+        assert (done, result.stays) == (len(sent), {})
+        back = self.slices(cluster, topic)[len(sent) :]
+        assert [index for _, index in back] == [1, 2, 0]
+        assert [is_slice_key(key) for key, _ in back] == [True, True, False]
+        found = cluster.rest_of(cluster.consumer(topic, Slice(), group_id=f"{topic}-2"), topic)
+        assert [message.value() for message in found] == [large, large]
+        assert orphaned_slices({"bootstrap.servers": cluster.servers}, topic, grace_s=0).exposed == 0
+
+    def test_a_message_of_several_transactions_ends_with_its_first_slice(
+        self, cluster: Cluster, topic: str
+    ) -> None:
+        wire = cluster.plain_producer()
+        for offset, (value, header) in enumerate(cut_by_hand(b"a" * 60_500, 100)):
+            own = SliceHeader.decode(header[1]).own_key if offset else b"key"
+            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *connect(topic, 0, offset)])
+            rest: Any = connect(topic, 0, offset)
+            wire.produce(f"{topic}.dead-letter", b"", b"%d" % offset, 0, headers=rest)
+        assert wire.flush(DEADLINE_S) == 0
+        result = self.redrive(cluster, topic)
+        assert (result.letters, result.done, result.stays) == (1_210, 1_210, {})
+        keys = [message.key() for message in cluster.on_the_wire(topic)]
+        assert keys.index(b"key") > max(at for at, key in enumerate(keys) if is_slice_key(key))
+        assert self.redrive(cluster, topic).letters == 0
+
+    def test_a_message_that_lacks_a_slice_does_not_replace_a_whole_one(
+        self, cluster: Cluster, topic: str
+    ) -> None:
+        wire = cluster.plain_producer()
+        pieces = cut_by_hand(b"a" * 300, 100)
+
+        def letter(index: int) -> None:
+            value, header = pieces[index]
+            own = SliceHeader.decode(header[1]).own_key if index else b"key"
+            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *connect(topic, 0, index)])
+            assert wire.flush(DEADLINE_S) == 0
+
+        letter(0)
+        letter(2)
+        result = self.redrive(cluster, topic)
+        assert (result.letters, result.done, result.stays) == (2, 1, {"incomplete": 1})
+        letter(1)
+        assert self.redrive(cluster, topic).done == 2
+        assert [index for _, index in self.slices(cluster, topic)] == [2, 1, 0]
+
+
 def cut_by_hand(value: bytes, size: int) -> list[tuple[bytes, tuple[str, bytes]]]:
     count = -(-len(value) // size)
     message_id = random.Random(7).randbytes(16)
@@ -531,11 +653,11 @@ class TestProtectedReaders:
                 raise LookupError
 
         with running(consumer, handle):
-            wait_for(lambda: topics.back(topics.letters))
+            until(lambda: topics.back(topics.letters))
             assert len(topics.back(topics.letters)) == 1, [m.headers() for m in topics.back(topics.letters)]
             broken = False
             assert topics.redrive().done == 1
-            wait_for(lambda: seen == [b"good", b"bad", b"bad"])
+            until(lambda: seen == [b"good", b"bad", b"bad"])
             stats = consumer.stats()
         assert not any(stats[name].get("failed") for name in stats if name != "client")
         refused: list[HeaderwareError] = []
@@ -576,17 +698,10 @@ class running:  # noqa: N801 - it is used as a function
         assert not self._thread.is_alive()
 
 
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 class TestTwoAtOnce:
     def test_the_later_takes_over(self, topics: Topics) -> None:
         topics.fill(*(b"%d" % number for number in range(100)))
-        with topics.open(rate=10) as first:
+        with topics.open(rate=1) as first:
             began = threading.Event()
             failures: list[HeaderwareError] = []
 
@@ -641,17 +756,20 @@ class TestKilledAtAnyMoment:
             if not number % 10_000:
                 topics.flush()
         topics.flush()
-        command, rest, kills = Command(topics), random.Random(7), 0
-        while kills < 8:
-            process = command.start("--execute", "--rate", str(self.LETTERS // 5))
-            # Some die before their first transaction, and some in the middle of the work.
-            until = time.monotonic() + rest.uniform(0.5, 1.7 * self.TIMES)
-            while time.monotonic() < until and process.poll() is None:
-                time.sleep(0.005)
+        command, rest = Command(topics), random.Random(7)
+
+        def has_sent(process: subprocess.Popen[str], sent: int) -> bool:
+            return process.poll() is not None or cluster.count_committed(topics.topic) > sent
+
+        for turn in range(8):
+            sent = cluster.count_committed(topics.topic)
+            process = command.start("--execute", "--rate", str(self.LETTERS // 20))
+            if turn % 2:  # in the middle of the work; else while it starts
+                until(partial(has_sent, process, sent))
+            time.sleep(rest.uniform(0, 0.5 * self.TIMES))
             with suppress(ProcessLookupError):
                 process.kill()
             process.communicate()
-            kills += 1
         code, shown = command.run("--execute", timeout_s=DEADLINE_S * self.TIMES)
         assert (code, shown["ok"]) == (0, True)
         assert 0 < shown["result"]["sent"][topics.topic] < self.LETTERS, "the killed ones did some of it"
@@ -686,14 +804,14 @@ class TestCommand:
         assert command.run("--where", "=")[0] == 2
 
     def test_a_signal_stops_it_behind_a_transaction(self, topics: Topics) -> None:
-        topics.fill(*(b"%d" % number for number in range(200)))
+        topics.fill(*(b"%d" % number for number in range(2_000)))
         process = Command(topics).start("--execute", "--rate", "20")
-        wait_for(lambda: len(topics.back()) >= 20)
+        until(lambda: topics.cluster.count_committed(topics.topic) >= 20)
         process.terminate()
         shown, _ = process.communicate(timeout=DEADLINE_S)
         result = json.loads(shown)["result"]
         assert (process.returncode, result["stopped"]) == (1, True)
-        assert len(topics.back()) == result["sent"][topics.topic] < 200
+        assert len(topics.back()) == result["sent"][topics.topic] < 2_000
 
     def test_the_configuration_says_where_letters_may_go(
         self, topics: Topics, cluster: Cluster, tmp_path: Path

@@ -7,10 +7,12 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,13 +25,16 @@ from headerware.interceptors import ClaimCheck, Sign, Slice
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
 from headerware.ops.compaction import Result as Copied
+from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError, members_of
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
 from headerware.ops.topic_reader import TopicReader
+from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.conftest import Cluster
@@ -124,6 +129,11 @@ class TestBeginnings:
         result = clicks.retain()
         assert result.fates == {"expired": 2, "held": 1, "no_lifetime": 1}
         assert clicks.values() == [b"2", b"3", b"4"]
+
+    def test_stay_for_headers_that_cannot_be_read(self, clicks: Topic) -> None:
+        clicks.put(b"1", PAST)
+        put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"odd", b"\xff\xfe"))
+        assert clicks.retain().fates == {"expired": 1, "malformed": 1}
 
     def test_expire_by_a_rule_for_topic_and_header(self, clicks: Topic) -> None:
         rule = RetentionRule(
@@ -489,7 +499,132 @@ class TestObjects:
         assert (found.count, found.deleted, found.unreadable, path.exists()) == (1, 0, 1, True)
 
 
+class TestLease:
+    """Of two passes at once one is at work; what two do that are, is in ``TestTwoAtOnce``."""
+
+    QUICK: Final = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
+
+    @classmethod
+    def command(cls, topic: Topic, *options: str) -> list[str]:
+        settings = {"bootstrap.servers": topic.cluster.servers, **cls.QUICK}
+        properties = [part for name, value in settings.items() for part in ("-X", f"{name}={value}")]
+        return [sys.executable, "-m", "headerware", "retain", topic.name, "--execute", *properties, *options]
+
+    @classmethod
+    def lease(cls, topic: Topic) -> Lease:
+        settings = {"bootstrap.servers": topic.cluster.servers, **cls.QUICK}
+        group = f"headerware-retain-{topic.name}"
+        return Lease(settings, topic.name, group, what="test", timeout_s=DEADLINE_S)
+
+    @staticmethod
+    def holders(topic: Topic) -> list[str]:
+        """Return the members of the lease's group; those that have nothing yet with an empty id."""
+        group = f"headerware-retain-{topic.name}"
+        admin = AdminClient({"bootstrap.servers": topic.cluster.servers})
+        members = members_of(admin, group, DEADLINE_S)
+        return [each.member_id if each.assignment.topic_partitions else "" for each in members]
+
+    @contextmanager
+    def at_work(self, topic: Topic, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Let a process have the lease, and wait until it does."""
+        with subprocess.Popen(self.command(topic, *options), stderr=subprocess.PIPE) as process:
+            try:
+                until(lambda: any(self.holders(topic)))
+                yield process
+            finally:
+                process.kill()
+
+    def test_lets_one_work_until_it_is_killed_and_its_session_ends(self, clicks: Topic) -> None:
+        for number in range(5):
+            clicks.put(b"%d" % number, PAST)
+        with self.at_work(clicks, "--rate", "0.01") as first:
+            other = subprocess.run(self.command(clicks, "--json"), capture_output=True, check=False)
+            shown = json.loads(other.stdout)
+            assert (other.returncode, shown["ok"], shown["error"]["type"]) == (3, False, "LeaseHeldError")
+            assert re.search(rf"client \S+-{first.pid} on 127.0.0.1 has the lease", shown["error"]["message"])
+            assert clicks.retain(execute=False).deleted == 5, "who removes nothing needs none"
+        with pytest.raises(LeaseHeldError):
+            clicks.retain()
+        until(lambda: not self.holders(clicks))
+        assert clicks.retain().deleted == 5
+
+    def test_stops_one_that_stood_still_for_too_long(self, clicks: Topic) -> None:
+        clicks.put(b"1", PAST)
+        with self.at_work(clicks, "--rate", "0.3") as first:
+            first.send_signal(signal.SIGSTOP)
+            until(lambda: not self.holders(clicks))
+            with self.lease(clicks):
+                first.send_signal(signal.SIGCONT)
+                assert first.wait(DEADLINE_S) == 3
+            assert first.stderr is not None
+            assert b"has the lease" in first.stderr.read()
+        assert clicks.values() == [b"1"]
+
+    def test_is_given_to_one_of_those_that_begin_at_once(
+        self, clicks: Topic, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        together, members = threading.Barrier(3), Lease._members
+        leases: list[Lease] = []
+        others: list[LeaseHeldError] = []
+
+        def look(lease: Lease) -> Any:
+            found = members(lease)
+            if not hasattr(lease, "_consumer"):
+                together.wait(DEADLINE_S)  # all have asked before one of them has joined
+            return found
+
+        def take() -> None:
+            try:
+                leases.append(self.lease(clicks))
+            except LeaseHeldError as error:
+                others.append(error)
+
+        monkeypatch.setattr(Lease, "_members", look)
+        threads = [threading.Thread(target=take) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        assert len(leases) + len(others) == 3
+        for lease in leases:  # one that came a moment later may have taken it from an earlier one
+            try:
+                lease.require()
+            except LeaseHeldError as error:
+                others.append(error)
+        assert len(others) == 2
+        for lease in leases:
+            lease.close()
+
+    @pytest.mark.parametrize("policy", ["delete", "compact"])
+    @pytest.mark.parametrize("error", [LeaseHeldError, LeaseLostError])
+    def test_that_is_lost_removes_nothing_more(
+        self, policy: str, error: type[HeaderwareError], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clicks = Topic(cluster, cleanup_policy=policy)
+        clicks.put(b"1", PAST)
+        name = "_delete" if policy == "delete" else "_delete_keys"
+        remove = getattr(Retention, name)
+
+        def late(work: Retention, *arguments: Any) -> None:
+            assert work._lease is not None
+            work._lease.close()
+            with self.lease(clicks) if error is LeaseHeldError else nullcontext():
+                remove(work, *arguments)
+
+        monkeypatch.setattr(Retention, name, late)
+        with pytest.raises(error):
+            clicks.retain()
+        cluster.wait_until_stable(clicks.name)
+        assert clicks.values() == [b"1"]
+
+
 class TestTwoAtOnce:
+    """What two passes do that are at work both, for one does not know that its lease is lost."""
+
+    @pytest.fixture(autouse=True)
+    def _both_have_a_lease(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Retention, "_require_lease", lambda _: None)
+
     def test_do_not_stop_one_another_while_they_read(
         self, clicks: Topic, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -593,8 +728,7 @@ class TestKilledWhileTheTopicGrows:
 
         thread = threading.Thread(target=grow)
         thread.start()
-        command = [sys.executable, "-m", "headerware", "retain", latest.name, "--execute", "--json"]
-        command += ["--bootstrap-servers", cluster.servers, "--audit", audit]
+        command = TestLease.command(latest, "--json", "--audit", audit)
         try:
             for turn in range(2):
                 accounts = cluster.count_committed(audit)
@@ -603,6 +737,7 @@ class TestKilledWhileTheTopicGrows:
                         until(partial(self.has_removed, process, cluster, audit, accounts))
                     time.sleep(rest.uniform(0, 0.3))
                     process.kill()
+                until(lambda: not TestLease.holders(latest))
             done = latest.retain()
         finally:
             stopped.set()

@@ -79,7 +79,7 @@ class Source:
         found: Counter[str] = Counter()
         ends = {}
         for partition in range(3):
-            end = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=30)
+            end = consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=60)
             assert end is not None
             ends[partition] = end[1]
         consumer.assign([TopicPartition(self.topic, partition, 0) for partition in ends])
@@ -171,7 +171,7 @@ def test_a_later_process_ends_an_earlier_one(cluster: Cluster, tmp_path: Path) -
     assert "another process has started as" in str(errors[0])
     until(lambda: source.read().total() == 2 * RECORDS)
     later.stop()
-    second.join(20)
+    second.join(60)
     assert set(source.read().values()) == {1}
 
 
@@ -192,10 +192,10 @@ def test_offsets_behind_an_open_transaction_are_waited_for(
     thread.start()
     until(lambda: 0 in runner.statistics)
     killed = Producer({"bootstrap.servers": cluster.servers, "transactional.id": source.topic + "-killed"})
-    killed.init_transactions(30)
+    killed.init_transactions(60)
     killed.begin_transaction()
     killed.produce(config.offsets.topic, b"entry", b"key", partition=0)
-    killed.flush(30)
+    killed.flush(60)
     source.write(0)
     until(lambda: runner.statistics[0].acknowledged == RECORDS)
     runner.stop()
@@ -203,7 +203,7 @@ def test_offsets_behind_an_open_transaction_are_waited_for(
     thread = Thread(target=SourceRunner(config, once=True).run, daemon=True)
     thread.start()
     until(lambda: "waiting for its end" in caplog.text or not thread.is_alive())
-    killed.abort_transaction(30)
+    killed.abort_transaction(60)
     thread.join(60)
     assert source.read().total() == RECORDS
 
@@ -289,9 +289,9 @@ def test_processes_that_start_together_stop_one_another_clearly(
     for process in processes:
         if process.poll() is None:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
         else:
-            output, _ = process.communicate(timeout=30)
+            output, _ = process.communicate(timeout=60)
             assert "another process has started as" in output.splitlines()[-1], output
     source.finish()
     found = source.read()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.integration.conftest import Cluster
 
 pytestmark = pytest.mark.broker
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def producing(cluster: Cluster, topic: str, **conf: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
@@ -14,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from headerware import Headers, Record
 from headerware.ops.transactions import StaleGroupError, TakenOverError, TransactionalSender
 from headerware.testing import EmbeddedCluster
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,6 +161,11 @@ class TestAnotherProcess:
 
 
 class TestABrokerThatIsAway:
+    def test_is_named(self) -> None:
+        settings = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+        with pytest.raises(KafkaException, match=r"127\.0\.0\.1:1 did not answer .*look at the addresses"):
+            TransactionalSender(settings, "a", what="guard of ingress", timeout_s=1.0)
+
     def test_does_not_keep_a_sender_from_being_closed(self) -> None:
         with EmbeddedCluster(topics={"egress": 1}) as embedded:
             settings = {
@@ -168,7 +175,13 @@ class TestABrokerThatIsAway:
                 "delivery.timeout.ms": 1_000,
             }
             sender = TransactionalSender(settings, "a", what="guard of ingress", timeout_s=1.0)
-            assert sender.send([Record("egress", b"v")]) == {}
+
+            def sends() -> bool:
+                with suppress(KafkaException):  # it is as impatient as this
+                    return sender.send([Record("egress", b"v")]) == {}
+                return False
+
+            until(sends)
         with pytest.raises(KafkaException):
             sender.send([Record("egress", b"w")])
         thread = threading.Thread(target=sender.close, daemon=True)

@@ -26,6 +26,7 @@ from headerware.ops.compaction import Compaction, Rule
 from headerware.ops.guard import Guard
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
+from headerware.ops.transactions import TIMEOUT_S
 from headerware.testing import KafkaBroker
 from headerware.testing.broker import _free_port
 from tests.ingress import Ingress
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 DEADLINE_S: Final = 60.0
 PAST: Final = b"1000000000000"
-IMPATIENT_S: Final = 4.0
+IMPATIENT_S: Final = 1.0
 CLEANED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1"}
 
 
@@ -49,6 +50,7 @@ class Worker(ABC):
     written: tuple[str, ...] = ()
     follows: bool = False
     """Whether it goes on at the end of its topic, and need not be started again for what comes."""
+    timeout_s: float = TIMEOUT_S
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -150,7 +152,9 @@ class Compacts(Worker):
 
     def open(self) -> Compaction:
         rule = Rule(header="version")
-        return Compaction(self.conf, self.name, self.target, rule, beside=self.beside, timeout_s=IMPATIENT_S)
+        return Compaction(
+            self.conf, self.name, self.target, rule, beside=self.beside, timeout_s=self.timeout_s
+        )
 
     def work(self, expected: int | None = None) -> None:
         with self.open() as work:
@@ -175,7 +179,7 @@ class Retains(Worker):
         return b"v", [("hw.expires", PAST)]
 
     def work(self, expected: int | None = None) -> None:
-        with Retention(self.conf, self.name, RetentionRule(), timeout_s=IMPATIENT_S) as work:
+        with Retention(self.conf, self.name, RetentionRule(), timeout_s=self.timeout_s) as work:
             work.execute()
 
     def done(self) -> int:
@@ -210,7 +214,7 @@ class Guards(Worker):
             "session.timeout.ms": 6_000,
             "topic.metadata.refresh.interval.ms": 500,
         }
-        return Guard(conf, {self.name: self.egress}, group_id=self.egress, timeout_s=IMPATIENT_S)
+        return Guard(conf, {self.name: self.egress}, group_id=self.egress, timeout_s=self.timeout_s)
 
     def work(self, expected: int | None = None) -> None:
         with self.running():
@@ -233,7 +237,7 @@ class Counts(Worker):
 
     def work(self, expected: int | None = None, **options: Any) -> None:
         with KeptUsage(self.folder / "usage.db") as kept:
-            counted = count_usage(self.conf, [self.name], kept, timeout_s=IMPATIENT_S, **options)
+            counted = count_usage(self.conf, [self.name], kept, timeout_s=self.timeout_s, **options)
         assert not counted.missed
 
     def done(self) -> int:
@@ -353,14 +357,16 @@ class TestAPartitionWithoutALeader:
             if worker.follows:
                 worker.put(range(6, 9), 1)
                 until(lambda: worker.done() == 9)
-            pair.second.kill()
+            pair.second.stop()
             until(lambda: pair.leader(worker.name, 1) < 0)
             worker.put(range(10, 13), 0)
             if worker.follows:
                 until(lambda: worker.done() == 12, "it goes on with the others")
             else:
+                worker.timeout_s = IMPATIENT_S
                 with pytest.raises((HeaderwareError, KafkaException)):
                     worker.work()
+                worker.timeout_s = TIMEOUT_S
             pair.second.start()
             until(lambda: pair.leader(worker.name, 1) == 2)
             worker.put(range(13, 16), 1)

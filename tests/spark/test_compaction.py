@@ -1,38 +1,45 @@
-"""The Spark job keeps what the worker keeps of the same topic: the same records, in the same order."""
+"""The Spark job keeps what the worker keeps of the same topic, and either goes on where the other ended."""
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.interceptors import Sign, Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.compaction import Compaction, Result, Rule
-from headerware.spark_bridge import CompactedTopic, compact_topic
+from headerware.ops.retention.rules import Lifetime, RetentionRule
+from headerware.spark_bridge import copy_topic
+from tests.unit.clients.test_messages import put_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from headerware.ops.compaction.rules import Decision
     from headerware.testing import KafkaBroker
     from tests.spark.conftest import Kafka
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.timeout(900),
-    pytest.mark.usefixtures("interpreted", "few_tasks"),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900), pytest.mark.usefixtures("interpreted")]
 DEADLINE_S: Final = 60.0
 PARTITIONS: Final = 3
 RULE: Final = Rule(header="version")
+PAST: Final = b"1000000000000"
+FUTURE: Final = b"9000000000000"
 COUNTED: Final = (
     "records",
     "size_bytes",
@@ -42,6 +49,7 @@ COUNTED: Final = (
     "untouched",
     "lost",
     "waiting",
+    "missed",
 )
 
 
@@ -52,14 +60,16 @@ class Topics:
         self.spark = spark
         self.kafka = kafka
         self.broker = broker
+        self.rule: Decision = RULE
         self.source = kafka.topic("prices", partitions=PARTITIONS)
         self.copies = self.copy(), self.copy()
         self._wire = confluent_kafka.Producer({"bootstrap.servers": kafka.servers})
+        self._began_ms = int(time.time() * 1000) - 1_000_000
 
-    def copy(self) -> tuple[str, str]:
+    def copy(self, policy: str = "compact") -> tuple[str, str]:
         """Create a target and a topic beside it."""
         target = f"latest-{self.kafka.topic('beside', partitions=PARTITIONS)}"
-        self.broker.create_topic(target, partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        self.broker.create_topic(target, partitions=PARTITIONS, config={"cleanup.policy": policy})
         return target, target.removeprefix("latest-")
 
     def put(
@@ -69,31 +79,35 @@ class Topics:
         value: bytes | None = b"v",
         partition: int = 0,
         part: bytes | None = None,
+        **more: bytes | None,
     ) -> None:
         headers: list[Any] = [] if version is None else [("version", str(version).encode())]
         headers += [] if part is None else [("hw.slice", part)]
-        self._wire.produce(self.source, value, key, partition, headers=headers)
+        headers += [(name.replace("_", "."), found) for name, found in more.items()]
+        self._began_ms += 1_000
+        self._wire.produce(self.source, value, key, partition, timestamp=self._began_ms, headers=headers)
 
     def flush(self) -> None:
         assert self._wire.flush(DEADLINE_S) == 0
 
-    def by_worker(self, *, chain: Chain | None = None) -> Result:
-        target, beside = self.copies[0]
+    def by_worker(self, copy: int = 0, *, chain: Chain | None = None, execute: bool = True) -> Result:
+        target, beside = self.copies[copy]
         conf = {"bootstrap.servers": self.kafka.servers}
-        with Compaction(conf, self.source, target, RULE, beside=beside, chain=chain) as work:
-            return work.execute()
+        with Compaction(conf, self.source, target, self.rule, beside=beside, chain=chain) as work:
+            return work.execute() if execute else work.preview()
 
-    def by_job(self, *, execute: bool = True, **options: Any) -> CompactedTopic:
+    def by_job(self, *, execute: bool = True, **options: Any) -> Result:
         target, beside = self.copies[1]
         settings = {"kafka.bootstrap.servers": self.kafka.servers}
         options = {"beside": beside, "execute": execute, **options}
-        return compact_topic(self.spark, settings, self.source, target, RULE, **options)
+        return copy_topic(self.spark, settings, self.source, target, self.rule, **options)
 
     def records(self, topic: str) -> dict[int, list[Any]]:
-        """Return what is in each partition, but for offsets and times; slices in a row in any order."""
+        """Return what is in each partition, but for offsets; slices in a row in any order."""
         found: dict[int, list[Any]] = {number: [] for number in range(PARTITIONS)}
         for each in self.kafka.wire(topic):
-            own, record = found[each.partition or 0], (each.key, each.value, tuple(each.headers))
+            own = found[each.partition or 0]
+            record = (each.key, each.value, tuple(each.headers), each.timestamp_ms)
             if "hw.slice" not in each.headers.names() or each.headers.last("hw.slice") == b"odd":
                 own.append(record)
             elif own and isinstance(own[-1], set):
@@ -106,16 +120,6 @@ class Topics:
         """Compare the copies."""
         for here, there in zip(*self.copies, strict=True):
             assert self.records(there) == self.records(here)
-
-
-@pytest.fixture(scope="module")
-def few_tasks(spark: SparkSession) -> Iterator[None]:
-    """Shuffle into as many tasks as there are partitions: 200 of them take a minute for sixty records."""
-    name = "spark.sql.shuffle.partitions"
-    before = str(spark.conf.get(name))
-    spark.conf.set(name, str(PARTITIONS))
-    yield
-    spark.conf.set(name, before)
 
 
 @pytest.fixture
@@ -151,7 +155,7 @@ def aborted(topics: Topics) -> None:
     producer.abort_transaction(DEADLINE_S)
 
 
-class TestCompactTopic:
+class TestCopyTopic:
     def test_keeps_what_the_worker_keeps(self, topics: Topics) -> None:
         for number in range(60):
             key = b"%d" % (number % 7)
@@ -172,24 +176,31 @@ class TestCompactTopic:
         assert not any(topics.records(topics.copies[1][0]).values())
         by_worker, by_job = topics.by_worker(), topics.by_job()
         assert counts(by_job) == counts(by_worker) == counts(shown)
-        assert (by_job.executed, by_job.problems, by_job.missed) == (True, [], 0)
+        assert (by_job.executed, by_job.problems) == (True, [])
         assert set(by_job.untouched) == {"no_key", "no_version", "malformed"}
         assert {"older", "tie"} >= set(by_job.lost) >= {"older"}
         assert by_job.waiting > 1
         assert by_job.tombstones == 1
         topics.require_the_same()
 
-        # What comes later is added, also behind what the source has lost.
-        admin = AdminClient({"bootstrap.servers": topics.kafka.servers})
-        for future in admin.delete_records([TopicPartition(topics.source, 0, by_job.ends[0])]).values():
-            future.result(DEADLINE_S)
+        # The worker goes on where the job ended, and the job where the worker did.
+        end = topics.kafka.ends(topics.source)[0]
+        assert topics.by_worker(1).records == 0
         topics.put(b"0", 98, b"late")
         topics.put(b"0", 99, b"as high, and later")
         topics.put(b"new", 1, b"new", 2)
         topics.flush()
-        topics.by_worker()
-        again = topics.by_job(since=by_job.ends)
-        assert (again.records, again.written, again.missed) == (3, 2, 0)
+        by_worker = topics.by_worker()
+        assert (by_worker.records, by_worker.written) == (3, 2)
+        assert counts(topics.by_worker(1)) == counts(by_worker)
+        # Also behind what the source has lost.
+        admin = AdminClient({"bootstrap.servers": topics.kafka.servers})
+        for future in admin.delete_records([TopicPartition(topics.source, 0, end)]).values():
+            future.result(DEADLINE_S)
+        topics.put(b"0", 97, b"too late")
+        topics.put(b"new", 2, b"newer", 2)
+        topics.flush()
+        assert counts(topics.by_job()) == counts(topics.by_worker())
         topics.require_the_same()
 
     def test_leaves_what_is_not_verified_and_may_be_run_again(self, topics: Topics, tmp_path: Path) -> None:
@@ -204,24 +215,82 @@ class TestCompactTopic:
         assert counts(by_job) == counts(by_worker)
         assert (by_job.untouched, by_job.written) == ({"unverified": 1}, 1)
         topics.require_the_same()
-        # As one does whose job has failed; the target's own records are verified for the source's name.
-        assert counts(topics.by_job(chain=chain)) == counts(by_job)
-        (target, beside) = (topics.records(topic)[0] for topic in topics.copies[1])
-        assert [value for _, value, _ in target] == [b"2", b"2"], "the winner is the last of its key"
-        assert [value for _, value, _ in beside] == [b"forged", b"forged"]
+        # The target's own records are verified for the source's name.
+        topics.kafka.send(chain, signed[0])
+        assert topics.by_job(chain=chain).lost == {"older": 1}
+        assert topics.by_worker(1, chain=chain).records == 0
+
+    def test_retains_what_the_worker_retains(self, topics: Topics) -> None:
+        topics.copies = topics.copy("delete"), topics.copy("delete")
+        topics.rule = RetentionRule(
+            hold="hold", lifetimes=(Lifetime(topics=("prices-*",), header="brief", after_ms=1_000),)
+        )
+        for number in range(30):
+            expires = (PAST, FUTURE, b"soon")[number % 3]
+            topics.put(b"%d" % (number % 4), None, b"%d" % number, number % PARTITIONS, hw_expires=expires)
+        topics.put(b"0", None, b"held", hw_expires=PAST, hold=b"case 7")
+        topics.put(b"0", None, b"brief", brief=b"")
+        topics.put(b"0", None, None, brief=b"")
+        topics.put(None, None, b"for ever")
+        topics.put(b"0", None, b"odd", part=b"odd", hw_expires=PAST)
+        topics.flush()
+        put_raw({"bootstrap.servers": topics.kafka.servers}, topics.source, (b"v", b"n\xffme"))
+        aborted(topics)
+        message = Record(topics.source, bytes(4_000), b"whole", Headers([("hw.expires", FUTURE)]), 1)
+        gone = message.replace(value=b"1" * 4_000, headers=Headers([("hw.expires", PAST)]))
+        send_slices(topics, message, gone, gone.replace(headers=gone.headers.put("hold", b"1")))
+        send_slices(topics, gone.replace(partition=2), drop_last=True)
+        shown, by_worker, by_job = topics.by_job(execute=False), topics.by_worker(), topics.by_job()
+        assert counts(by_job) == counts(by_worker) == counts(shown)
+        assert by_job.untouched == {"unreadable": 1}
+        assert (by_job.lost["expired"], by_job.tombstones) > (10, 1)
+        topics.require_the_same()
+        assert not any(topics.records(topics.copies[1][1]).values()), "nothing is left untouched"
+        topics.put(b"late", None, b"late", hw_expires=FUTURE)
+        topics.flush()
+        assert counts(topics.by_worker(1)) == counts(topics.by_worker())
+        topics.require_the_same()
+
+    def test_that_fails_says_how_far_it_has_come(self, topics: Topics) -> None:
+        target, limit = topics.copies[1][0], "message.timestamp.after.max.ms"
+        for partition in range(PARTITIONS):
+            topics.put(b"a", 1, b"a", partition)
+        topics.flush()
+        ahead_ms = int(time.time() * 1000) + 3_600_000
+        wire = confluent_kafka.Producer({"bootstrap.servers": topics.kafka.servers})
+        wire.produce(topics.source, b"ahead", b"b", 1, timestamp=ahead_ms, headers={"version": b"1"})
+        assert wire.flush(DEADLINE_S) == 0
+        configure_topic(topics, target, limit, "60000")
+        with pytest.raises(Exception, match=r"refuses the record that stands at prices-.*\[1\]@1"):
+            topics.by_job()
+        assert topics.records(target)[1] == [], "all of a transaction, or nothing"
+        left = topics.by_worker(1, execute=False)
+        assert left.records == PARTITIONS + 1 - sum(map(len, topics.records(target).values()))
+        configure_topic(topics, target, limit, str(2**63 - 1))
+        topics.by_worker()
+        assert topics.by_job().written == left.written
+        topics.require_the_same()
 
     def test_refuses_topics_that_do_not_fit(self, topics: Topics) -> None:
         topics.copies = topics.copies[0], (topics.kafka.topic("plain"), topics.copies[1][0])
         shown = topics.by_job(execute=False)
         said = " ".join(shown.problems)
-        for part in (
-            "needs 3 partitions, but it has 1",
-            "cleanup.policy=compact",
-            "is compacted; what is left",
-        ):
+        for part in ("needs 3 partitions, but it has 1", "is compacted; what is left"):
             assert part in said
-        assert (shown.records, shown.ends) == (0, dict.fromkeys(range(PARTITIONS), 0))
-        with pytest.raises(ConfigError, match=r"cleanup\.policy=compact"):
+        assert shown.records == 0
+        with pytest.raises(ConfigError, match="needs 3 partitions"):
             topics.by_job()
         with pytest.raises(ConfigError, match="different topics"):
             topics.by_job(beside=topics.source)
+        settings = {"kafka.bootstrap.servers": "localhost:9092", "kafka.security.protocol": "SSL"}
+        with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SSL alone"):
+            copy_topic(topics.spark, settings, topics.source, "target", RULE)
+
+
+def configure_topic(topics: Topics, topic: str, name: str, value: str) -> None:
+    """Give a topic a setting."""
+    admin = AdminClient({"bootstrap.servers": topics.kafka.servers})
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(DEADLINE_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import runpy
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -97,6 +98,23 @@ class TestBackfill:
         command = [sys.executable, "-c", LAZY, str(EXAMPLES / "spark_backfill.py")]
         shown = ended(tmp_path, *command, "--bootstrap-servers", kafka_broker.bootstrap_servers, code=1)
         assert "signed with history-2026: 0 in all" in shown
+
+
+@pytest.mark.broker
+class TestCompaction:
+    @pytest.mark.usefixtures("interpreted")
+    def test_shows_a_topic_before_and_after(
+        self,
+        spark: SparkSession,
+        kafka_broker: KafkaBroker,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.syspath_prepend(str(EXAMPLES))
+        runpy.run_path(str(EXAMPLES / "compaction_spark.py"))["compact"](spark, kafka_broker)
+        shown = capsys.readouterr().out
+        assert "the job read 10 records, and wrote 3" in shown
+        assert "the worker read 2 more, and wrote 1" in shown
 
 
 class TestPage:

@@ -104,7 +104,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown_field
         data_key_max_uses: how many records it encrypts.
         data_key_max_bytes: how many bytes of values it encrypts.
         data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
-        data_key_cache_entries: how many of them are.
+        data_key_cache_entries: how many of them are at most; half as many may be in use at a time without
+            further calls.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
 
     Raises:

@@ -27,6 +27,7 @@ from headerware.core.requirement import Require, Unprotected, requirement
 from headerware.interceptors.encrypt.envelope import Statement, decode_statement
 from headerware.keyring import key_id_problem
 from headerware.keyring.services import DataKey, DataKeys, key_service_type, open_key_service
+from headerware.keyring.services.data_keys import CACHE_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,7 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True, forbid_unknown_f
     data_key_max_uses: Annotated[int, msgspec.Meta(ge=1)] = 1 << 30
     data_key_max_bytes: Annotated[int, msgspec.Meta(ge=1)] = 1 << 40
     data_key_cache_ms: Annotated[int, msgspec.Meta(ge=1)] = 7_200_000
-    data_key_cache_entries: Annotated[int, msgspec.Meta(ge=2)] = 1024
+    data_key_cache_entries: Annotated[int, msgspec.Meta(ge=2)] = CACHE_ENTRIES
     key_service_timeout_ms: Annotated[int, msgspec.Meta(ge=1)] = 5_000
 
     def __post_init__(self) -> None:

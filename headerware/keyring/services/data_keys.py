@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 SECRET_BYTES: Final = 32
 MAX_WRAPPED_BYTES: Final = 8192
 _MAX_SCOPE_BYTES: Final = 1024
+CACHE_ENTRIES: Final = 16_384
+"""How many data keys a session remembers unless told otherwise: some 600 bytes each, if there are so many."""
+_MAX_REFUSED_BYTES: Final = 8 << 20
+"""How much of wrapped keys that were refused is remembered; whoever writes to a topic can make these."""
 _RENEW_AT: Final = 0.8
 """The part of a key's life after which its successor is asked for, at the latest."""
 _RENEW_SPREAD: Final = 0.2
@@ -132,7 +136,8 @@ class DataKeys:
         max_age_ms: how long a key encrypts, in milliseconds.
         max_uses: how many records it encrypts.
         max_bytes: how many bytes it encrypts.
-        cache_entries: how many unwrapped keys are remembered, and how many refused ones.
+        cache_entries: how many unwrapped keys are remembered at most, and how many refused ones; the half
+            that was used last always is.
         cache_age_ms: how long an unwrapped key is remembered, in milliseconds: as long, a key-encryption key
             may be deleted or the service be down without any effect on its records.
         timeout_ms: how long a caller waits for the service, in milliseconds.
@@ -155,7 +160,7 @@ class DataKeys:
         max_age_ms: int = 3_600_000,
         max_uses: int = 1 << 30,
         max_bytes: int = 1 << 40,
-        cache_entries: int = 1024,
+        cache_entries: int = CACHE_ENTRIES,
         cache_age_ms: int = 7_200_000,
         timeout_ms: int = 5_000,
         negative_ms: int = 30_000,
@@ -302,7 +307,9 @@ class DataKeys:
         self._slots = BoundedSemaphore(self._max_calls)
         self._sending: BoundedCache[_Question, _Sending | None] = BoundedCache(entries)
         self._flights: dict[_Question, _Flight] = {}
-        self._refused: BoundedCache[_Question, tuple[float, KeyServiceError]] = BoundedCache(entries)
+        self._refused: BoundedCache[_Question, tuple[float, KeyServiceError]] = BoundedCache(
+            entries, max_cost=_MAX_REFUSED_BYTES, cost=lambda question, _: len(question[2] or b"")
+        )
         self._states: BoundedCache[str, _KeyState] = BoundedCache(
             entries, lambda _: _KeyState(self._most_failures, self._monotonic())
         )

@@ -46,9 +46,10 @@ from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderwareError, position
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
+from headerware.ops.compaction.handover import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
 from headerware.ops.single_records import SingleRecords
@@ -57,7 +58,7 @@ from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -79,7 +80,6 @@ One that is idle learns by that whether another has taken over. Topics that were
 """
 _SETTLED_S: Final = 5.0
 """How long to wait for a moment without an open transaction."""
-_METADATA: Final = "hwc1:"
 _HIGHEST: Final = 2**63 - 1
 
 
@@ -236,9 +236,17 @@ class Compaction:
             ids = [self._topics[source].id, None if copy is None else copy.id]
             purpose = [self._rule, *ids, chain is not None]
             self._purpose: Final = blake2b(msgspec.json.encode(purpose), digest_size=8).hexdigest()
-            self._verification: Final = (
-                None if chain is None else Verification(chain, source, cluster_id=reader.cluster_id)
-            )
+            self._cluster_id: Final = reader.cluster_id
+        self._chain: Final = chain
+        self._verification: Verification | None = None
+        self.copied: Final = Copied(
+            conf=self._conf,
+            source=source,
+            group=self._group,
+            purpose=self._purpose,
+            timeout_s=timeout_s,
+        )
+        """Up to where it is done."""
 
     def stop(self) -> None:
         """Stop behind the transaction that is under way; for signal handlers and other threads."""
@@ -251,7 +259,8 @@ class Compaction:
 
     def preview(self) -> Result:
         """Return what would be done, without writing or committing anything."""
-        result = Result(source=self._source, target=self._target, executed=False, problems=self._problems())
+        self._open_chain()
+        result = Result(source=self._source, target=self._target, executed=False, problems=self.problems())
         with Winners(None, self._purpose, alone=self._rule.alone) as winners:
             self._work(winners, None, result, follow=False, tell=lambda _: None)
         return result
@@ -269,8 +278,9 @@ class Compaction:
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        if problems := self._problems():
+        if problems := self.problems():
             raise ConfigError("; ".join(problems))
+        self._open_chain()
         result = Result(source=self._source, target=self._target, executed=True)
         with (
             Winners(self._store, self._purpose, alone=self._rule.alone) as winners,
@@ -356,6 +366,11 @@ class Compaction:
         for place in asked[group].result().topic_partitions:
             if place.error is not None:
                 raise KafkaException(place.error)
+
+    def _open_chain(self) -> None:
+        """Open the chain; a job's driver does not, for only its workers may have the keys."""
+        if self._chain is not None and self._verification is None:
+            self._verification = Verification(self._chain, self._source, cluster_id=self._cluster_id)
 
     def _work(
         self,
@@ -546,19 +561,13 @@ class Compaction:
         if sender is not None and changed:
             syncs = self._syncs(winners, {partition: plan.begins[partition] for partition in changed})
             offsets = [
-                TopicPartition(self._source, partition, offset, _METADATA + self._purpose)
+                TopicPartition(self._source, partition, offset, self.copied.metadata)
                 for partition, offset in changed.items()
             ]
             account = [] if self._audit is None or not plan.records else [self._account(plan, changed)]
             failed = sender.send([*plan.sent, *account], offsets, self._member)
             for index, error in failed.items():
-                refused = [*plan.sent, *account][index]
-                raise HeaderwareError(
-                    f"{refused.topic} refuses the record that stands at "
-                    f"{position(self._source, refused.partition, refused.offset)}: {error.str()}; nothing of "
-                    f"its transaction is written. Let the topic take what {self._source} takes "
-                    f"(max.message.bytes, message.timestamp.*)"
-                )
+                raise refusal(self._source, [*plan.sent, *account][index], error)
             winners.written(changed, syncs)
             if is_due:
                 self._renewed = time.monotonic()
@@ -601,21 +610,26 @@ class Compaction:
         """Return up to where the group is done.
 
         Raises:
-            HeaderwareError: it has done something else.
+            HeaderwareError: it has done something else, or a job has claimed the copy.
         """
-        with self._open() as reader:
-            committed = reader.committed()
-        for metadata in {metadata for _, metadata in committed.values()}:
-            if metadata != _METADATA + self._purpose:
-                raise HeaderwareError(
-                    f"group {self._group} has read {self._source} for something else: by another rule, or "
-                    f"from or into a topic that was made again; name another group (--group) and a new "
-                    f"target, or delete the group and what it has written"
-                )
+        committed = self.copied.offsets()
+        if any(self.copied.is_claimed(metadata) for _, metadata in committed.values()):
+            raise HeaderwareError(self._claimed())
         return {partition: offset for partition, (offset, _) in committed.items()}
 
-    def _problems(self) -> list[str]:
-        """Return why it cannot be done as it is."""
+    def _claimed(self) -> str:
+        return (
+            f"a Spark job copies {self._source} into {self._target}, or was cut off: let it end, or run it "
+            f"again with execute=True; then this goes on where it has ended"
+        )
+
+    def problems(self, *, for_job: bool = False) -> list[str]:
+        """Return why it cannot be done as it is; ``for_job`` says that a job of Spark is to do it.
+
+        Raises:
+            HeaderwareError: the group has done something else.
+            confluent_kafka.KafkaException: the cluster does not answer.
+        """
         source, problems = self._topics[self._source], []
         for name in (self._target, self._beside):
             if name is None:
@@ -656,7 +670,10 @@ class Compaction:
             )
         if self._audit is not None and self._audit not in self._topics:
             problems.append(f"there is no topic {self._audit}; create it")
-        if not problems and (partition := self._written_by_others()) is not None:
+        committed = self.copied.offsets()
+        if not for_job and any(self.copied.is_claimed(metadata) for _, metadata in committed.values()):
+            problems.append(self._claimed())
+        if not problems and (partition := self._written_by_others(committed)) is not None:
             problems.append(
                 f"{self._target}[{partition}] has records that group {self._group} has not written, or the "
                 f"broker has forgotten its offsets (offsets.retention.minutes); a copy begins in an empty "
@@ -664,13 +681,13 @@ class Compaction:
             )
         return problems
 
-    def _written_by_others(self) -> int | None:
+    def _written_by_others(self, committed: Iterable[int]) -> int | None:
         """Return a partition of the target that has records, while the group has no offset of the source.
 
         Nothing says what these were made of: all of the source's partition would come once more.
         """
         with self._open(self._target) as reader:
-            reader.start(offsets=dict.fromkeys(self._positions(), _HIGHEST))
+            reader.start(offsets=dict.fromkeys(committed, _HIGHEST))
             return next((batch[0].partition() for batch in reader.to_end()), None)
 
     def _require_same_topics(self) -> None:
@@ -686,15 +703,16 @@ class Compaction:
         """Return what the cluster says of a topic; None if there is none."""
         collection = TopicCollection([name])
         asked = self._admin.describe_topics(collection, request_timeout=self._timeout_s)[name]
-        try:
-            found = asked.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise
         resource = ConfigResource(ConfigResource.Type.TOPIC, name)
         (configs,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+        try:
+            found = asked.result()
+            values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+        except KafkaException as error:
+            failure = error.args[0]
+            if failure.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise KafkaException(KafkaError(failure.code(), f"{name}: {failure.str()}")) from error
         return _Topic(str(found.topic_id), len(found.partitions), values)
 
     def _offsets(

@@ -19,9 +19,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from headerware.clients.messages import is_readable
+from headerware.clients.deliveries import Deliveries, JointDelivery, QueuedReports, Report
+from headerware.clients.messages import UnreadHeaders
+from headerware.clients.processing import tell_received
 from headerware.core.errors import (
     AdmissionError,
     DelayedError,
@@ -30,9 +33,10 @@ from headerware.core.errors import (
     InterceptorError,
     ReassemblyError,
     WireFormatError,
+    position,
 )
 from headerware.core.hooks import DROP, FanOut
-from headerware.core.record import VERIFIED, Record, bytes_of
+from headerware.core.record import VERIFIED, Operation, Record, bytes_of
 from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
 from headerware.interceptors.admission.interceptor import AdmissionStep
@@ -48,7 +52,9 @@ from headerware.ops.slices import slice_header_of
 from headerware.ops.stays import encode_stays
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from confluent_kafka import Message, TopicPartition
 
     from headerware.core.runner import Outcome
     from headerware.core.services import TopicPartitionKey
@@ -56,6 +62,8 @@ if TYPE_CHECKING:
     from headerware.interceptors.slice.header import SliceHeader
 
 Verdict = Literal["admitted", "refused", "dropped"]
+MAX_HEADERS: Final = 1_000
+"""How many headers a record may have, unless stated; librdkafka reads 100,000, in 14 MB of memory."""
 _ASK_AGAIN: Final = 1 << 31
 """More partitions than any topic has."""
 _FIRST_PAUSE_S: Final = 0.1
@@ -73,12 +81,16 @@ class Decision(NamedTuple):
         verdict: ``admitted``; ``refused``, with ``error``; or ``dropped``, by a step that drops on purpose.
         sent: what goes on.
         error: why it is refused.
+        whole: the record behind the chain, if that has admitted it.
+        delivery: takes the report of each record of ``sent``, for the steps of a second chain.
     """
 
     originals: tuple[Record, ...]
     verdict: Verdict
     sent: tuple[Record, ...] = ()
     error: InterceptorError | None = None
+    whole: Record | None = None
+    delivery: Report | JointDelivery | None = None
 
     @property
     def topic(self) -> str:
@@ -102,6 +114,7 @@ class _Ready(NamedTuple):
     originals: tuple[Record, ...]
     whole: Record
     sent: tuple[Record, ...] | None = None
+    delivery: Report | JointDelivery | None = None
 
 
 class _Partition:
@@ -177,6 +190,7 @@ class Judge:
             there are fewer than the second argument.
         partitioner: refuse records that stand in another partition than their key decides by this
             partitioner of librdkafka's; None lets them stand anywhere.
+        max_headers: refuse records with more headers.
         waits: whether quotas and failures hold partitions; a dry run counts them and goes on.
     """
 
@@ -188,13 +202,21 @@ class Judge:
         second: Session | None = None,
         count_partitions: Callable[[str, int], int],
         partitioner: str | None = None,
+        max_headers: int = MAX_HEADERS,
         waits: bool = True,
     ) -> None:
         self._routes: Final = routes
         self._second: Final = second
         self.count_partitions = count_partitions
         self._partitioner: Final = partitioner
+        self._max_headers: Final = max_headers
         self._waits: Final = waits
+        self._reports: Final = QueuedReports()
+        self._deliveries: Final = (
+            Deliveries(second, self._reports, only_errors=False)
+            if second is not None and second.acknowledges and waits
+            else None
+        )
         self._partitions: dict[TopicPartitionKey, _Partition] = {}
         self._buckets: Final = Buckets()
         self._looks_back = False
@@ -208,6 +230,10 @@ class Judge:
         """How often something held a partition back, by what."""
         self._bind(session)
 
+    @property
+    def _ticking(self) -> list[Session]:
+        return [each for each in (self._session, self._second) if each is not None and each.ticks]
+
     def close(self) -> None:
         """Close the chains."""
         self._session.close()
@@ -218,6 +244,7 @@ class Judge:
         self._session = session
         self._consume = session.consume_outcome
         self._admissions = [step.opened for step in session.steps if isinstance(step.opened, AdmissionStep)]
+        self._observes = self._waits and (session.hears_operations or session.hears_processing)
 
     def use(self, session: Session) -> None:
         """Take another session in place of the present one, between two records."""
@@ -255,7 +282,9 @@ class Judge:
         """Forget partitions: what is not committed of them comes again, here or elsewhere."""
         gone = list(topic_partitions)
         for topic_partition in gone:
-            self._partitions.pop(topic_partition, None)
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None and partition.ready is not None:
+                self._failed(partition.ready, HeldBackError("its partition has gone to another process"))
         self._session.revoke(gone)
 
     @property
@@ -265,7 +294,8 @@ class Judge:
 
     def held(self) -> dict[TopicPartitionKey, HeldBackError]:
         """Return the partitions that something holds back now, and what."""
-        return {key: each.why for key, each in self._partitions.items() if each.why is not None}
+        # A copy, for others may ask while partitions come and go.
+        return {key: why for key, each in [*self._partitions.items()] if (why := each.why) is not None}
 
     def position(self, topic_partition: TopicPartitionKey) -> int:
         """Return the offset behind what was decided last."""
@@ -290,13 +320,18 @@ class Judge:
             return False
         partition.next = _at(record) + 1
         partition.is_at_end = False
+        if len(record.headers) > self._max_headers:
+            # Here, so that none of what is read keeps them: each takes some hundred bytes.
+            where = position(record.topic, record.partition, record.offset)
+            why = f"it has {len(record.headers):,} headers, and max_headers is {self._max_headers:,}"
+            record = record.replace(headers=UnreadHeaders(where, why))
         partition.backlog.append(record)
         return True
 
     def decide(self) -> list[Decision]:
         """Decide about what was added, as far as it can be decided now."""
-        if self._session.ticks:
-            self._session.tick()
+        for session in self._ticking:
+            session.tick()
         decisions: list[Decision] = []
         self._kept.clear()
         self._give_up(decisions)
@@ -410,8 +445,9 @@ class Judge:
 
     def _require_fit(self, record: Record) -> None:
         """Raise an InterceptorError for a record that nobody needs to verify."""
-        if not is_readable(record):
-            raise InterceptorError("the name of one of its headers is no UTF-8")
+        headers: object = record.headers
+        if isinstance(headers, UnreadHeaders):
+            raise InterceptorError(headers.why)
         if self._partitioner is None or _has_key_of_a_slice(record):
             return
         try:
@@ -459,7 +495,8 @@ class Judge:
         original = ready.originals[0]
         try:
             if ready.sent is None:
-                ready = partition.ready = ready._replace(sent=self._sent(ready))
+                ready = partition.ready = self._sent(ready)
+            self._require_destinations(ready)
             self._count(ready)
         except HeldBackError as error:
             if self._waits and self._second is None and len(ready.originals) == 1:
@@ -469,15 +506,66 @@ class Judge:
             self._hold_for(error)
         except HeaderwareError as error:
             refusal = _at_guard(error, original)
-            self.gave_up(ready.originals, refusal)
+            self.gave_up(ready, refusal)
             return self._settled(Decision(ready.originals, "refused", (), refusal))
         sent = ready.sent or ()
-        is_dropped = self._second is not None and not sent
-        return self._settled(Decision(ready.originals, "dropped" if is_dropped else "admitted", sent))
+        if self._second is None and self._observes:
+            with self._processing(ready.whole):
+                pass
+        verdict: Verdict = "dropped" if self._second is not None and not sent else "admitted"
+        return self._settled(Decision(ready.originals, verdict, sent, None, ready.whole, ready.delivery))
 
-    def gave_up(self, originals: tuple[Record, ...], error: InterceptorError) -> None:
-        """Tell the chain that an admitted record goes to the dead letters, and may come back from there."""
-        self._session.stopped(_first(originals), "dead_lettered", error)
+    def gave_up(self, admitted: _Ready | Decision, error: InterceptorError) -> None:
+        """Tell the chains that an admitted record goes to the dead letters, and may come back from there."""
+        self._session.stopped(_first(admitted.originals), "dead_lettered", error)
+        self._failed(admitted, error)
+
+    # What the steps of the chains hear beside their own hooks
+
+    @contextmanager
+    def _processing(self, whole: Record) -> Iterator[None]:
+        """Tell the chain that a record is received, and be around what is done with it."""
+        now_ns = time.time_ns()
+        tell_received(self._session, [whole], now_ns, now_ns)
+        with self._session.processing([whole]) as told:
+            told.clear()  # it is done when it is committed
+            yield
+
+    def _failed(self, admitted: _Ready | Decision, error: BaseException) -> None:
+        if self._deliveries is not None and admitted.delivery is not None:
+            self._deliveries.acknowledge_failure(admitted.delivery.sent, error)
+
+    def committed(
+        self,
+        decisions: Iterable[tuple[Decision, Sequence[Message]]],
+        offsets: Sequence[TopicPartition],
+        *,
+        began_ns: int,
+    ) -> None:
+        """Tell the chains that decisions are committed, with the reports of the records that were sent."""
+        for decision, messages in decisions:
+            if decision.delivery is not None:
+                for message in messages:
+                    decision.delivery(None, message)
+            if decision.whole is not None and self._session.hears_processing:
+                self._session.processed(decision.whole)
+        ended_ns = time.time_ns()
+        if self._second is not None and self._second.hears_operations:
+            self._second.operation(Operation(name="commit_transaction", began_ns=began_ns, ended_ns=ended_ns))
+        if self._session.hears_commits and offsets:
+            self._session.committed(offsets)
+            self._session.operation(
+                Operation(name="commit", began_ns=began_ns, ended_ns=ended_ns, offsets=offsets)
+            )
+
+    def undone(self, decisions: Iterable[Decision], error: BaseException, *, began_ns: int) -> None:
+        """Tell the second chain that decisions could not be committed; what it sent is sent again."""
+        for decision in decisions:
+            self._failed(decision, error)
+        if self._second is not None and self._second.hears_operations:
+            self._second.operation(
+                Operation(name="abort_transaction", began_ns=began_ns, ended_ns=time.time_ns())
+            )
 
     def _settled(self, decision: Decision) -> Decision:
         """Note a decision in its partition."""
@@ -489,7 +577,8 @@ class Judge:
         partition.position = max(partition.position, _at(decision.originals[-1]) + 1)
         return decision
 
-    def _sent(self, ready: _Ready) -> tuple[Record, ...]:
+    def _sent(self, ready: _Ready) -> _Ready:
+        """Return an admitted record with what goes on, or raise why nothing does."""
         original = ready.originals[0]
         egress = self._routes.egress(original.topic)
         if egress is None:
@@ -503,9 +592,11 @@ class Judge:
                 else f"there is no egress topic {egress}; create it"
             )
         if self._second is None:
-            return tuple(
-                Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
-                for each in ready.originals
+            return ready._replace(
+                sent=tuple(
+                    Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
+                    for each in ready.originals
+                )
             )
         # Its steps may ask who wrote it.
         local = None if ready.whole.verified is None else {VERIFIED: ready.whole.verified}
@@ -519,20 +610,37 @@ class Judge:
             ready.whole.timestamp_type,
             local=local,
         )
-        outcome = self._second.send_outcome(whole)
-        if isinstance(outcome, HeldBackError):
-            raise outcome
-        records = list(outcome) if isinstance(outcome, FanOut) else flat(outcome)
-        for each in records:
-            if not self.count_partitions(each.topic, 1):
-                raise HeldBackError(f"there is no topic {each.topic}, where the second chain sends it")
+        with self._processing(ready.whole) if self._observes else nullcontext():
+            outcome = self._second.send_outcome(whole)
+            if isinstance(outcome, HeaderwareError):
+                if self._deliveries is not None and not isinstance(outcome, HeldBackError):
+                    last = getattr(outcome, "last_record", None)
+                    self._deliveries.acknowledge_failure(last or whole, outcome)
+                raise outcome
+        records = list(outcome) if isinstance(outcome, FanOut) else list(flat(outcome))
+        if self._deliveries is not None and not records:
+            self._deliveries.queue_dropped(whole, None)
+            self._reports.serve()
+        delivery: Report | JointDelivery | None = None
+        if self._deliveries is not None and len(records) == 1:
+            delivery = Report(self._deliveries, records[0], records[0], None)
+        elif self._deliveries is not None and records:
+            delivery = JointDelivery(self._deliveries, whole, None)
+            delivery.note_first(records[0])
+            delivery.expected = len(records)
         # Who sends it elsewhere leaves the partition to the key.
-        return tuple(
+        sent = tuple(
             each
             if each.topic == egress or each.partition != original.partition
             else each.replace(partition=None)
             for each in records
         )
+        return ready._replace(sent=sent, delivery=delivery)
+
+    def _require_destinations(self, ready: _Ready) -> None:
+        for each in () if self._second is None else ready.sent or ():
+            if not self.count_partitions(each.topic, 1):
+                raise HeldBackError(f"there is no topic {each.topic}, where the second chain sends it")
 
     def _count(self, ready: _Ready) -> None:
         """Raise if a record is above a quota of whoever wrote it."""

@@ -14,7 +14,7 @@ from headerware.core.dead_letter import is_dead_letter_topic
 from headerware.core.errors import AdmissionError, ConfigError, InterceptorError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headerware.core.record import Record
     from headerware.interceptors.admission import Quota
@@ -62,10 +62,11 @@ class Routes:
         self._dead_letter_topic: Final = dead_letter_topic
         self._audit_topic: Final = audit_topic
         self._exact: Final = {ingress: egress for ingress, egress in table.items() if _TOPIC not in ingress}
+        self._fits: Final = {
+            ingress: re.compile("(.+)".join(map(re.escape, ingress.split(_TOPIC)))) for ingress in table
+        }
         self._patterns: Final = [
-            (re.compile("(.+)".join(map(re.escape, ingress.split(_TOPIC)))), egress)
-            for ingress, egress in table.items()
-            if _TOPIC in ingress
+            (self._fits[ingress], egress) for ingress, egress in table.items() if _TOPIC in ingress
         ]
         for ingress in table:
             name = ingress.replace(_TOPIC, "x")
@@ -88,6 +89,11 @@ class Routes:
             if match := pattern.fullmatch(topic):
                 return egress.replace(_TOPIC, match[1])
         return None
+
+    def unused(self, topics: Iterable[str]) -> list[str]:
+        """Return the ingress sides that none of the topics fits; they may be misspelled."""
+        there = [topic for topic in topics if self.egress(topic) is not None]
+        return [name for name, fits in self._fits.items() if not any(map(fits.fullmatch, there))]
 
     def dead_letters(self, topic: str) -> str:
         """Return the topic that refused records of an ingress topic go to."""

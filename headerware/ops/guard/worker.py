@@ -23,26 +23,30 @@ from confluent_kafka import (
     OFFSET_END,
     KafkaError,
     KafkaException,
+    Message,
     TopicPartition,
     cimpl,
 )
 from opentelemetry.metrics import Observation, get_meter
 
+from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
-from headerware.core.client_chain import is_disabled
+from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
 from headerware.core.dead_letter import dead_letters
 from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
+from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
+from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
 from headerware.interceptors.sign import Sign
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
-from headerware.ops.guard.judge import Decision, Judge, Verdict
+from headerware.ops.guard.judge import MAX_HEADERS, Decision, Judge, Verdict
 from headerware.ops.guard.rules import Routes
 from headerware.ops.stays import decode_stays
 from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
 
 GROUP: Final = "headerware-guard"
 _BATCH: Final = 500
+_BATCH_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.1
 _LOOK_FOR_TOPICS_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 1.0
@@ -102,7 +107,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(FollowsFile):
-    """Forward what a chain and a policy admit; for one caller at a time, only :meth:`stop` is for any thread.
+    """Forward what a chain and a policy admit; only :meth:`stop` and :meth:`status` are for any thread.
 
     Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
     its partition, and the order of its partition; a message in slices stands where its last slice stood.
@@ -125,6 +130,7 @@ class Guard(FollowsFile):
             such as ``murmur2_random``.
         look_back_s: how far before the committed offset records are read again to know copies of them, in
             seconds; None means ``max_age_ms`` of ``sign`` where that has a ``replay_window``.
+        max_headers: refuse records with more headers, before anything else is done with them.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
@@ -145,16 +151,24 @@ class Guard(FollowsFile):
         audit_topic: str | None = None,
         partitioner: str | None = None,
         look_back_s: float | None = None,
+        max_headers: int = MAX_HEADERS,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         if is_disabled():
             raise ConfigError("HEADERWARE_DISABLED is set, and a guard without its chain would pass nothing")
         self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic, audit_topic=audit_topic)
-        self._second_chain: Final = second
+        if max_headers < 1:
+            raise ConfigError(f"expected 1 or more, not {max_headers}", path="max_headers")
+        self._max_headers: Final = max_headers
+        self._second_chain: Final = None if second is None else _raising(second)
+        if (file := followed_file(conf, chain)) is not None:
+            settle_young(file[0])
         first, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_chain = self._hw_whole_chain(first)
         self._hw_chained = True
         self._conf: Final = {"log_level": 0, **rest}
+        self._beside: Final = DeadLetters({**self._conf, "group.id": group_id})
+        """What steps report, as audit does, goes by itself; it is made when the first report is due."""
         self._group: Final = group_id
         self._is_named: Final = instance is not None
         self._instance: Final = instance or uuid.uuid4().hex
@@ -209,14 +223,8 @@ class Guard(FollowsFile):
                 "stream_above_bytes they are kept in memory",
                 path="stream_above_bytes",
             )
-        own = [
-            msgspec.structs.replace(step, on_error="raise")
-            if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
-            else step
-            for step in chain
-        ]
         self._look_back(chain)
-        return Chain(own)
+        return _raising(chain)
 
     def _look_back(self, chain: Chain) -> float:
         """Return how far before a committed offset to begin, in seconds."""
@@ -298,6 +306,7 @@ class Guard(FollowsFile):
             f"{self._group}-{self._instance}",
             what=f"guard {self._instance} of group {self._group}",
             timeout_s=self._timeout_s,
+            reports=self._second_chain is not None,
         )
         consumer = cimpl.Consumer(self._consumer_settings())
         try:
@@ -425,19 +434,22 @@ class Guard(FollowsFile):
                 group_id=self._group,
                 bootstrap_servers=self._conf.get("bootstrap.servers"),
                 cluster_id=lambda: self._cluster_id,
+                publish=self._beside.publish,
+                post=self._beside.post,
                 dry_run=dry_run,
             )
             self._session = _opened(self._hw_chain, context)
             second = None
             if self._second_chain is not None:
                 producing = msgspec.structs.replace(context, side="producer", transactional=True)
-                second = self._second_chain.open(producing)
+                second = _opened_second(self._second_chain, producing)
             self._judge = Judge(
                 self._session,
                 self._routes,
                 second=second,
                 count_partitions=partial(self._count_partitions, consumer),
                 partitioner=self._partitioner,
+                max_headers=self._max_headers,
                 waits=not dry_run,
             )
         self._judge.count_partitions = partial(self._count_partitions, consumer)
@@ -466,6 +478,9 @@ class Guard(FollowsFile):
 
     def _ingress(self) -> list[str]:
         """Return the ingress topics that there are; one that cannot work leaves the others alone."""
+        for route in self._routes.unused(self._topics):
+            if self._logged.is_new("route", route):
+                _log.warning("no topic fits the route from %s yet; it is looked for again", route)
         found = []
         for topic in sorted(self._topics):
             if self._routes.egress(topic) is None:
@@ -583,10 +598,18 @@ class Guard(FollowsFile):
     def _read(self, consumer: Any, judge: Judge) -> set[TopicPartitionKey]:
         """Read what is there, and return the partitions that ended."""
         ended = set()
-        for message in consumer.consume(_BATCH, _WAIT_S):
+        count = size_bytes = 0
+        until = time.monotonic() + _WAIT_S
+        while count < _BATCH and size_bytes < _BATCH_BYTES:
+            # One by one, for librdkafka unpacks the headers of all that it returns.
+            message = consumer.poll(max(0.0, until - time.monotonic()))
+            if message is None:
+                break
+            count += 1
             error = message.error()
             if error is None:
                 record = record_of(message)
+                size_bytes += _size_of(record)
                 if not judge.add(record):
                     where = position(record.topic, record.partition, record.offset)
                     raise StaleGroupError(f"{where} came again: the group or the topic has begun anew")
@@ -625,12 +648,18 @@ class Guard(FollowsFile):
             for key, (offset, metadata) in changed.items()
         ]
         group_metadata = consumer.consumer_group_metadata()
+        began_ns = time.time_ns()
+        delivered: dict[int, Message] = {}
         while True:
             places = [(plan, index) for plan in plans for index in range(len(plan.records))]
             records = [plan.records[index] for plan, index in places]
             if self._audit_topic is not None and plans:
                 records.append(self._account(self._audit_topic, plans, changed))
-            unfit = sender.send(records, offsets, group_metadata)
+            try:
+                unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
+            except BaseException as failure:
+                judge.undone([plan.decision for plan in plans], failure, began_ns=began_ns)
+                raise
             if not unfit:
                 break
             if len(places) in unfit:
@@ -641,10 +670,18 @@ class Guard(FollowsFile):
                 plan, index = places[at]
                 by_plan.setdefault(plan, {})[index] = error
             for plan, errors in by_plan.items():
+                admitted = plan.decision
                 if refusal := plan.refuse(errors):
-                    judge.gave_up(plan.decision.originals, refusal)
+                    judge.gave_up(admitted, refusal)
         self._committed |= changed
         self._transactions += 1
+        told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
+        for at, message in sorted(delivered.items()):
+            if at < len(places):
+                told[places[at][0]].append(message)
+        judge.committed(
+            [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
+        )
         self._count(plans)
         return True
 
@@ -731,6 +768,7 @@ class Guard(FollowsFile):
             self._hw_live.close(self)
         if self._judge is not None:
             self._judge.close()
+        self._beside.close()
 
 
 class _Plan:
@@ -800,6 +838,16 @@ class _Plan:
                 yield letter
 
 
+def _raising(chain: Chain) -> Chain:
+    """Return a chain whose steps leave refused records to the guard."""
+    return Chain(
+        msgspec.structs.replace(step, on_error="raise")
+        if isinstance(step, Interceptor) and step.on_error in ("drop", "dead_letter")
+        else step
+        for step in chain
+    )
+
+
 def _opened(chain: Chain, context: Context) -> Session:
     """Open the chain that judges; refuse one of which nobody could tell what becomes of which record."""
     session = chain.open(context)
@@ -808,6 +856,19 @@ def _opened(chain: Chain, context: Context) -> Session:
     if others:
         session.close()
         raise ConfigError(f"{', '.join(others)} of the guard's chain keeps records back, as only slice may")
+    return session
+
+
+def _opened_second(chain: Chain, context: Context) -> Session:
+    """Open the chain that admitted records go through; refuse one that would keep some of them."""
+    session = chain.open(context)
+    keeping = [each.name for each in session.steps if offered(each.opened, Flushes) is not None]
+    if keeping:
+        session.close()
+        raise ConfigError(
+            f"{', '.join(keeping)} of the guard's second chain keeps records back while they are sent, and "
+            "nobody could tell in which transaction they belong"
+        )
     return session
 
 

@@ -17,25 +17,30 @@ of it that stays. All else takes a copy, which the worker of compaction makes: t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.clients.messages import is_readable
+from headerware.clients.messages import headers_of, is_readable, record_of
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, HeaderError, WireFormatError
 from headerware.core.header_ids import parse_id
+from headerware.core.headers import Headers
 from headerware.core.record import bytes_of
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
-from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, moment_of
+from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, decode_moment, moment_of
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.compaction.rules import Judged, Lost
 from headerware.registry.names import named_headers
+from headerware.registry.wire.compact_keys import MARKER
+from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from headerware.core.headers import Headers
+    from confluent_kafka import Message
+
     from headerware.core.record import Record
     from headerware.ops.retention.keys import Keys
 
@@ -64,6 +69,9 @@ FATES: Final[dict[Fate, str]] = {
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
     "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
 }
+
+_MAX_READINGS: Final = 1_024
+_READINGS_BYTES: Final = 1 << 20
 
 
 class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,7 +142,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def holds(self, headers: Headers) -> bool:
         """Return whether headers have a legal hold; who has mistaken its capitals means it, too."""
         hold = self.hold.casefold()
-        return any(name == self.hold or name.casefold() == hold for name, _ in headers)
+        return any(name.casefold() == hold for name, _ in headers)
 
     def fate_of(self, record: Record, now_ms: int) -> Fate:
         """Return what becomes of a record at a moment; its headers have their names.
@@ -206,6 +214,104 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return Judged(*at, bytes_of(record), None, 0, "kept" if is_kept else None, part)
 
 
+class _Reading(NamedTuple):
+    """How to judge records whose headers have certain names: by these and two values."""
+
+    expires_at: int | None
+    """Where ``hw.expires`` stands among them."""
+    after_ms: int | None
+    """The lifetime by a rule, if it has none of its own."""
+
+
+class Judge:
+    """Judge the records of a topic as on the wire, of each what the rule says; for one caller at a time.
+
+    Most of them have headers of the same names. Where these names say that nothing counts but a moment, the
+    moment is all that is looked at.
+
+    Args:
+        rule: the topic's rule.
+        now_ms: the moment, in milliseconds since the epoch.
+        verified: returns a record as a chain verifies it, or None; without it what is signed stays.
+        compacted: whether the topic is compacted: there signed records that have expired stay, for their
+            readers would refuse a tombstone that nobody has signed.
+    """
+
+    def __init__(
+        self,
+        rule: RetentionRule,
+        now_ms: int,
+        verified: Callable[[Record], Record | None] | None = None,
+        *,
+        compacted: bool = False,
+    ) -> None:
+        self._rule: Final = rule
+        self._now_ms: Final = now_ms
+        self._newest_expired_ms: Final = now_ms - rule.clock_skew_ms - 1
+        self._verified: Final = verified
+        self._compacted: Final = compacted
+        self._readings: Final[BoundedCache[tuple[str, ...], _Reading | None]] = BoundedCache(
+            _MAX_READINGS, self._reading_of, max_cost=_READINGS_BYTES, cost=_size_of
+        )
+
+    def fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
+        """Return what becomes of a message, and which slice of a larger one it is."""
+        headers = headers_of(message)
+        if headers is None:
+            return "malformed", None
+        reading = self._readings[tuple([pair[0] for pair in headers])]
+        if reading is None:
+            return self._fate_by_all(record_of(message))
+        expires_ms: int | None = None
+        if reading.expires_at is not None:
+            try:
+                expires_ms = decode_moment(headers[reading.expires_at][1], EXPIRES_HEADER)
+            except WireFormatError:
+                return "malformed", None
+        if message.value() is None:
+            return "tombstone", None
+        if reading.after_ms is not None:
+            kind, timestamp_ms = message.timestamp()
+            expires_ms = timestamp_ms + reading.after_ms if kind else None
+        if expires_ms is None:
+            return "no_lifetime", None
+        return "expired" if expires_ms <= self._newest_expired_ms else "alive", None
+
+    def _fate_by_all(self, record: Record) -> tuple[Fate, SliceHeader | None]:
+        fate, part = self._rule.fate_on_the_wire(record, self._now_ms, self._verified)
+        if fate == "expired" and self._compacted and _may_be_signed(record):
+            return "signed", part
+        return fate, part
+
+    def _reading_of(self, names: tuple[str, ...]) -> _Reading | None:
+        """Return how to judge records by the names of their headers; None if it takes all that they have."""
+        if self._verified is not None or names.count(EXPIRES_HEADER) > 1:
+            return None
+        if (
+            not self._rule.holds(Headers.trusted((name, None) for name in names))
+            and not any(name.startswith(MARKER) or parse_id(name) is not None for name in names)
+            and not {PACKED_HEADER, SIGNATURE_HEADER, SLICE_HEADER}.intersection(names)
+        ):
+            if EXPIRES_HEADER in names:
+                return _Reading(names.index(EXPIRES_HEADER), None)
+            fitting = (each for each in self._rule.lifetimes if each.header is None or each.header in names)
+            first = next(fitting, None)
+            if first is None or first.value is None:
+                return _Reading(None, None if first is None else first.after_ms)
+        return None
+
+
+def _size_of(names: tuple[str, ...], _: _Reading | None) -> int:
+    return sum(map(len, names))
+
+
+def _may_be_signed(record: Record) -> bool:
+    try:
+        return SIGNATURE_HEADER in named_headers(record)
+    except (WireFormatError, HeaderError):
+        return True
+
+
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What may be deleted at the beginning of a partition.
 
@@ -248,21 +354,21 @@ class _Message:
         self.keys: set[bytes] = set()
         self.has_own_keys = False
 
-    def add(self, record: Record, fate: Fate, part: SliceHeader) -> None:
+    def add(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader) -> None:
         """Add a slice."""
         self.count += 1
-        self.last = record.offset or 0
+        self.last = offset
         if self.numbers is not None:
             self.numbers.add(part.index)
             if len(self.numbers) == self.part.count:
                 self.numbers = None
-        own_key = is_slice_key(record.key)
+        own_key = is_slice_key(key)
         if own_key:
             self.has_own_keys = True
-        elif record.key is not None:
-            self.keys.add(record.key)
+        elif key is not None:
+            self.keys.add(key)
         # A key of another message's slice would be deleted with this one.
-        lies = not part.same_message(self.part) or (own_key and record.key != part.own_key)
+        lies = not part.same_message(self.part) or (own_key and key != part.own_key)
         if fate == "held" or self.fate == "held":
             self.fate = "held"
         elif lies or self.fate == "malformed":
@@ -312,14 +418,13 @@ class Partition:
         self._singles = self._singles_before_kept = 0
         self._messages: Final[dict[bytes, _Message]] = {}
 
-    def take(self, record: Record, fate: Fate, part: SliceHeader | None = None) -> None:
+    def take(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader | None = None) -> None:
         """Take the next record; ``part`` says which slice of a message it is."""
-        offset = record.offset or 0
         if part is not None:
             message = self._messages.get(part.message_id)
             if message is None:
                 message = self._messages[part.message_id] = _Message(part, offset, self._singles)
-            message.add(record, fate, part)
+            message.add(offset, key, fate, part)
             if message.numbers is None and self._keys is None and self._stays_anyhow(message):
                 # Nothing depends on it any more. What comes of it once more is taken as another message.
                 self._fates[message.judged] += message.count
@@ -330,9 +435,9 @@ class Partition:
                 self._singles += 1
             elif self._first_kept is None:
                 self._first_kept, self._singles_before_kept, self._stays = offset, self._singles, fate
-        if self._keys is not None and record.key is not None and not is_slice_key(record.key):
+        if self._keys is not None and key is not None and not is_slice_key(key):
             message_id = None if part is None else part.message_id
-            self._keys.note(self._number, record.key, offset, fate, message_id)
+            self._keys.note(self._number, key, offset, fate, message_id)
 
     @property
     def beginning_is_known(self) -> bool:

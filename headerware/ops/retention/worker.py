@@ -8,6 +8,10 @@ stayed is looked at again, for its time may have come.
 Objects of the claim check are deleted last, and only those that no record claims any more. So no record that
 is there has lost its object, wherever a pass ends.
 
+Who removes has the lease of the topic from before it reads until it closes, so that one pass is at work. What
+follows does no harm if there are two all the same, for one has stood still and does not know yet that its
+lease is lost.
+
 Only who removes something takes the transactional id, and so the place of a pass that is removing then. If it
 were taken before the topic is read, passes that last longer than the time between their starts would stop one
 another, and none would come to an end.
@@ -39,17 +43,16 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
+from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import Fate, Judge, Partition, PartitionPlan, RetentionRule, Tombstones
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
-from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +60,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.interceptors.slice.header import SliceHeader
     from headerware.ops.topic_reader import Progress
 
 RETAINED: Final = "headerware.retained"
@@ -210,6 +212,7 @@ class Retention:
         self._attempt = 0
         self._ends: dict[int, int] = {}
         self._stop: Final = Event()
+        self._lease: Lease | None = None
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
         self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
@@ -248,13 +251,18 @@ class Retention:
     def execute(self) -> Result:
         """Remove what has expired by now, and return what that was.
 
+        It takes the lease of the topic, and has it until :meth:`close`.
+
         Raises:
+            LeaseHeldError: another process is at work, or has taken over; nothing more is removed.
+            LeaseLostError: the lease is lost; nothing more is removed.
             HeaderwareError: another process has taken over, the topic is another one now, the audit refuses a
                 record, or there is no room for the keys.
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
+        self._require_lease()
         with closing(Keys()) as keys:
             plans = self._plans(result, keys)
             if any(plan.deleted or choice.tombstones for plan, choice in plans.values()):
@@ -297,6 +305,7 @@ class Retention:
         report = msgspec.structs.replace(report, orphans=own)
         deleted = 0
         if execute and own and not report.unreadable and not self._stop.is_set():
+            self._require_lease()
             if self._audit is not None:
                 with closing(self._sender()) as sender:
                     self._account(sender, None, "objects", len(own))
@@ -321,10 +330,17 @@ class Retention:
                 )
                 for number, (begin, _) in bounds.items()
             }
+            judge = Judge(
+                self._rule,
+                now_ms,
+                None if self._verification is None else self._verification.verified,
+                compacted="compact" in self._policy,
+            )
             for batch in self._batches(reader):
                 for message in batch:
-                    record = record_of(message)
-                    partitions[record.partition or 0].take(*self._judged(record, now_ms))
+                    fate, part = judge.fate_of(message)
+                    partition = partitions[message.partition() or 0]
+                    partition.take(message.offset() or 0, message.key(), fate, part)
                 result.records += len(batch)
                 if self._beginnings:
                     for number in {message.partition() or 0 for message in batch}:
@@ -333,6 +349,8 @@ class Retention:
                 if self._stop.is_set():
                     result.stopped = True
                     return {}
+                if self._lease is not None and self._lease.is_lost:
+                    self._lease.require()
                 if self._rate:
                     self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
         self._ends = {number: end for number, (_, end) in bounds.items()}
@@ -359,14 +377,6 @@ class Retention:
                 f"broker; nothing was removed by this one; start it again"
             ) from error
 
-    def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
-        """Return a record with its fate, and which slice of a message it is."""
-        verified = None if self._verification is None else self._verification.verified
-        fate, part = self._rule.fate_on_the_wire(record, now_ms, verified)
-        if fate == "expired" and "compact" in self._policy and _may_be_signed(record):
-            return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
-        return record, fate, part
-
     def _sender(self) -> TransactionalSender:
         return TransactionalSender(
             self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
@@ -374,6 +384,7 @@ class Retention:
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
         """Delete a partition's beginning; the account comes first, so that nothing goes without one."""
+        self._require_lease()
         self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
         self._require_same_topic()
         place = TopicPartition(self._topic, number, plan.delete_before)
@@ -426,6 +437,7 @@ class Retention:
 
         def require_latest() -> None:
             self._require_same_topic()
+            self._require_lease()
             tombstones.begin()
             for batch in behind.batches():
                 for key, token in batch:
@@ -501,13 +513,29 @@ class Retention:
                 f"{self._topic} was deleted and made again meanwhile: nothing more is removed; start again"
             )
 
+    def _require_lease(self) -> None:
+        """Take the lease, or raise an error if it is lost."""
+        if self._lease is not None:
+            self._lease.require()
+            return
+        self._lease = Lease(
+            self._conf,
+            self._topic,
+            self._id,
+            what=f"retention of {self._topic}",
+            timeout_s=self._timeout_s,
+        )
+
     def _cleanup_policy(self) -> frozenset[str]:
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
         (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
         return frozenset(asked.result()["cleanup.policy"].value.split(","))
 
     def close(self) -> None:
-        """Close what the chain has opened."""
+        """Give the lease back, and close what the chain has opened."""
+        if self._lease is not None:
+            self._lease.close()
+            self._lease = None
         if self._verification is not None:
             self._verification.close()
 
@@ -516,10 +544,3 @@ class Retention:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _may_be_signed(record: Record) -> bool:
-    try:
-        return SIGNATURE_HEADER in named_headers(record)
-    except (WireFormatError, HeaderError):
-        return True

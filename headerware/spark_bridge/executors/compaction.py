@@ -1,16 +1,19 @@
-"""Judge records for compaction by header, by its worker's rules, and put messages in slices together."""
+"""Copy a topic as its worker does: judge records by its rules, settle messages in slices, and write."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
-from headerware.ops.compaction.rules import Rule, Why, judge
+from headerware.core.record import Record, bytes_of
+from headerware.ops.compaction.handover import Copied, PartitionCopy
+from headerware.ops.compaction.rules import Decision, Why
 from headerware.ops.verify import Verification
 from headerware.spark_bridge.chain_source import ChainSource
 from headerware.spark_bridge.executors.open_chain import local_path
@@ -37,13 +40,29 @@ JUDGED: Final = f"{SETTLED}, message binary, slices int, stated string"
 """The schema of what is known of each record by itself; the last three columns are null but for slices."""
 
 
+WRITTEN: Final = "partition int, written bigint"
+"""The schema of what tasks tell that write: how many records of a partition."""
+_BATCH: Final = 10_000
+_BATCH_BYTES: Final = 32 << 20
+"""How much goes in one transaction; a message in slices goes in one whatever its size."""
+
+
 class Judging(msgspec.Struct, frozen=True, kw_only=True):
     """How the records of a topic are judged; ``topic`` is the one that their signatures name."""
 
     topic: str
-    rule: Rule
+    rule: Decision
+    now_ms: int
+    compacts: bool
     chain: ChainSource | None = None
     cluster_id: str | None = None
+
+
+class Writing(msgspec.Struct, frozen=True, kw_only=True):
+    """How what is kept is written: by a job, and up to where that is done already."""
+
+    copied: Copied
+    job: str
 
 
 class Settled(NamedTuple):
@@ -87,6 +106,11 @@ def settle_messages() -> Task:
     return _settled
 
 
+def write_records(pickled: bytes) -> Task:
+    """Begin a task that writes records, which come partition by partition in the order of ``at``."""
+    return partial(_written, pickle.loads(pickled))  # noqa: S301 - Spark's own channel
+
+
 def _judged(judging: Judging, batches: Batches) -> Iterator[pa.RecordBatch]:
     verification = None
     if judging.chain is not None:
@@ -106,20 +130,25 @@ def _judged_rows(
     judging: Judging, verification: Verification | None, batch: pa.RecordBatch
 ) -> Iterator[Judged]:
     verified = None if verification is None else verification.verified
-    for record, length in zip(read_records(batch), column(batch, "value_bytes"), strict=True):
-        if not record.timestamp_type:  # it has no time, and Spark gives one before 1970
-            record = record.replace(timestamp_ms=None)  # noqa: PLW2901 - the same record
+    for record, length in zip(_records(batch), column(batch, "value_bytes"), strict=True):
         if any(_REPLACED in (name or "") for name, _ in record.headers):
             record = record.replace(headers=[])  # noqa: PLW2901 - as a client's that it cannot read
-        # A Spark job writes into compacted topics only.
-        found = judge(record, judging.rule, verified=verified, compacts=True)
-        size = found.size_bytes + (length or 0 if record.value is None else 0)
+        found = judging.rule.judged(
+            record, now_ms=judging.now_ms, verified=verified, compacts=judging.compacts
+        )
+        size = found.size_bytes - len(record.value or b"") + (length or 0)
         known = (found.partition, found.offset, size, length is None, found.digest, found.version, found.why)
         part = found.part
         if part is None:
             yield Judged(*known, at=found.offset)
         else:
             yield Judged(*known, None, part.index, part.message_id, part.count, part.whole_in_words)
+
+
+def _records(batch: pa.RecordBatch) -> Iterator[Record]:
+    for record in read_records(batch):
+        # One that has no time gets one before 1970 from Spark.
+        yield record if record.timestamp_type else record.replace(timestamp_ms=None)
 
 
 def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -136,6 +165,36 @@ def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield _batch(Settled, rows, batch)
     if of is not None:
         yield _batch(Settled, list(message.waiting()), batch)  # the last one's
+
+
+def _written(writing: Writing, batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Write partition by partition, and say how many records."""
+    rows = (row for batch in batches for row in zip(_records(batch), column(batch, "at"), strict=True))
+    written = {}
+    for number, own in groupby(rows, key=lambda row: row[0].partition or 0):
+        with PartitionCopy(writing.copied, writing.job, number) as copy:
+            written[number] = _copied(copy, own)
+    columns = [pa.array(list(written), pa.int32()), pa.array(list(written.values()), pa.int64())]
+    yield pa.RecordBatch.from_arrays(columns, ["partition", "written"])
+
+
+def _copied(copy: PartitionCopy, rows: Iterable[tuple[Record, int]]) -> int:
+    """Write the records of a partition that no earlier attempt has written; return how many."""
+    waiting: list[Record] = []
+    size_bytes = written = last = 0
+    for record, at in rows:
+        if at < copy.done:
+            continue
+        # All of a message in slices come at the same offset.
+        if at != last and (len(waiting) >= _BATCH or size_bytes >= _BATCH_BYTES):
+            copy.send(waiting, last + 1)
+            waiting, size_bytes = [], 0
+        waiting.append(record)
+        size_bytes += bytes_of(record)
+        written, last = written + 1, at
+    if waiting:
+        copy.send(waiting, last + 1)
+    return written
 
 
 class Message:

@@ -101,14 +101,15 @@ def main(count: int, chain: list[Any]) -> dict[str, Any]:
                 taken.append(value)
             disturbed(lambda: producer.poll(0))
         disturbed(lambda: producer.flush(5))
-        left = producer.flush(20)
+        left = producer.flush(60)
         on_wire: list[Any] = []
-        plain = Consumer(
-            {**connection, "group.id": "plain", "auto.offset.reset": "earliest"}, chain=Chain(chain)
-        )
+        reading = {"group.id": "plain", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+        plain = Consumer({**connection, **reading}, chain=Chain(chain))
         plain.assign([TopicPartition(TOPIC, 0)])
-        while found := plain.consume(500, 3):
-            on_wire += [message.value() for message in found]
+        found: list[Any] = []
+        while not any(message.error() is not None for message in found):  # the news of the end
+            found = plain.consume(500, 3)
+            on_wire += [message.value() for message in found if message.error() is None]
         plain.close()
 
         conf = {"group.id": "stress", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 50}

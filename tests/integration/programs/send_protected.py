@@ -1,23 +1,38 @@
 """An application that sends encrypted and signed messages, every third in slices, and notes confirmations.
 
-python send_protected.py SERVERS TOPIC KEYRING LOG FIRST LAST
+python send_protected.py SERVERS TOPIC KEYRING LOG FIRST LAST [PAUSE]
 
-Messages FIRST to LAST are sent one after the other. Each line of LOG is on disk before the next one is sent.
+Messages FIRST to LAST are sent one after the other, with a pause of so many seconds before each slice. Each
+line of LOG is on disk before the next one is sent.
 """
 
 import os
 import random
 import sys
+import time
 
-from headerware import Chain, Producer
+from headerware import Chain, Producer, Record
 from headerware.interceptors import Encrypt, Sign, Slice
 from headerware.keyring.services import FileKeys
 
-servers, topic, keyring, log, first, last = sys.argv[1:]
+servers, topic, keyring, log, first, last, *pause = sys.argv[1:]
+
+
+class Slowly:
+    """Pauses before each slice."""
+
+    def on_send(self, record: Record) -> Record:
+        """Pause if it is one."""
+        if pause and "hw.slice" in record.headers:
+            time.sleep(float(pause[0]))
+        return record
+
+
 chain = Chain(
     [
         Encrypt(key_service=FileKeys(keyring=keyring), key_id="cards"),
         Slice(max_bytes=2_000),
+        Slowly(),
         Sign(keyring=keyring, key_id="shop"),
     ]
 )

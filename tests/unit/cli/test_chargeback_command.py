@@ -39,7 +39,7 @@ class TestChargeback:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         for _ in range(count):
             producer.produce(self.topic, b"value", headers=[("hw.owner", owner)], timestamp=1_767_225_600_000)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self, *arguments: str, topics: bool = True) -> Result:
         named = [self.topic, "--no-reads"] if topics else []
@@ -98,3 +98,9 @@ class TestChargeback:
         result = CliRunner().invoke(main, ["chargeback", "--usage", str(self.folder / "prices.toml")])
         assert result.exit_code == 1
         assert "kept usage cannot be used" in result.stderr
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    command = ["chargeback", "orders", "--usage", str(tmp_path / "usage.db"), "--timeout", "1"]
+    result = CliRunner().invoke(main, [*command, "--bootstrap-servers", "127.0.0.1:1"])
+    assert (result.exit_code, "look at the addresses" in result.stderr) == (1, True)

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +15,9 @@ from headerware import Record, load_chain
 from headerware.cli import main
 from headerware.keyring import encode_snapshot, read_certificate, read_keyring, sign_snapshot
 from headerware.keyring.certificate import IssuerKeys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 def run(*arguments: str | Path) -> Result:
@@ -98,19 +103,55 @@ class TestWrappingKeys:
         assert row["deleted"] is not None
         assert base64.b64encode(secret) not in wrapping.read_bytes()
         assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "active"]
-        done("revoke", "--keyring", wrapping, "--id", "orders")
+        done("revoke", "--yes", "--keyring", wrapping, "--id", "orders")
         assert [key.status for key in read_keyring(wrapping).keys] == ["deleted", "revoked"]
-
-    def test_are_not_deleted_unasked(self, wrapping: Path) -> None:
-        arguments = ["keys", "delete", "--keyring", str(wrapping), "--id", "orders"]
-        result = CliRunner().invoke(main, arguments, input="n\n")
-        assert result.exit_code != 0
-        assert "all its versions?" in result.output
-        assert read_keyring(wrapping).keys[0].secret is not None
 
     def test_a_key_that_signs_is_not_deleted(self, path: Path) -> None:
         result = run("delete", "--keyring", path, "--id", "orders", "--yes")
         assert (result.exit_code, "revoke it" in result.stderr) == (1, True)
+
+
+class TestConfirmation:
+    """What cannot be taken back is asked for on a terminal; scripts say --yes."""
+
+    @pytest.fixture
+    def terminal(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., int]]:
+        """Run a command whose standard input is a terminal, on which somebody has typed a line."""
+        mine, other = os.openpty()
+        with os.fdopen(other, encoding="utf-8") as stdin:
+
+            def typed(line: str, *arguments: str | Path) -> int:
+                os.write(mine, f"{line}\n".encode())
+                monkeypatch.setattr(sys, "stdin", stdin)
+                with pytest.raises(SystemExit) as ended:
+                    main(["keys", *map(str, arguments)])
+                return int(ended.value.code or 0)
+
+            yield typed
+        os.close(mine)
+
+    @pytest.mark.parametrize("command", ["delete", "revoke"])
+    def test_without_a_terminal_needs_yes(self, tmp_path: Path, command: str) -> None:
+        path = tmp_path / "keys.json"
+        done("generate", "--keyring", path, "--id", "orders", "--algorithm", "aes-256")
+        before = path.read_bytes()
+        result = CliRunner().invoke(main, ["keys", command, "--keyring", str(path), "--id", "orders"], "y\n")
+        assert (result.exit_code, "give --yes" in result.stderr) == (2, True)
+        assert path.read_bytes() == before
+        done(command, "--keyring", path, "--id", "orders", "--yes")
+        assert read_keyring(path).keys[0].status == f"{command}d"
+
+    def test_a_terminal_is_asked(
+        self, path: Path, terminal: Callable[..., int], capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        arguments = ("revoke", "--keyring", path, "--id", "orders", "--version", "1", "--json")
+        assert terminal("n", *arguments) == 1
+        asked = capfd.readouterr()
+        assert "Revoke key 'orders', version 1? Nothing makes it trusted again" in asked.err
+        assert json.loads(asked.out)["ok"] is False
+        assert read_keyring(path).keys[0].status == "active"
+        assert terminal("y", *arguments) == 0
+        assert json.loads(capfd.readouterr().out)["result"]["keys"][0]["status"] == "revoked"
 
 
 class TestSnapshots:
@@ -269,7 +310,7 @@ class TestList:
         assert limited.split()[-4:] == ["a,b.*", "sign", "-", until]
 
     def test_json_has_times_and_revocation(self, path: Path) -> None:
-        done("revoke", "--keyring", path, "--id", "orders", "--from", "t.a:3:9", "--reason", "lost")
+        done("revoke", "--yes", "--keyring", path, "--id", "orders", "--from", "t.a:3:9", "--reason", "lost")
         (row,) = done_json("list", "--keyring", path)["keys"]
         assert (row["revoked_from"], row["reason"], row["revoked"][-1]) == ({"t.a[3]": 9}, "lost", "Z")
 
@@ -319,16 +360,27 @@ class TestRotate:
 class TestRevoke:
     def test_takes_all_versions(self, path: Path) -> None:
         done("rotate", "--keyring", path, "--id", "orders")
-        rows = done_json("revoke", "--keyring", path, "--id", "orders")["keys"]
+        rows = done_json("revoke", "--yes", "--keyring", path, "--id", "orders")["keys"]
         assert [(row["version"], row["status"]) for row in rows] == [(1, "revoked"), (2, "revoked")]
 
     def test_takes_one_version(self, path: Path) -> None:
         done("rotate", "--keyring", path, "--id", "orders")
-        done("revoke", "--keyring", path, "--id", "orders", "--version", "1")
+        done("revoke", "--yes", "--keyring", path, "--id", "orders", "--version", "1")
         assert [key.status for key in read_keyring(path).versions("orders")] == ["revoked", "active"]
 
     def test_takes_offsets_of_several_partitions(self, path: Path) -> None:
-        done("revoke", "--keyring", path, "--id", "orders", "--from", "orders:0:5", "--from", "orders:1:0")
+        done(
+            "revoke",
+            "--yes",
+            "--keyring",
+            path,
+            "--id",
+            "orders",
+            "--from",
+            "orders:0:5",
+            "--from",
+            "orders:1:0",
+        )
         assert read_keyring(path).keys[0].revoked_from == {"orders[0]": 5, "orders[1]": 0}
 
     @pytest.mark.parametrize("position", ["orders", "orders:1", "orders:a:1", "orders:1:-1", "a:b:1:2"])
@@ -363,6 +415,25 @@ class TestExportPublic:
         assert text.startswith(f"wrote 1 public key to {tmp_path / 'p.json'}\n")
         assert "left out 'orders'" in text
 
+    def test_joins_the_keys_of_several_producers(self, tmp_path: Path) -> None:
+        given: list[str | Path] = []
+        for name in ("shop", "bank"):
+            given += ["--keyring", tmp_path / f"{name}.json"]
+            done("generate", *given[-2:], "--id", name, "--algorithm", "ed25519")
+        done("export-public", *given, "--out", tmp_path / "public.json")
+        public = read_keyring(tmp_path / "public.json")
+        assert not public.is_secret
+        assert [key.id for key in public.keys] == ["shop", "bank"]
+
+    def test_does_not_join_two_keys_of_one_name(self, tmp_path: Path) -> None:
+        given: list[str | Path] = []
+        for name in ("a.json", "b.json"):
+            given += ["--keyring", tmp_path / name]
+            done("generate", *given[-2:], "--id", "shop", "--algorithm", "ed25519")
+        result = run("export-public", *given, "--out", tmp_path / "public.json")
+        assert (result.exit_code, "stands twice" in result.stderr) == (1, True)
+        assert not (tmp_path / "public.json").exists()
+
     def test_hmac_alone_has_nothing_to_export(self, path: Path, tmp_path: Path) -> None:
         result = run("export-public", "--keyring", path, "--out", tmp_path / "p.json")
         assert (result.exit_code, "no public half" in result.stderr) == (1, True)
@@ -382,7 +453,7 @@ class TestSecrets:
             ("list", "--keyring", path),
             ("list", "--keyring", path, "--json"),
             ("rotate", "--keyring", path, "--id", "orders", "--json"),
-            ("revoke", "--keyring", path, "--id", "orders", "--json"),
+            ("revoke", "--keyring", path, "--id", "orders", "--yes", "--json"),
             ("export-public", "--keyring", path, "--out", tmp_path / "p.json", "--json"),
         ):
             shown += done(*command)

@@ -260,29 +260,35 @@ class TestRetire:
 
     @pytest.mark.parametrize("called", ["tenant", "0.1.0.1", "~QAB", "0x00010001"])
     def test_takes_a_name_or_an_id(self, location: str, called: str) -> None:
-        said = done("retire", called, "--by", "orders", "--date", "2027-02-03")
+        said = done("retire", called, "--yes", "--by", "orders", "--date", "2027-02-03")
         assert said == "retired 0.1.0.1, tenant, from 2027-02-03, by orders\n"
         entry = stored(location).by_name("tenant")
         assert entry is not None
         assert entry.retired == "2027-02-03"
 
+    def test_without_a_terminal_needs_yes(self, location: str) -> None:
+        wrong_use("retire", "tenant", "--by", "orders")
+        entry = stored(location).by_name("tenant")
+        assert entry is not None
+        assert entry.retired is None
+
     def test_gives_the_entry_as_it_is_then(self, location: str) -> None:
-        made = done_json("retire", "tenant", "--by", "orders", "--date", "2027-02-03")
+        made = done_json("retire", "tenant", "--yes", "--by", "orders", "--date", "2027-02-03")
         assert (made["id"], made["name"], made["retired"]) == ("0.1.0.1", "tenant", "2027-02-03")
 
     def test_is_for_its_owner_and_for_good(self, location: str) -> None:
-        assert "'orders' may" in refused("retire", "tenant", "--by", "platform", "--date", DAY)
-        done("retire", "tenant", "--by", "orders", "--date", DAY)
-        assert "for good" in refused("retire", "tenant", "--by", "orders", "--date", "2027-03-01")
+        assert "'orders' may" in refused("retire", "tenant", "--yes", "--by", "platform", "--date", DAY)
+        done("retire", "tenant", "--yes", "--by", "orders", "--date", DAY)
+        assert "for good" in refused("retire", "tenant", "--yes", "--by", "orders", "--date", "2027-03-01")
 
     def test_leaves_name_and_id_taken(self, location: str) -> None:
-        done("retire", "tenant", "--by", "orders", "--date", DAY)
+        done("retire", "tenant", "--yes", "--by", "orders", "--date", DAY)
         assert "never used again" in refused(*TENANT)
         assert done_json("register", "other", *TENANT[2:])["id"] == "0.1.0.2"
 
     def test_of_what_is_not_registered_is_refused(self, location: str) -> None:
-        assert "did you mean 'tenant'" in refused("retire", "Tenant", "--by", "orders")
-        assert "not registered" in refused("retire", "0.1.0.2", "--by", "orders")
+        assert "did you mean 'tenant'" in refused("retire", "Tenant", "--yes", "--by", "orders")
+        assert "not registered" in refused("retire", "0.1.0.2", "--yes", "--by", "orders")
 
 
 class TestWriterInBetween:

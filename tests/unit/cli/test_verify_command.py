@@ -9,8 +9,9 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
-from headerware import Producer, load_chain
+from headerware import Chain, Producer, load_chain
 from headerware.cli import main
+from headerware.interceptors import Compact, Sign
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 
@@ -58,7 +59,7 @@ class TestVerify:
     def produce(self, topic: str, value: bytes, **rest: Any) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         producer.produce(topic, value, **rest)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self, topic: str, *arguments: str) -> Result:
         fixed = ["--bootstrap-servers", self.servers, "--config", self.config]
@@ -72,6 +73,61 @@ class TestVerify:
         assert ": 20 records, sequences 0 to 19  [0]" in result.stdout
         assert "[0] 0..9, [1] 0..9" in result.stdout
         assert result.stderr == ""
+
+    @pytest.mark.parametrize("form", ["keyring", "public", "jwks"])
+    def test_a_keyring_alone_verifies(
+        self, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+    ) -> None:
+        keyring = tmp_path / ("keys.json" if form == "keyring" else "public.json")
+        if form != "keyring":
+            export = [
+                "keys",
+                "export-public",
+                "--keyring",
+                str(tmp_path / "keys.json"),
+                "--out",
+                str(keyring),
+            ]
+            assert CliRunner().invoke(main, [*export, *(["--jwks"] if form == "jwks" else [])]).exit_code == 0
+        monkeypatch.setenv("HEADERWARE_CONFIG", "/does/not/exist.toml")  # it is another topic's
+        verify = ["verify", topic, "--bootstrap-servers", self.servers, "--keyring", str(keyring)]
+        result = CliRunner().invoke(main, verify)
+        assert (result.exit_code, "20 records, 20 verified" in result.stdout) == (0, True), result.output
+        self.produce(topic, b"unsigned", partition=1)
+        assert "20 verified, 0 refused, 1 unsigned" in CliRunner().invoke(main, verify).stdout
+
+    def test_a_keyring_with_a_registry_of_ids(
+        self, unique_topic: Callable[[str], str], tmp_path: Path
+    ) -> None:
+        name, registry = unique_topic("orders"), str(tmp_path / "ids.toml")
+        for line in (
+            f"init {registry} --registrar platform",
+            f"block allocate 0.1.0.0/24 --owner o --by platform --description O. --registry {registry}",
+            f"register tenant --owner o --encoding utf-8 --description T. --registry {registry}",
+        ):
+            assert CliRunner().invoke(main, ["registry", *line.split()]).exit_code == 0, line
+        self.cluster.create_topic(name)
+        chain = Chain(
+            [Sign(keyring=str(tmp_path / "keys.json"), key_id="orders-2026"), Compact(registry=registry)]
+        )
+        with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
+            producer.produce(name, b"v", headers={"tenant": "north"})
+        verify = [
+            "verify",
+            name,
+            "--bootstrap-servers",
+            self.servers,
+            "--keyring",
+            str(tmp_path / "keys.json"),
+        ]
+        assert "1 refused" in CliRunner().invoke(main, verify).stdout
+        assert CliRunner().invoke(main, [*verify, "--registry", registry]).exit_code == 0
+
+    def test_a_keyring_and_a_chain_are_wrong_use(self, topic: str, tmp_path: Path) -> None:
+        assert self.run(topic, "--keyring", str(tmp_path / "keys.json")).exit_code == 2
+        assert self.run(topic, "--registry", "built-in").exit_code == 2
+        result = CliRunner().invoke(main, ["verify", topic, "--bootstrap-servers", self.servers])
+        assert (result.exit_code, "expected --keyring, or --config" in result.stderr) == (2, True)
 
     def test_json_has_all(self, topic: str) -> None:
         result = self.run(topic, "--json")

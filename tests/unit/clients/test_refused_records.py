@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from headerware.testing import EmbeddedCluster
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SECRET = b"hunter2"
 EXPIRE_S = 1.0
 CLAIM: Any = [("hw.slice", b"hunter2")]
@@ -472,7 +472,7 @@ class TestHeldBack:
         consumer = make_consumer(Guard(on_error="drop"), topic=topic)
         for _ in range(3):
             with pytest.raises(HeldBackError, match=r"\[0\]@0: keyring keys.json is older than 300 s"):
-                consumer.poll(10)
+                consumer.poll(60)
         with pytest.raises(KafkaException, match="No offset stored"):
             consumer.commit(asynchronous=False)
         broken.clear()

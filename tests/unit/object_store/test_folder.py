@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -17,8 +18,11 @@ from headerware.core.errors import ConfigError, NoSuchObjectError, ObjectStoreEr
 from headerware.object_store import FolderObjects, ObjectStore, open_object_store
 from headerware.object_store.store import UNFINISHED
 from headerware.testing import ObjectStoreConformance
+from tests.forking import as_nobody
 
 CONTENT = bytes(range(256)) * 10_000
+Access = Literal["read", "write"]
+ACCESS: tuple[Access, ...] = ("read", "write")
 DIGEST = hashlib.sha256(CONTENT).digest()
 
 
@@ -48,6 +52,47 @@ class TestConformance(ObjectStoreConformance):
         away = self.path.rename(self.path.with_name("away"))
         yield
         away.rename(self.path)
+
+
+class TestCheck:
+    """Whether the folder can be used, without a trace in it."""
+
+    def checked(self, path: Path, access: Access) -> str:
+        try:
+            FolderObjects(path=str(path)).open().check(access)
+        except ObjectStoreError as error:
+            return str(error)
+        return "ok"
+
+    def test_a_folder_that_can_be_written(self, tmp_path: Path) -> None:
+        assert self.checked(tmp_path, "write") == "ok"
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
+        assert "it is not there; make it, or mount its volume" in self.checked(tmp_path / "a", "read")
+        (tmp_path / "file").write_bytes(b"")
+        assert "it is not there" in self.checked(tmp_path / "file", "read")
+
+    @pytest.mark.parametrize(
+        ("mode", "reading", "writing"),
+        [
+            (0o500, "ok", "may not write in it"),
+            (0o600, "may not reach objects in it", "may not reach objects in it"),
+            (0o300, "it cannot be opened (Permission denied)", "it cannot be opened (Permission denied)"),
+        ],
+    )
+    def test_a_folder_that_is_not_permitted(self, mode: int, reading: str, writing: str) -> None:
+        def told(folder: Path) -> str:
+            folder.chmod(mode)
+            try:
+                return "\n".join(self.checked(folder, access) for access in ACCESS)
+            finally:
+                folder.chmod(0o700)
+
+        found = as_nobody(told).splitlines()
+        assert [expected in said for expected, said in zip((reading, writing), found, strict=True)] == [
+            True
+        ] * 2
 
 
 class TestFolderObjects:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Interceptor, Record
-from headerware.cli.tail_lines import record_lines, signature_lines
+from headerware.cli.tail_lines import brief_line, record_lines, signature_lines
 from headerware.interceptors import (
     Admission,
     Audit,
@@ -28,9 +28,10 @@ from headerware.interceptors import (
     Trail,
 )
 from headerware.keyring import Keyring, certify, encode_jwks, public_part, with_new_key
-from headerware.keyring.services import FileKeys
+from headerware.keyring.services import FileKeys, Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView, Condition, TailedRecord
+from tests.vault_server import TOKEN, VaultServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,6 +132,21 @@ class TestChainView:
         assert [(step.step, step.outcome) for step in found.steps] == [("sign", "refused")]
         assert found.signature is not None
         assert not found.signature.verified
+
+    @pytest.mark.parametrize("on_error", ["raise", "dead_letter"])
+    def test_a_record_is_held_back_and_not_refused_if_the_key_service_is_down(self, on_error: Any) -> None:
+        with VaultServer() as server:
+            service = Vault(url=server.url, token=TOKEN)
+            wire = sent(Chain([Encrypt(key_service=service, key_id="orders")]), order())
+            server.stop()
+            (found,) = looked(Chain([Encrypt(key_service=service, key_id="orders", on_error=on_error)]), wire)
+        assert (found.outcome, found.application, found.dead_letter_topic) == ("held_back", (), None)
+        assert found.refusal is not None
+        assert (found.refusal.step, found.refusal.type) == ("encrypt", "KeyServiceUnavailableError")
+        assert found.refusal.reason.startswith("the key service did not answer")
+        assert found.refusal.reason.endswith("; the record may be good")
+        assert [(step.step, step.outcome) for step in found.steps] == [("encrypt", "held_back")]
+        assert "? held back" in brief_line(found).plain
 
     @pytest.mark.parametrize(("on_error", "outcome"), [("dead_letter", "dead_letter"), ("drop", "dropped")])
     def test_shows_what_would_become_of_a_refused_record(

@@ -46,6 +46,11 @@ class TestCommitted:
     def test_asks_again_where_the_coordinator_has_moved(self) -> None:
         assert self.ask(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS) == {}
 
+    def test_says_what_a_coordinator_that_does_not_answer_may_mean(self) -> None:
+        with pytest.raises(KafkaException, match="a right on the group is missing") as raised:
+            self.ask(KafkaError._TIMED_OUT)
+        assert "group group" in raised.value.args[0].str()
+
     def test_raises_what_does_not_pass(self) -> None:
         with pytest.raises(KafkaException):
             self.ask(KafkaError.GROUP_AUTHORIZATION_FAILED)

@@ -8,10 +8,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,9 +23,7 @@ from headerware.core.record import Record
 from headerware.interceptors.dedup import windows
 from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.forking import as_nobody
 
 SWALLOWS = "CREATE TRIGGER swallows BEFORE INSERT ON seen BEGIN SELECT RAISE(IGNORE); END"
 NOW = 1_760_000_000_000
@@ -240,29 +237,6 @@ class TestDedupStoreOpening:
             connection.execute("BEGIN EXCLUSIVE")
             with pytest.raises(ConfigError, match=r"^store: cannot open '.*': database is locked$"):
                 opened(path)
-
-
-def as_nobody(told: Callable[[Path], str]) -> str:
-    """Ask in a process of somebody who has no power over permissions, which root has, in a folder of his.
-
-    A process that changes its user interrupts all of its threads, and librdkafka's do not bear that.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            try:
-                if os.geteuid() == 0:
-                    os.chown(name, 65_534, 65_534)
-                    os.setuid(65_534)
-                os.write(writing, told(Path(name)).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as answer:
-            said = answer.read().decode()
-        os.waitpid(child, 0)
-    return said
 
 
 class TestDedupStoreFailures:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from threading import Barrier, Event, Lock
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,21 @@ class Clock:
         return self.ms / 1000
 
 
+class Plain:
+    """A key service on this machine that wraps nothing."""
+
+    is_local = True
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        raise NotImplementedError
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        pass
+
+
 class Gated:
     """A key service behind a gate: it counts calls, and can be shut, broken or slow."""
 
@@ -81,8 +97,8 @@ class Gated:
 
     def _pass(self, key_id: str) -> None:
         if self.barrier is not None:
-            self.barrier.wait(10)
-        assert self.open.wait(30)
+            self.barrier.wait(60)
+        assert self.open.wait(60)
         if self.error is not None:
             raise self.error
         if key_id == self.failing:
@@ -342,6 +358,33 @@ class TestToRead:
             assert len({future.result().secret for future in given}) == 1
         assert service.unwraps == 1
 
+    def test_8_000_keys_in_use_take_one_call_each(self) -> None:
+        class Counting(Plain):
+            calls = 0
+
+            def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+                self.calls += 1
+                return wrapped[:32]
+
+        service = Counting()
+        with closing(DataKeys(service)) as keys:
+            for _ in range(3):
+                for number in range(8_000):
+                    keys.to_read("orders", number.to_bytes(64), SCOPE)
+        assert service.calls == 8_000
+
+    def test_refused_keys_of_any_size_take_bounded_memory(self) -> None:
+        class Refusing(Plain):
+            def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+                raise InvalidWrappedKeyError("nobody wrapped it")
+
+        with closing(DataKeys(Refusing(), max_failed_unwraps_per_s=100_000)) as keys:
+            for number in range(4_000):
+                with pytest.raises(InvalidWrappedKeyError):
+                    keys.to_read("orders", number.to_bytes(8_000), SCOPE)
+            remembered = sum(len(question[2] or b"") for question in keys._refused.entries())
+            assert 8 << 20 > remembered > 1 << 20
+
     def test_a_refusal_is_remembered_for_a_while(
         self, make: Callable[..., DataKeys], service: Gated, clock: Clock
     ) -> None:
@@ -370,14 +413,14 @@ class TestToRead:
         assert keys.to_read(*wanted).secret
 
     def test_a_slow_service_is_waited_for_once(self, make: Callable[..., DataKeys], service: Gated) -> None:
-        keys = make(timeout_ms=300, monotonic=time.monotonic)
+        keys = make(timeout_ms=1_000, monotonic=time.monotonic)
         wanted = [wrapped_in(service) for _ in range(20)]
         service.open.clear()
         began = time.monotonic()
         for one in wanted:
             with pytest.raises(HeldBackError):
                 keys.to_read(*one)
-        assert time.monotonic() - began < 0.3 * len(wanted) / 2
+        assert time.monotonic() - began < 1.0 * len(wanted) / 2
         service.open.set()
         until(lambda: isinstance(_read(keys, wanted[0]), DataKey))
 
@@ -426,7 +469,7 @@ class TestPrefetch:
     def test_waits_no_longer_than_one_call_may_take(
         self, make: Callable[..., DataKeys], service: Gated
     ) -> None:
-        keys = make(timeout_ms=200, monotonic=time.monotonic)
+        keys = make(timeout_ms=1_000, monotonic=time.monotonic)
         wanted = [wrapped_in(service) for _ in range(30)]
         service.open.clear()
         began = time.monotonic()
@@ -434,7 +477,7 @@ class TestPrefetch:
         for one in wanted:
             with pytest.raises(HeldBackError):
                 keys.to_read(*one)
-        assert time.monotonic() - began < 0.2 * 15
+        assert time.monotonic() - began < 1.0 * len(wanted) / 2
 
 
 class TestKeysApart:
@@ -523,7 +566,7 @@ shut = threading.Event()
 class Slow:
     def wrap(self, *given):
         if given[2] == b"slow":
-            shut.wait(30)
+            shut.wait(60)
         return service.wrap(*given)
     unwrap, close = service.unwrap, service.close
 keys = DataKeys(Slow(), timeout_ms=2000)

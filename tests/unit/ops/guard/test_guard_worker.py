@@ -36,10 +36,21 @@ class TestTopics:
         guard = guard_of(ingress, audit_topic="guard-audit")
         guard._topics = dict.fromkeys((INGRESS, "ingress.ingress.x", "ingress.guard-audit", "other"), 1)
         assert [guard._ingress() for _ in range(2)] == [[INGRESS]] * 2
-        told = [record.getMessage() for record in caplog.records]
+        told = [each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard"]
         assert len(told) == 2
         assert "ingress.guard-audit is left alone" in told[0]
         assert "ingress.ingress.x is left alone" in told[1]
+
+    def test_that_a_route_does_not_find_are_told_once(
+        self, ingress: Ingress, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A name that is misspelled would be waited for in silence."""
+        guard = guard_of(ingress)
+        guard._topics = {"orders": 1}
+        assert [guard._ingress() for _ in range(2)] == [[], []]
+        assert [each.getMessage() for each in caplog.records if each.name == "headerware.ops.guard"] == [
+            f"no topic fits the route from {route} yet; it is looked for again" for route in ROUTES
+        ]
 
 
 class KeepsBack(Interceptor, frozen=True, kw_only=True):

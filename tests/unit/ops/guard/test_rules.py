@@ -106,3 +106,8 @@ class TestRoutes:
         assert routes.egress("in..raw") is None
         assert routes.egress("XinXordersXraw") is None
         assert routes.dead_letters("in.orders.raw") == "in.orders.raw.dead-letter"
+
+    def test_say_which_no_topic_fits(self) -> None:
+        routes = Routes({"in.{topic}": "{topic}", "ordres": "orders", "bills": "paid"})
+        assert routes.unused(["bills", "in.a.dead-letter", "orders"]) == ["in.{topic}", "ordres"]
+        assert routes.unused(["bills", "in.a", "ordres"]) == []

@@ -53,7 +53,7 @@ def batch(records: list[Record], *, large: bool) -> pa.RecordBatch:
         "timestampType": pa.array([0] * len(records), pa.int32()),
         "key": pa.array([each.key for each in records], binary),
         "headers": header_column([each.headers for each in records]),
-        "value": pa.array([None] * len(records), binary),
+        "value": pa.array([None if each.value is None else b"" for each in records], binary),
         "value_bytes": pa.array([each.value and len(each.value) for each in records], pa.int32()),
     }
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
@@ -61,7 +61,7 @@ def batch(records: list[Record], *, large: bool) -> pa.RecordBatch:
 
 def settled(records: list[Record], rule: Rule, *, large: bool) -> dict[tuple[int, int], Any]:
     """Return what the two tasks know of each record, with Spark's shuffle in between."""
-    judging = judge_records(pickle.dumps(Judging(topic="orders", rule=rule)))
+    judging = judge_records(pickle.dumps(Judging(topic="orders", rule=rule, now_ms=0, compacts=True)))
     half = len(records) // 2
     batches = [batch(part, large=large) for part in (records[:half], records[half:])]
     rows: list[Any] = pa.Table.from_batches(judging(batches)).to_pylist()

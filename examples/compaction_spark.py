@@ -1,0 +1,70 @@
+"""Compact a topic by a Spark job, and let the worker go on where the job has ended: before and after.
+
+    python examples/compaction_spark.py
+
+The topic is that of `compaction.py`. A topic of this size needs no Spark; one that outgrows a process does.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import confluent_kafka
+from compaction import produce, read, show
+from demo.spark import start
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from headerware.ops.compaction import Compaction, Rule
+from headerware.spark_bridge import copy_topic
+from headerware.testing import KafkaBroker
+
+SOURCE, TARGET, BESIDE = "prices", "latest-prices", "odd-prices"
+RULE = Rule(header="version")
+
+
+def produce_later(servers: str) -> None:
+    """Be a service that goes on: a new price, and one that is out of date."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers})
+    for key, version, value in ((b"bread", b"4", b"2.40"), (b"milk", b"1", b"0.95")):
+        producer.produce(SOURCE, value, key, headers=[("version", version)])
+    producer.flush()
+    producer.close()
+
+
+def compact(spark: SparkSession, broker: KafkaBroker) -> None:
+    """Compact a topic by a job, and then by the worker."""
+    console, servers = Console(highlight=False), broker.bootstrap_servers
+    for topic, policy in ((SOURCE, "delete"), (TARGET, "compact"), (BESIDE, "delete")):
+        broker.create_topic(topic, config={"cleanup.policy": policy})
+    produce(servers, SOURCE)
+    show(console, "before", read(servers, SOURCE))
+    options = {"kafka.bootstrap.servers": servers}
+    done = copy_topic(spark, options, SOURCE, TARGET, RULE, beside=BESIDE, execute=True)
+    console.print(f"the job read {done.records} records, and wrote {done.written}")
+    show(console, f"after the job: {TARGET}", read(servers, TARGET))
+    show(console, f"beside: {BESIDE}", read(servers, BESIDE))
+    produce_later(servers)
+    with Compaction({"bootstrap.servers": servers}, SOURCE, TARGET, RULE, beside=BESIDE) as worker:
+        result = worker.execute()
+    console.print(f"the worker read {result.records} more, and wrote {result.written}")
+    after = read(servers, TARGET)
+    show(console, f"after the worker: {TARGET}", after)
+    if after != [
+        ("bread", "3", "2.30"),
+        ("milk", "2", "1.05"),
+        ("cheese", "2", "-"),
+        ("bread", "4", "2.40"),
+    ]:
+        sys.exit("another record was kept than the one with the highest version")
+
+
+def main() -> None:
+    """Start Spark and a broker."""
+    spark = start(SparkSession.builder.master("local[2]").appName("compaction"))
+    with KafkaBroker() as broker:
+        compact(spark, broker)
+
+
+if __name__ == "__main__":
+    main()

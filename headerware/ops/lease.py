@@ -1,0 +1,213 @@
+"""A lease through a consumer group: of several workers with one task, one is at work.
+
+Whoever has partition 0 of a topic in a group of its own has the lease. Its member reads nothing: what it is
+given is paused, and nothing is committed. Who comes later asks who is in the group, and leaves without
+joining it. Of those that begin at once and find nobody, the group gives partition 0 to one, and the others
+leave.
+
+A process that was killed loses the lease when its session times out (``session.timeout.ms``, 45 s unless the
+settings say otherwise), and so does one that stood still for as long. It learns that from :meth:`require`,
+which asks the group's coordinator. What was begun before may still take effect. So a lease saves work and
+does not replace fencing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka.admin import AdminClient
+
+from headerware.clients.settings import connection_settings
+from headerware.core.errors import HeaderwareError
+from headerware.core.printable import printable
+from headerware.ops.topic_reader import coordinator_moves
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_POLL_S: Final = 0.05
+_ASK_S: Final = 0.5
+
+
+class LeaseHeldError(HeaderwareError):
+    """Another process has the lease.
+
+    Args:
+        message: what is to be told.
+        client_id: its client's id.
+        host: its address, as the broker sees it.
+    """
+
+    def __init__(self, message: str, *, client_id: str, host: str) -> None:
+        super().__init__(message)
+        self.client_id: Final = client_id
+        self.host: Final = host
+
+
+class LeaseLostError(HeaderwareError):
+    """This process has lost the lease, and no other is known to have it."""
+
+
+class Lease:
+    """Have a lease until :meth:`close`; for one caller at a time, a thread of its own keeps it.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+        topic: the topic whose partition 0 stands for the lease.
+        group_id: the group; only workers with this task join it.
+        what: the task, for messages, such as ``retention of orders``.
+        timeout_s: how long the cluster may take to answer, in seconds.
+
+    Raises:
+        LeaseHeldError: another process has it.
+        HeaderwareError: the group has come to no decision in time.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses or does not answer.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], topic: str, group_id: str, *, what: str, timeout_s: float
+    ) -> None:
+        self._topic: Final = topic
+        self._group: Final = group_id
+        self._what: Final = what
+        self._timeout_s: Final = timeout_s
+        self._admin: Final = AdminClient({**connection_settings(conf), "log_level": 0})
+        members = self._members()
+        if members:
+            raise self._held(next(filter(self._has_it, members), members[0]))
+        self._has, self._lost, self._closing = Event(), Event(), Event()
+        # Without it a member that comes would interrupt the lease of the one that stays.
+        strategy = {"partition.assignment.strategy": "cooperative-sticky"}
+        self._consumer: Final = cimpl.Consumer(
+            {
+                "log_level": 0,  # errors are raised
+                "client.id": f"{group_id}-{socket.gethostname()}-{os.getpid()}",
+                **conf,
+                **({} if conf.get("group.protocol") == "consumer" else strategy),
+                "group.id": group_id,
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            self._member_id: Final[str] = self._acquire()
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._thread: Final = Thread(target=self._keep, name=group_id, daemon=True)
+        self._thread.start()
+
+    def _acquire(self) -> str:
+        """Join the group, and return the member's id once it has partition 0."""
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        deadline = time.monotonic() + self._timeout_s
+        ask_at = time.monotonic() + _ASK_S
+        while True:
+            message = self._consumer.poll(_POLL_S)
+            if self._has.is_set():
+                return str(self._consumer.memberid())
+            error = None if message is None else message.error()
+            if error is not None and not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
+                raise KafkaException(error)
+            now = time.monotonic()
+            if now > ask_at:
+                ask_at = now + _ASK_S
+                for member in filter(self._has_it, self._members()):
+                    if member.member_id != self._consumer.memberid():
+                        raise self._held(member)
+            if now > deadline:
+                raise HeaderwareError(
+                    f"group {self._group} has come to no decision within {self._timeout_s:g} s about who has "
+                    f"the lease of the {self._what}: start it again, or allow more time (timeout)"
+                )
+
+    def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        # With an offset nothing has to be looked up; it is not read from there.
+        places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
+        consumer.incremental_assign(places)
+        consumer.pause(places)
+        if any(each.partition == 0 for each in partitions):
+            self._has.set()
+
+    def _on_revoke(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(partitions)
+        if any(each.partition == 0 for each in partitions):
+            self._lost.set()
+
+    def _on_lost(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        self._on_revoke(consumer, partitions)
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            self._consumer.poll(_POLL_S)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is known that the lease was lost; nobody is asked."""
+        return self._lost.is_set()
+
+    def require(self) -> None:
+        """Raise an error if this process has the lease no more; the group's coordinator is asked.
+
+        Raises:
+            LeaseHeldError: another process has it now.
+            LeaseLostError: it is lost, and nobody has it, or nobody yet.
+            confluent_kafka.KafkaException: the coordinator does not answer.
+        """
+        members = self._members()
+        for member in filter(self._has_it, members):
+            if member.member_id != self._member_id:
+                raise self._held(member)
+        # In a rebalance nobody has it who had not been given it before; this one then still is a member.
+        if self._lost.is_set() or all(each.member_id != self._member_id for each in members):
+            raise LeaseLostError(
+                f"the {self._what} has lost its lease (group {self._group}), for its process stood still or "
+                f"could not reach the cluster: it goes no further; start it again"
+            )
+
+    def _has_it(self, member: Any) -> bool:
+        found = member.assignment.topic_partitions
+        return any(each.topic == self._topic and each.partition == 0 for each in found)
+
+    def _held(self, member: Any) -> LeaseHeldError:
+        client, host = printable(member.client_id), printable(member.host.removeprefix("/"))
+        return LeaseHeldError(
+            f"another {self._what} is at work: client {client} on {host} has the lease (group "
+            f"{self._group}); if it was killed, the lease is free when its session has timed out",
+            client_id=member.client_id,
+            host=member.host.removeprefix("/"),
+        )
+
+    def _members(self) -> list[Any]:
+        return members_of(self._admin, self._group, self._timeout_s)
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self._closing.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def members_of(admin: AdminClient, group_id: str, timeout_s: float) -> list[Any]:
+    """Return the members of a group; a coordinator that moves, or is new, is waited for."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        asked = admin.describe_consumer_groups([group_id], request_timeout=timeout_s)
+        try:
+            return list(asked[group_id].result().members)
+        except KafkaException as error:
+            if error.args[0].code() not in coordinator_moves() or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)

@@ -1,0 +1,208 @@
+"""A job of many tasks and the worker take turns on one copy, wherever a job is killed: nothing is twice."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from headerware import ConfigError, HeaderwareError
+from headerware.clients.messages import record_of
+from headerware.ops.compaction import Compaction
+from headerware.ops.retention.rules import RetentionRule
+from headerware.ops.transactions import TakenOverError
+from tests.integration.programs.copy_job import fence
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from headerware.ops.compaction.handover import Copied, PartitionCopy
+    from tests.integration.conftest import Cluster
+
+pytestmark = pytest.mark.broker
+PROGRAM: Final = Path(__file__).parent / "programs" / "copy_job.py"
+DEADLINE_S: Final = 60.0
+PARTITIONS: Final = 2
+BEGINS: Final = dict.fromkeys(range(PARTITIONS), 0)
+
+
+class Topics:
+    """A topic, and a copy of all that it has."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.source = cluster.topic("clicks", partitions=PARTITIONS)
+        self.target = cluster.topic("copy", partitions=PARTITIONS)
+        self._wire = cluster.plain_producer()
+        self._numbers = itertools.count()
+
+    def grow(self, count: int) -> None:
+        """Add records, one after the other in each partition."""
+        for number in itertools.islice(self._numbers, count):
+            self._wire.produce(self.source, b"%d" % number, b"k", number % PARTITIONS)
+        assert self._wire.flush(DEADLINE_S) == 0
+
+    def worker(self) -> Compaction:
+        return Compaction(
+            {"bootstrap.servers": self.cluster.servers}, self.source, self.target, RetentionRule()
+        )
+
+    def copied(self) -> Copied:
+        return self.worker().copied
+
+    def claim(self, job: str) -> dict[int, int]:
+        copied = self.copied()
+        return copied.claim(job, BEGINS, fence(copied))
+
+    def send(self, writer: PartitionCopy, number: int, begin: int, end: int) -> None:
+        """Copy some of a partition's records."""
+        own = [m for m in self.cluster.on_the_wire(self.source) if m.partition() == number][begin:end]
+        writer.send([record_of(message).replace(topic=self.target) for message in own], end)
+
+    def require_all_once(self) -> None:
+        self.cluster.wait_until_stable(self.target)
+        for number in range(PARTITIONS):
+            found, wanted = (
+                [m.value() for m in self.cluster.on_the_wire(topic) if m.partition() == number]
+                for topic in (self.target, self.source)
+            )
+            assert found == wanted
+
+
+@pytest.fixture
+def topics(cluster: Cluster) -> Topics:
+    found = Topics(cluster)
+    found.grow(20)
+    return found
+
+
+class TestHandover:
+    def test_begins_and_ends_where_the_worker_does(self, topics: Topics) -> None:
+        with topics.worker() as worker:
+            worker.execute()
+        topics.grow(10)
+        assert topics.claim("job") == {0: 10, 1: 10}
+        for number in range(PARTITIONS):
+            with topics.copied().partition("job", number) as writer:
+                assert writer.done == 10
+                topics.send(writer, number, 10, 15)
+        topics.copied().release("job", dict.fromkeys(range(PARTITIONS), 15))
+        topics.grow(10)
+        with topics.worker() as worker:
+            assert worker.execute().records == 10
+        topics.require_all_once()
+
+    def test_of_a_job_that_was_cut_off_is_for_the_next_job_alone(self, topics: Topics) -> None:
+        topics.claim("first")
+        writer, late = (topics.copied().partition("first", number) for number in (0, 1))
+        topics.send(writer, 0, 0, 4)
+        with topics.worker() as worker:
+            assert "was cut off" in worker.problems()[0]
+            with pytest.raises(ConfigError, match="run it again"):
+                worker.execute()
+        assert topics.copied().positions() == {0: 4, 1: 0}
+        assert topics.claim("second") == {0: 4, 1: 0}
+        # Its tasks may still run, or begin only now.
+        for each in (writer, late):
+            with pytest.raises(TakenOverError):
+                topics.send(each, 0, 4, 6)
+            each.close()
+        with pytest.raises(HeaderwareError, match="another job has taken over"):
+            topics.copied().partition("first", 0)
+        with pytest.raises(HeaderwareError, match="another job has taken over"):
+            topics.copied().release("first", {0: 10, 1: 10})
+        for number, done in ((0, 4), (1, 0)):
+            with topics.copied().partition("second", number) as again:
+                assert again.done == done
+                topics.send(again, number, done, 10)
+        topics.copied().release("second", {0: 10, 1: 10})
+        with topics.worker() as worker:
+            assert worker.execute().records == 0
+        topics.require_all_once()
+
+    def test_of_a_job_that_has_failed_says_how_far_it_has_come(self, topics: Topics) -> None:
+        topics.claim("job")
+        writer = topics.copied().partition("job", 1)
+        topics.send(writer, 1, 0, 7)
+        copied = topics.copied()
+        copied.give_up("job", fence(copied))
+        with pytest.raises(TakenOverError):
+            topics.send(writer, 1, 7, 9)
+        writer.close()
+        with pytest.raises(HeaderwareError, match="another job has taken over"):
+            topics.copied().partition("job", 0)
+        with topics.worker() as worker:
+            assert worker.execute().records == 20 - 7
+        topics.require_all_once()
+
+    def test_gives_a_partition_to_the_later_of_two_attempts(self, topics: Topics) -> None:
+        topics.claim("job")
+        first = topics.copied().partition("job", 0)
+        topics.send(first, 0, 0, 3)
+        with topics.copied().partition("job", 0) as second:
+            assert second.done == 3
+            with pytest.raises(TakenOverError):
+                topics.send(first, 0, 3, 6)
+            topics.send(second, 0, 3, 10)
+        first.close()
+        # One that begins when all is done has nothing to do.
+        with topics.copied().partition("job", 0) as third:
+            assert third.done == 10
+
+    def test_ends_a_worker_that_follows(self, topics: Topics) -> None:
+        failures: list[str] = []
+        with topics.worker() as worker:
+
+            def follow() -> None:
+                try:
+                    worker.execute(follow=True)
+                except HeaderwareError as error:
+                    failures.append(str(error))
+
+            thread = threading.Thread(target=follow)
+            thread.start()
+            try:
+                until(lambda: topics.cluster.count_committed(topics.target) == 20)
+                assert topics.claim("job") == {0: 10, 1: 10}
+                topics.grow(2)
+                thread.join(DEADLINE_S)
+            finally:
+                worker.stop()
+                thread.join(DEADLINE_S)
+        assert "has taken over" in failures[0]
+        assert topics.cluster.count_committed(topics.target) == 20
+
+
+class TestKilledAtAnyMoment:
+    KILLS: Final = 4
+    SHARE: Final = 400
+
+    def test_each_record_comes_once_and_in_order(self, cluster: Cluster) -> None:
+        topics, rest = Topics(cluster), random.Random(7)
+        command = [sys.executable, str(PROGRAM), cluster.servers, topics.source, topics.target]
+        said: list[str] = []
+        for _ in range(self.KILLS):
+            topics.grow(self.SHARE)
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                for _ in range(rest.randrange(1, 20)):
+                    process.stdout.readline()
+                process.kill()
+            with topics.worker() as worker:
+                try:
+                    worker.execute()
+                except ConfigError as error:
+                    said.append(str(error))
+        assert said, "some were killed behind their claim"
+        assert all("Spark job" in each for each in said)
+        topics.grow(self.SHARE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+        assert done.stdout.endswith("ends\n")
+        with topics.worker() as worker:
+            assert worker.execute().records == 0
+        topics.require_all_once()
