@@ -343,7 +343,7 @@ class Room:
     __slots__ = ("left",)
 
     def __init__(self, entries: int = MAX_REMEMBERED) -> None:
-        self.left = entries
+        self.left: int = entries
 
     def take(self) -> bool:
         """Take an entry, if there is one."""
