@@ -30,6 +30,7 @@ from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
 from headerware.ops.topic_reader import TopicReader
+from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -128,6 +129,11 @@ class TestBeginnings:
         result = clicks.retain()
         assert result.fates == {"expired": 2, "held": 1, "no_lifetime": 1}
         assert clicks.values() == [b"2", b"3", b"4"]
+
+    def test_stay_for_headers_that_cannot_be_read(self, clicks: Topic) -> None:
+        clicks.put(b"1", PAST)
+        put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"odd", b"\xff\xfe"))
+        assert clicks.retain().fates == {"expired": 1, "malformed": 1}
 
     def test_expire_by_a_rule_for_topic_and_header(self, clicks: Topic) -> None:
         rule = RetentionRule(
@@ -833,6 +839,11 @@ class TestCommand:
         (path,) = TestObjects.of(folder)
         os.utime(path, (0, 0))
         objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects, "--copies", "missing")
+        assert (code, "missing: " in shown) == (1, True)
+        assert len(clicks.records()) == 1, "what is in the way is told before anything is removed"
+        code, shown = self.run(clicks, *objects[:-1])
+        assert "would be deleted, and then those that only records above claim" in shown
         code, shown = self.run(clicks, *objects)
         assert (code, path.exists()) == (0, False)
         assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018

@@ -107,7 +107,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(FollowsFile):
-    """Forward what a chain and a policy admit; for one caller at a time, only :meth:`stop` is for any thread.
+    """Forward what a chain and a policy admit; only :meth:`stop` and :meth:`status` are for any thread.
 
     Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
     its partition, and the order of its partition; a message in slices stands where its last slice stood.
