@@ -840,6 +840,11 @@ class TestCommand:
         (path,) = TestObjects.of(folder)
         os.utime(path, (0, 0))
         objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects, "--copies", "missing")
+        assert (code, "missing: " in shown) == (1, True)
+        assert len(clicks.records()) == 1, "what is in the way is told before anything is removed"
+        code, shown = self.run(clicks, *objects[:-1])
+        assert "would be deleted, and then those that only records above claim" in shown
         code, shown = self.run(clicks, *objects)
         assert (code, path.exists()) == (0, False)
         assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018
