@@ -283,9 +283,12 @@ class _SourceProducer(Producer):
         return super()._hw_queue_run(run, report)
 
     def taken_run(self) -> RecordRun | None:
-        """Return, once, the run that was sent by columns, as the chain has made it."""
+        """Return, once, the run that was sent by columns, as the chain has made it.
+
+        None is also for a chain that may be replaced, for what is sent again goes through the one of then.
+        """
         found, self._queued_run = self._queued_run, None
-        return found
+        return None if self._hw_live is not None and self._hw_live.follows else found
 
     def produce_run_past_chain(
         self, run: RecordRun, report: Callable[..., Any] | None

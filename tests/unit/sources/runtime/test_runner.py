@@ -356,6 +356,34 @@ class TestDelivery:
         assert offset is not None
         assert offset.record_number == 2
 
+    def test_what_is_sent_again_goes_through_the_chain_of_then(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        file, left = tmp_path / "chain.toml", [BufferError()]
+        chain = '[[interceptors]]\ntype = "serialize"\nvalue = { type = "json", content_type = "%s" }\n'
+        file.write_text(chain % "application/json")
+        queue = Producer._hw_queue_run
+
+        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
+            errors = queue(self, run, report)
+            if not left:
+                return errors
+            file.write_text(chain % "application/new+json")
+            self.reload()
+            return [*errors[:-1], left.pop()]
+
+        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
+        place.write("a", '{"n":1}', '{"n":2}')
+        place.run(
+            delivery=delivery,
+            extractor=JsonLinesExtractor(),
+            kafka={"headerware.config": str(file), "headerware.reload": "watch"},
+            retry_pause_s=0.01,
+        )
+        assert [dict(message.headers() or ())["content-type"] for message in place.read()[-2:]] == [
+            b"application/new+json"
+        ] * 2
+
     def test_what_was_sent_again_stays_out_of_the_next_batch(
         self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
