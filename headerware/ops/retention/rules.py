@@ -112,7 +112,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ConfigError: no header for a hold.
     """
 
-    worker: ClassVar[str] = "retain"
+    worker: ClassVar[str] = "retain-into"  # a pass over the target has the other name for itself
     alone: ClassVar[Lost | None] = "expired"
 
     lifetimes: tuple[Lifetime, ...] = ()
