@@ -20,7 +20,8 @@ import msgspec
 import psutil
 import pyarrow as pa
 import zstandard
-from pyspark.sql import DataFrame, SparkSession
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from vega_datasets import local_data
@@ -29,14 +30,24 @@ from headerware import Chain, Producer
 from headerware.interceptors import Compress, Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from headerware.ops.compaction import Rule
 from headerware.sources import SourceConfig
 from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.ready import Files
-from headerware.spark_bridge import configure, decode, encode, foreach_batch, kafka_sink, register_source
+from headerware.spark_bridge import (
+    configure,
+    copy_topic,
+    decode,
+    encode,
+    foreach_batch,
+    kafka_sink,
+    register_source,
+)
 
 KEY = b"k" * 32
 PARTS = 8
 LINES = 1_000_000
+COPIED = 400_000
 WARM_UP = 2
 EARLY = 10
 """Later memory is compared with the memory after a tenth of the records."""
@@ -426,6 +437,52 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
     )
 
 
+# The copy of a topic: of ten records of each key the one with the highest version, into a topic of its own
+
+
+def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict[str, Any]:
+    del folder
+    options, admin = {"kafka.bootstrap.servers": servers}, AdminClient({"bootstrap.servers": servers})
+    number, key = F.col("id"), F.col("id") % (COPIED // 10)
+    version = (number * 7_919 % COPIED).cast("string").cast("binary")
+    records = spark.range(COPIED).select(
+        key.cast("string").cast("binary").alias("key"),
+        F.lit(bytes(100)).alias("value"),
+        F.array(F.struct(F.lit("version").alias("key"), version.alias("value"))).alias("headers"),
+        (key % PARTS).cast("int").alias("partition"),
+    )
+
+    def topic(name: str) -> str:
+        unique = f"{name}-{time.monotonic_ns()}"
+        for future in admin.create_topics([NewTopic(unique, PARTS)]).values():
+            future.result()
+        return unique
+
+    source = topic("copied")
+    records.write.format("kafka").options(**options, topic=source).save()
+
+    def ours(target: str) -> None:
+        done = copy_topic(spark, options, source, target, Rule(header="version"), execute=True)
+        assert done.written == COPIED // 10
+
+    def plain(target: str) -> None:
+        read = spark.read.format("kafka").options(**options, subscribe=source, includeHeaders="true").load()
+        found = F.filter("headers", lambda each: each["key"] == "version")[0]["value"]
+        best = Window.partitionBy("partition", "key").orderBy(F.desc("version"), F.desc("offset"))
+        versions = read.withColumn("version", found.cast("string").cast("long"))
+        kept = versions.withColumn("rank", F.row_number().over(best)).where("rank = 1")
+        wire = kept.select("key", "value", "headers", "partition")
+        wire.write.format("kafka").options(**options, topic=target).save()
+
+    def copied(function: Callable[[str], None], target: str) -> Cost:
+        found: list[Cost] = []
+        with cost(found):
+            function(target)
+        return found[0]
+
+    return pairs_of(lambda: copied(ours, topic("ours")), lambda: copied(plain, topic("plain")), COPIED, pairs)
+
+
 # Small batches: two queries read the same topic, one through the chain; each batch is what was sent before it
 
 
@@ -496,6 +553,7 @@ JOBS: dict[str, Callable[..., dict[str, Any]]] = {
     "source rate": source_rate,
     "memory": memory,
     "foreach": foreach,
+    "copy": copy,
     "batches": batches,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,9 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 
 # A shell's `make test &` ignores SIGINT, and what a test starts, to interrupt it, would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A child has no threads of the Kafka clients that other tests have left as garbage, and would crash on these.
+os.register_at_fork(after_in_child=gc.disable)
 
 # Java's second compiler takes half of the time of brokers and of Spark, and pays off only in longer runs.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

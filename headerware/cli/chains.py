@@ -18,9 +18,9 @@ from headerware.core.client_chain import followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
-from headerware.core.explanation import ExplainedInterceptor
+from headerware.core.explanation import PROBE_BYTES, ExplainedInterceptor, Growth, growth
 from headerware.core.explanation import explain as explanation_of
-from headerware.core.order import Sizes, sizes, weaknesses
+from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, sizes, weaknesses
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
 _SERVERS: Final = "localhost:9092"
@@ -74,23 +74,35 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
 @click.command()
 @_config
 @click.argument("topic", required=False)
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=False,
+    help="Also open the chain as a producer, and measure what it adds to a record of TOPIC; nothing is sent.",
+)
 @_json
-def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
-    This shows the order in both directions, and every option with its origin. Without TOPIC it is the whole
-    chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
+    This shows the order in both directions, how large records may be, and every option with its origin.
+    Without TOPIC it is the whole chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
     """
     if config and topic is None and os.environ.get(_VARIABLE) and _is_topic(config):
         config, topic = None, config
+    if opens and topic is None:
+        raise click.UsageError("--open measures what the chain adds to a record of TOPIC: name one")
     config = _config_file(config)
     interceptors = explanation_of(config, topic)
     chosen = {interceptor.name for interceptor in interceptors}
     chain = load_chain(config)
-    by_size = sizes([each for name, each in zip(chain.names, chain, strict=True) if name in chosen])
+    working = [each for name, each in zip(chain.names, chain, strict=True) if name in chosen]
+    by_size = sizes(working)
+    added = _growth(config, chain, topic, chosen) if opens and topic else None
     if as_json:
         carried = [each._asdict() for each in by_size]
-        show_json({"config": config, "topic": topic, "send": interceptors, "sizes": carried})
+        limits = {"client_bytes": CLIENT_TAKES_BYTES, "topic_bytes": TOPIC_TAKES_BYTES}
+        shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
+        show_json({**shown, "limits": limits, "growth": added})
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
@@ -100,14 +112,36 @@ def explain(config: str | None, topic: str | None, as_json: bool) -> None:  # no
         return
     console.print(f"  send:    application -> {' -> '.join(names)} -> Kafka", markup=False)
     console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application", markup=False)
-    if by_size:
+    if by_size or not any(getattr(each, "carries_bytes", None) for each in working):
         console.print(f"  values:  {_by_size(by_size)}", markup=False)
+    console.print(f"  limits:  {_LIMITS}", markup=False)
+    if added is not None:
+        total = sum(each.size_bytes for each in added)
+        parts = ", ".join(f"{each.name} {each.size_bytes:+,}" for each in added)
+        console.print(f"  growth:  {total:+,} bytes for a value of {PROBE_BYTES:,}: {parts}", markup=False)
     console.print()
     for number, interceptor in enumerate(interceptors, 1):
         _print(console, number, interceptor)
 
 
+_LIMITS: Final = (
+    f"a record, with key, headers and what the chain adds, may have {CLIENT_TAKES_BYTES:,} bytes for the "
+    f"client (message.max.bytes) and {TOPIC_TAKES_BYTES:,} for the topic (max.message.bytes), unless they "
+    "are set"
+)
+
+
+def _growth(config: str, chain: Chain, topic: str, chosen: set[str]) -> tuple[Growth, ...]:
+    """Return what those interceptors add that work on a topic."""
+    try:
+        return tuple(each for each in growth(chain, topic) if each.name in chosen)
+    except HeaderwareError as error:
+        raise click.ClickException(f"{config}: what it adds cannot be measured: {error}") from error
+
+
 def _by_size(found: list[Sizes]) -> str:
+    if not found:
+        return "in one record; larger ones are refused"
     carried = [f"by {each.name} up to {each.up_to_bytes:,}" for each in found]
     smallest = f"in one record up to about {found[0].above_bytes:,} bytes"
     return f"{', '.join([smallest, *carried])}; larger ones are refused"

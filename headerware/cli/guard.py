@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.file_versions import settle_young
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ def guard(
     """
     from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
 
+    if second is not None:
+        settle_young(second)
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "guard")
     try:
@@ -146,6 +150,7 @@ def guard(
             else:
                 click.echo(_line(status))
 
+    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
     with kafka_errors("guard"), stopped_by_signals(work.stop):
         if not dry_run:
             work.run(tell)

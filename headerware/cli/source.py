@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import signal
 import time
 from contextlib import closing, contextmanager, nullcontext
 from threading import Event, Thread
@@ -18,6 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
+from headerware.cli.signals import stopped_by_signals
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headerware.sources.runtime import RunConfig, SourceRunner
     from headerware.sources.runtime.stores import StoredOffsets
 
-_COLLECTOR_THRESHOLDS: Final = (50_000, 20, 20)
+_COLLECTOR_THRESHOLDS: Final = (250_000, 20, 20)
 _REFRESH_S: Final = 0.5
 _LINE_S: Final = 30.0
 """How often a line is written where there is no terminal."""
@@ -78,7 +78,7 @@ def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:
         if number >= loaded.tasks:
             raise click.BadParameter(f"{config} has {counted(loaded.tasks, 'task')}", param_hint="--task")
     runner = SourceRunner(loaded, tasks=tasks or None, once=once)
-    with _stopping(runner), _status(runner), rare_collections():
+    with stopped_by_signals(runner.stop), _status(runner), rare_collections():
         runner.run()
     counts = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
     if as_json:
@@ -253,24 +253,6 @@ def rare_collections() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@contextmanager
-def _stopping(runner: SourceRunner) -> Iterator[None]:
-    """Stop the runner at the first SIGINT or SIGTERM; a second one has its usual effect."""
-
-    def stop(number: int, _: object) -> None:
-        signal.signal(number, before[number])
-        runner.stop()
-
-    before: dict[int, Any] = {
-        number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

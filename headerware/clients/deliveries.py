@@ -43,6 +43,7 @@ class Deliveries:
         "_acknowledge",
         "_only_errors",
         "acknowledges_all",
+        "passes_reports",
         "reports",
         "send",
         "session",
@@ -57,6 +58,8 @@ class Deliveries:
         self.acknowledges_all: bool = session.acknowledges_all
         """Whether an interceptor wants to hear of every record, also of those without local state."""
         self._only_errors = only_errors
+        self.passes_reports: bool = self._acknowledge is None and not only_errors
+        """Whether a report can go to the application as it comes, if it is to show what was sent."""
 
     def following(self, session: Session) -> Deliveries:
         """Return the deliveries of a session that takes the place of this one."""

@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import stat
-import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread, current_thread, main_thread
@@ -30,6 +29,7 @@ from headerware.core.config import FILE, RELOAD
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, raised_at
 from headerware.core.extras import install_command
+from headerware.core.file_versions import Stamp, settled, stamp_of
 from headerware.core.files import read_text
 from headerware.core.hooks import Role
 from headerware.core.interrupts import pass_on_interrupt
@@ -44,8 +44,6 @@ _log: Final = logging.getLogger("headerware")
 _LOOK_S: Final = 0.5
 """How often to look at the files even if no change is reported, as on network file systems."""
 _STEP_MS: Final = 100
-_SETTLE_S: Final = 0.2
-"""How long a file must have stayed as it is: one that is being written may be a shorter chain by accident."""
 _STOP_TIMEOUT_S: Final = 5.0
 _THREAD: Final = "headerware-reload"
 _WRITABLE_BY_OTHERS: Final = 0o022
@@ -95,7 +93,7 @@ class LiveChain:
         self._path: Final = path
         self._reload: Final = reload
         self._lock: Final = RLock()
-        self._stamps: dict[str, _Stamp] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._digest = ""
         self._loaded_at_ms = 0
         self._reloads = self._failures = 0
@@ -130,7 +128,7 @@ class LiveChain:
 
     def is_stale(self) -> bool:
         """Return whether any of the files is another than the one that was read last."""
-        return any(_stamp(path) != stamp for path, stamp in self._stamps.items())
+        return any(stamp_of(path) != stamp for path, stamp in self._stamps.items())
 
     def files(self) -> frozenset[str]:
         """Return the paths of the files that the chain was read from."""
@@ -352,30 +350,17 @@ class FollowsFile:
 # Files
 
 
-_Stamp = tuple[str, int, int, int, int] | None
-"""What tells one version of a file from another; None if it is not there."""
-
-
-def _stamp(path: str) -> _Stamp:
-    try:
-        status = os.stat(path)  # noqa: PTH116 - a path as text
-        # With the path behind the links: a mounted folder is replaced by pointing a link elsewhere.
-        return (os.path.realpath(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    except OSError:
-        return None
-
-
 class _Reading:
     """Read the files of a chain, and remember which versions they were."""
 
     def __init__(self, *, refuses_empty: bool = False) -> None:
-        self.stamps: dict[str, _Stamp] = {}
+        self.stamps: dict[str, Stamp] = {}
         self._refuses_empty = refuses_empty
         self._sha256 = hashlib.sha256()
 
     def __call__(self, path: Path) -> str:
         # Before the file is read, so that a change meanwhile is found afterwards.
-        self.stamps[str(path)] = _stamp(str(path))
+        self.stamps[str(path)] = stamp_of(path)
         text = read_text(path)
         if self._refuses_empty and not text.strip():
             raise ConfigError(
@@ -489,7 +474,7 @@ class _Follower:
         """Return whether nobody follows the file any more."""
         return self._stopped or not self._lives
 
-    def is_news(self, failure: str, stamps: Mapping[str, _Stamp]) -> bool:
+    def is_news(self, failure: str, stamps: Mapping[str, Stamp]) -> bool:
         """Return whether a failure of a version of the file is told for the first time, by any client."""
         told, self._told = self._told, (dict(stamps), failure)
         return told != self._told
@@ -554,14 +539,11 @@ class _Follower:
                 live.look_again(client)
 
     def _settle(self) -> None:
-        """Wait until the files have not changed for a while."""
-        before: object = None
-        while before != (now := self._versions()) and not self._stopped:
-            before = now
-            time.sleep(_SETTLE_S)
+        """Wait until the files have not changed for a while, or nobody follows them any more."""
+        settled(lambda: None if self._stopped else self._versions())
 
-    def _versions(self) -> dict[str, _Stamp]:
-        return {path: _stamp(path) for _, live in self._clients() for path in live.files()}
+    def _versions(self) -> dict[str, Stamp]:
+        return {path: stamp_of(path) for _, live in self._clients() for path in live.files()}
 
 
 def _folders_of(path: str) -> set[str]:

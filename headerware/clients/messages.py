@@ -75,6 +75,19 @@ def record_of(message: Message) -> Record:
     )
 
 
+def headers_of(message: Message) -> Headers | None:
+    """Return the headers of a consumed message; None if a name is no UTF-8: ask it for nothing of them then.
+
+    It is for those who look at headers alone, which takes less than a record does.
+    """
+    headers: Any
+    try:
+        headers = message.headers()
+        return _new_headers(Headers, headers) if headers else EMPTY  # as in record_of
+    except (SystemError, UnicodeError):
+        return None
+
+
 def is_readable(record: Record) -> bool:
     """Return whether a consumed record has its headers, and not :class:`UnreadHeaders` in their place."""
     return isinstance(record.headers, Headers)

@@ -57,6 +57,7 @@ from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Operation, Record
+from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
 
@@ -281,6 +282,8 @@ class Producer(FollowsFile, cimpl.Producer):
         Returns:
             for each record, in order, None if it was queued, or else what ``produce`` would have raised.
         """
+        if isinstance(records, RecordRun) and records.topic == topic:
+            return self._hw_send_run(records, on_delivery)
         send = self._hw_send_chunk if self._hw_chained else self._hw_send_raw
         errors: list[Exception | None] = []
         remaining = iter(records)
@@ -314,6 +317,41 @@ class Producer(FollowsFile, cimpl.Producer):
             if error is not None:
                 message["_error"] = _kafka_error(error)
         return errors.count(None)
+
+    def _hw_send_run(self, run: RecordRun, on_delivery: DeliveryCallback | None) -> list[Exception | None]:
+        """Send a run by columns, if the whole chain can; reports then show records as they were sent."""
+        if not self._hw_chained:
+            return self._hw_queue_run(run, on_delivery)
+        deliveries = self._hw_deliveries
+        sent = deliveries.session.send_outcomes(run) if deliveries.passes_reports else None
+        if isinstance(sent, RecordRun):
+            return self._hw_queue_run(sent, self._hw_default if on_delivery is None else on_delivery)
+        return self.produce_many(run.topic, iter(run), on_delivery=on_delivery)
+
+    def _hw_queue_run(self, run: RecordRun, report: DeliveryCallback | None) -> list[Exception | None]:
+        """Queue the records of a run as they are, and return a result for each."""
+        topic, partition = run.topic, -1 if run.partition is None else run.partition
+        errors: list[Exception | None] = [None] * len(run)
+        columns = zip(run.keys, run.values, run.timestamps_ms, run.all_headers(), strict=False)
+        for index, (key, value, timestamp_ms, headers) in enumerate(columns):
+            try:
+                _c_produce(
+                    self,
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    report,
+                    None,
+                    timestamp_ms or 0,
+                    list(headers) if headers else None,
+                )
+            except TypeError:  # what C does not take goes the longer way
+                errors[index] = self._hw_send_raw(topic, [run[index]], report)[0]
+            except Exception as error:  # noqa: BLE001 - it is this record's result
+                pass_on_interrupt(error)
+                errors[index] = error
+        return errors
 
     def _hw_send_chunk(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None

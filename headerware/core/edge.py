@@ -11,7 +11,10 @@ from headerware.core.errors import HeaderError, RecordError, TransportHeaderErro
 from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headerware.core.record import Record
+    from headerware.core.record_run import RecordRun
 
 _RESERVED: Final = "hw."
 """The prefix of reserved names, in any case; ours are in lower case."""
@@ -100,6 +103,23 @@ def require_plain_names(record: Record) -> Record:
             if pair[0] not in _plain_names:
                 _require_plain_name(pair[0])
     return record
+
+
+def unchanged_run(check: Callable[[Record], Record], run: RecordRun) -> RecordRun | None:
+    """Return a run that a check of topic and names leaves as it is; else None, or raise."""
+    probe = run.probe()
+    return run if check(probe) is probe else None
+
+
+def run_on_wire(run: RecordRun) -> RecordRun | None:
+    """Return a run whose keys and values are all bytes or null; else None."""
+    on_wire = WIRE_TYPES.issuperset(map(type, run.values)) and WIRE_TYPES.issuperset(map(type, run.keys))
+    return run if on_wire else None
+
+
+def admit_run_of_bytes(run: RecordRun) -> RecordRun | None:
+    """Return a run that a chain that does not serialize it admits as it is; else None, or raise."""
+    return None if unchanged_run(admit, run) is None else run_on_wire(run)
 
 
 def is_own(name: str) -> bool:

@@ -13,6 +13,8 @@
     type = "sign"
     keyring = "keys.json"
 
+A file that begins with ``last_line = "# end"`` must end so, which tells it from one that was cut off.
+
 Later sources override options of the same name, earlier ones keep their place: included files in their
 order, then the file itself, then a client's own flat keys.
 
@@ -28,11 +30,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from headerware.core.errors import ConfigError
+from headerware.core.file_versions import LAST_LINE, require_whole
 from headerware.core.options import Declared, setting
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 
-_TOP: Final = ("include", "interceptors", "stacks")
+_TOP: Final = ("include", "interceptors", "stacks", LAST_LINE)
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 256
@@ -156,7 +159,8 @@ def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:
 
 def _parsed(path: Path, read: Read) -> dict[str, Any]:
     try:
-        table = tomllib.loads(read(path))
+        text = read(path)
+        table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
     except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and that of an endless number
@@ -168,6 +172,7 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
             "it configures a source, and no chain: headerware source plan shows what it does", path=str(path)
         )
     _require_known(table, _TOP, str(path))
+    require_whole(table, text, str(path))
     return table
 
 

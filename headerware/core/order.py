@@ -202,8 +202,10 @@ _PLAIN_OBJECTS: Final = (
 )
 
 
-_CLIENT_TAKES: Final = 1_000_000
+CLIENT_TAKES_BYTES: Final = 1_000_000
 """``message.max.bytes`` of a client that does not set it."""
+TOPIC_TAKES_BYTES: Final = 1_048_588
+"""``max.message.bytes`` of a topic whose brokers do not set it."""
 
 
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
@@ -217,10 +219,11 @@ def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
         ):
             found.append((label(each), _PLAIN_OBJECTS))
         above = 0 if place_of(each) is not Place.CLAIM_CHECK else each.carries_bytes[0]  # type: ignore[attr-defined]
-        if above >= _CLIENT_TAKES and not any(left is each for left, _ in _carriers(interceptors)):
+        if above >= CLIENT_TAKES_BYTES and not any(left is each for left, _ in _carriers(interceptors)):
             why = (
-                f"a value of up to {above:,} bytes goes in one record, and a client takes {_CLIENT_TAKES:,} "
-                f"(message.max.bytes) unless told otherwise; put slice behind it, or lower min_bytes"
+                f"a value of up to {above:,} bytes goes in one record, and a client takes "
+                f"{CLIENT_TAKES_BYTES:,} (message.max.bytes) unless told otherwise; put slice behind it, or "
+                "lower min_bytes"
             )
             found.append((label(each), why))
     for left, right in _carriers(interceptors):

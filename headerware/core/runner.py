@@ -19,7 +19,8 @@ from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
 from headerware.core.record import ORIGINAL, Record
-from headerware.core.services import Direction, WrapsHooks
+from headerware.core.record_run import RecordRun
+from headerware.core.services import Direction, SendsRuns, WrapsHooks, offered
 from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
 Wrapping = tuple[Step, WrapsHooks]
@@ -36,7 +37,7 @@ _INCOMPLETE: Final = "a part of the message was dropped further on, and without 
 class TopicHooks:
     """Hold the hooks of one direction for one topic, bound once, in the order in which they run."""
 
-    __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "steps", "topic")
+    __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "runs", "steps", "topic")
 
     def __init__(
         self, topic: str, direction: Direction, steps: Sequence[Step], wrappings: Sequence[Wrapping] = ()
@@ -47,19 +48,24 @@ class TopicHooks:
         self.steps: list[Step] = []
         self.calls: list[Callable[[Any], Any]] = []
         self.batches: list[Callable[[Any], Any] | None] = []
+        self.runs: list[Callable[[RecordRun], RecordRun | None] | None] = []
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single is not None or batch is not None):
                 self.steps.append(step)
+                sends_runs = offered(step.opened, SendsRuns) if direction == "send" else None
+                run = None if sends_runs is None else sends_runs.send_run
                 for wrapper, wraps in wrappings:
                     if wrapper is not step and step.interceptor is not None and wrapper.topics.matches(topic):
                         single = single and wraps.wrap_hook(step.name, direction, single)
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
+                        run = None  # who wraps a hook sees each record
                 # A wrapper of its own for each step, so that a failure is found by identity.
                 own = single is not None and single not in self.calls
                 self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
                 self.batches.append(batch)
+                self.runs.append(run)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the one that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
@@ -98,6 +104,7 @@ class Runner:
 
     ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
     ``wrappings`` are the steps that wrap the hooks of the others, which happens when these are bound.
+    ``run_edge`` returns a run of which ``edge`` would change no record; None, or an error, for any other.
     """
 
     def __init__(
@@ -108,10 +115,12 @@ class Runner:
         publish_dead_letter: PublishDeadLetter,
         tell_stopped: TellStopped,
         wrappings: Sequence[Wrapping] = (),
+        run_edge: Callable[[RecordRun], RecordRun | None] | None = None,
     ) -> None:
         self._direction = direction
         self._steps = steps
         self._edge = edge
+        self._run_edge = run_edge
         self._failures: Final = Failures(publish_dead_letter, tell_stopped)
         self._wrappings = wrappings
         self._by_topic: dict[str, TopicHooks] = {}
@@ -178,6 +187,27 @@ class Runner:
             for (index, _), outcome in zip(batch, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
+
+    def run(self, run: RecordRun) -> RecordRun | None:
+        """Return what becomes of a run that all steps take by columns.
+
+        None is for any other, and where a record of it is refused: then its records go through the hooks.
+        """
+        hooks = self.hooks_of(run.topic)
+        if self._run_edge is None or self._keeps_originals or None in hooks.runs:
+            return None
+        try:
+            going = self._run_edge(run)
+            for step in hooks.runs:
+                if going is None or step is None:
+                    return None
+                going = step(going)
+        except Exception as error:  # noqa: BLE001 - whose it is, is found one by one
+            pass_on_interrupt(error)
+            return None
+        if going is not None:
+            hooks.records += len(run)
+        return going
 
     def run_released(
         self, step: Step, release: Callable[..., Iterable[Any] | None], *arguments: Any

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from headerware.core.hooks import HookResult
     from headerware.core.record import Operation, Record, RecordMetadata
+    from headerware.core.record_run import RecordRun
 
 TopicPartitionKey = tuple[str, int]
 """A topic and a partition of it."""
@@ -208,6 +209,13 @@ class WrapsHooks(Protocol):
         """
 
 
+class SendsRuns(Protocol):
+    """Does by columns what ``on_send`` does for each record, and nothing else: no error, no local state."""
+
+    def send_run(self, run: RecordRun) -> RecordRun | None:
+        """Return the run as ``on_send`` makes it; None, or an error, leaves its records to ``on_send``."""
+
+
 class HearsStatistics(Protocol):
     """Is told librdkafka's own statistics of the client."""
 
@@ -256,6 +264,7 @@ _SERVICES: Final = (
     Ticks,
     HearsStopped,
     WrapsHooks,
+    SendsRuns,
     HearsStatistics,
     Settles,
     SettlesBatches,

@@ -20,18 +20,22 @@ from headerware.core.edge import (
     WIRE_TYPES,
     admit,
     admit_bytes,
+    admit_run_of_bytes,
     normalised,
     refuse_compacted,
     refuse_encodings,
     require_plain_names,
     require_wire_names,
+    run_on_wire,
     to_wire,
+    unchanged_run,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
+from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
 from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
@@ -90,6 +94,7 @@ class Session:
             partial(self._publish_dead_letter, "ON_SEND"),
             partial(self._tell_stopped, "send"),
             wrappings,
+            partial(unchanged_run, admit) if self._objects else admit_run_of_bytes,
         )
         self._consume: Final = Runner(
             "consume",
@@ -198,7 +203,7 @@ class Session:
             settling for at, step in enumerate(self._steps) if (settling := step.settling(first + at))
         ]
         if self._objects:
-            sending.insert(self._objects, _check("send", to_wire, between, Elsewhere([])))
+            sending.insert(self._objects, _check("send", to_wire, between, Elsewhere([]), run_on_wire))
         end = float(len(self._steps))
         sending += [
             _check("send", require_plain_names, end, elsewhere),
@@ -224,9 +229,15 @@ class Session:
         """
         return _raised(self.consume_outcomes(list(records)))
 
-    def send_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order; a record that fails does not affect the others."""
-        return self._send.many(records) if self._steps else list(records)
+    def send_outcomes(self, records: Sequence[Record]) -> Sequence[Outcome]:
+        """Return one outcome per record, in order; a record that fails does not affect the others.
+
+        A run stays a run if all steps take it by columns.
+        """
+        if not self._steps:
+            return records
+        whole = self._send.run(records) if isinstance(records, RecordRun) else None
+        return self._send.many(records) if whole is None else whole
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others."""
@@ -598,14 +609,21 @@ def _unchanged(record: Record) -> Outcome:
 
 
 def _check(
-    direction: Direction, check: Callable[[Record], Record], position: float, topics: TopicPatterns
+    direction: Direction,
+    check: Callable[[Record], Record],
+    position: float,
+    topics: TopicPatterns,
+    run: Callable[[RecordRun], RecordRun | None] | None = None,
 ) -> Step:
-    """Make a step of the session itself, which checks the records of one direction."""
+    """Make a step of the session itself, which checks the records of one direction.
+
+    ``run`` is its form for runs; by default it looks at nothing but names.
+    """
     return Step(
         position=position,
         name=EDGE,
         interceptor=None,
-        opened=SimpleNamespace(**{f"on_{direction}": check}),
+        opened=SimpleNamespace(**{f"on_{direction}": check}, send_run=run or partial(unchanged_run, check)),
         topics=topics,
         on_error="raise",
     )
@@ -647,7 +665,7 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
         )
 
 
-def _raised(outcomes: list[Outcome]) -> list[Record]:
+def _raised(outcomes: Sequence[Outcome]) -> list[Record]:
     records: list[Record] = []
     for outcome in outcomes:
         if isinstance(outcome, HeaderwareError):

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.headers import Headers
     from headerware.core.record import Record
+    from headerware.core.record_run import RecordRun
 
     _Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
     _Hook = Callable[[Record], Record]
+    _RunHook = Callable[[RecordRun], RecordRun | None]
 
 
 class Serialize(Interceptor, frozen=True, kw_only=True):
@@ -64,7 +66,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 class _SerializeStep:
     """The serdes of one client, and the two directions through them."""
 
-    __slots__ = ("_opened", "on_consume", "on_send")
+    __slots__ = ("_opened", "on_consume", "on_send", "send_run")
 
     def __init__(self, options: Serialize, context: Context) -> None:
         self._opened: Final[list[Any]] = []
@@ -81,6 +83,7 @@ class _SerializeStep:
             self.close()
             raise
         self.on_send: _Hook = _through(functions, "serialize")
+        self.send_run: _RunHook | None = _run_through(functions)
         self.on_consume: _Hook = _through(functions, "deserialize")
 
     def close(self) -> None:
@@ -124,6 +127,23 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
         if key is record.key:
             return record.with_value(value, headers)
         return record.replace(key=key, value=value, headers=headers)
+
+    return hook
+
+
+def _run_through(serdes: dict[Part, Any]) -> _RunHook | None:
+    """Return the same for runs, if all serdes take many values at once."""
+    of_key, of_value = (getattr(serdes.get(part), "serialize_many", None) for part in PARTS)
+    if (of_key is None and "key" in serdes) or (of_value is None and "value" in serdes):
+        return None
+
+    def hook(run: RecordRun) -> RecordRun | None:
+        headers, keys, values = run.headers, run.keys, run.values
+        if of_key is not None:
+            keys, headers = of_key(run.topic, headers, keys)
+        if of_value is not None:
+            values, headers = of_value(run.topic, headers, values)
+        return run.having(headers, keys, values)
 
     return hook
 

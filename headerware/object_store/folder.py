@@ -12,7 +12,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError
 from headerware.core.options import PATH
@@ -113,7 +113,7 @@ class FolderObjectStore:
         except OSError as error:
             raise self._failure("an object cannot be deleted", error) from error
 
-    def check(self, *, writes: bool) -> None:
+    def check(self, access: Literal["read", "write"]) -> None:
         """Raise ``ObjectStoreError`` unless the folder is there, and this user may use it."""
         try:
             os.close(os.open(self._path, _FOLDER))
@@ -121,8 +121,9 @@ class FolderObjectStore:
             if not os.path.isdir(self._path):  # noqa: PTH112 - options are plain text
                 raise self._not_there(error) from error
             raise self._failure("it cannot be opened", error) from error
-        for needed, what in ((os.X_OK, "reach objects"), (os.W_OK, "write")):
-            if (writes or needed == os.X_OK) and not os.access(self._path, needed, effective_ids=True):
+        rights = {"reach objects": os.X_OK} | ({"write": os.W_OK} if access == "write" else {})
+        for what, right in rights.items():
+            if not os.access(self._path, right, effective_ids=os.access in os.supports_effective_ids):
                 raise ObjectStoreError(
                     f"the folder {self._path}: this user may not {what} in it, or it is mounted read-only"
                 )

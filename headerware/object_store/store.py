@@ -46,9 +46,9 @@ class ObjectStore(Protocol):
     Safe for use by several threads at once, and in a forked child too. Calls that take a ``timeout_s`` are
     over within that time, as far as an operating system can promise it.
 
-    A store on this machine may also have ``check(*, writes: bool)``, which raises ``ObjectStoreError`` unless
-    objects can be read here, and written if ``writes``. It asks no network and changes nothing; ``headerware
-    check --open`` calls it.
+    A store on this machine may also have ``check(access)``, which raises ``ObjectStoreError`` unless objects
+    can be read here (``"read"``), or written and read (``"write"``). It asks no network and changes nothing;
+    ``headerware check --open`` calls it.
     """
 
     def put(self, name: str, content: bytes, sha256: bytes, timeout_s: float) -> None:
@@ -143,5 +143,5 @@ def open_object_store(options: Any, *, path: str) -> ObjectStore:
         raise PluginError(
             f"expected an object store, an object with {', '.join(_CALLED)}, found {shown}", path=path
         )
-    require_arguments(store, _CALLED, path=path)
+    require_arguments(store, _CALLED | {"check": ("access",)}, path=path)
     return store

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
+from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.core.chain import Chain, load_chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import (
@@ -47,7 +48,6 @@ from headerware.keyring import Key, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
 from headerware.object_store import open_object_store
-from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
@@ -315,7 +315,7 @@ def object_stores(loaded: Chain, side: Side | None, *, remote: bool = True) -> I
                 with closing(open_object_store(options, path=f"stores.{alias}")) as store:
                     check = getattr(store, "check", None)
                     if check is not None:
-                        check(writes=side != "consumer" and alias == claims.store)
+                        check("write" if side != "consumer" and alias == claims.store else "read")
                     elif remote:
                         next(iter(store.objects(_NO_FOLDER)), None)
                     else:

@@ -116,7 +116,7 @@ class Lease:
                 return str(self._consumer.memberid())
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
-                raise KafkaException(error)
+                raise _about(self._group, error)
             now = time.monotonic()
             if now > ask_at:
                 ask_at = now + _ASK_S
@@ -215,5 +215,10 @@ def members_of(admin: AdminClient, group_id: str, timeout_s: float) -> list[Any]
             return list(asked[group_id].result().members)
         except KafkaException as error:
             if error.args[0].code() not in coordinator_moves() or time.monotonic() > deadline:
-                raise
+                raise _about(group_id, error.args[0]) from error
             time.sleep(_POLL_S)
+
+
+def _about(group_id: str, error: KafkaError) -> KafkaException:
+    """Return an error that names the group; of one that may not be read, the cluster does not."""
+    return KafkaException(KafkaError(error.code(), f"group {group_id}: {error.str()}"))

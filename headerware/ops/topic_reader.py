@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
@@ -27,21 +26,13 @@ from headerware.core.printable import counted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
 _END_IS_TOLD_MS: Final = 100
 """How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
-_FIRST_ANSWER_S: Final = 10.0
-"""How long brokers may take to answer at all."""
-_REFUSED_S: Final = 3.0
-"""How long to wait for another broker when one cannot be reached."""
-TO_REACH_A_CLUSTER: Final = (
-    "look at the addresses, the network, and the security.*, sasl.* and ssl.* settings"
-)
-"""What to do if no broker answers."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -114,16 +105,18 @@ class TopicReader:
         # Not the package's own name, which may have a chain where that of an application has one.
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
+        from headerware.clients.first_answer import Troubles  # noqa: PLC0415 - as above
+
         self._topic = topic
         self._group_id = group_id
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
-        self._troubles: Final[deque[KafkaError]] = deque(maxlen=1)
+        troubles = Troubles()
         self._consumer: Final = Consumer(
             {
                 "log_level": 0,  # errors are raised
                 "auto.offset.reset": "earliest",
-                "error_cb": self._note_trouble,
+                "error_cb": troubles,
                 "queued.max.messages.kbytes": _FETCHED_AHEAD_KIB,
                 "fetch.wait.max.ms": _END_IS_TOLD_MS,
                 **conf,
@@ -133,7 +126,9 @@ class TopicReader:
             }
         )
         try:
-            metadata = self._metadata(str(conf.get("bootstrap.servers")))
+            metadata = troubles.first_metadata(
+                self._consumer, conf.get("bootstrap.servers"), topic, self._deadline
+            )
             self.cluster_id: Final[str | None] = metadata.cluster_id
             """The cluster's id."""
             self.partitions: Final = _partitions(metadata.topics[topic], partition)
@@ -145,33 +140,6 @@ class TopicReader:
         self._ends: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._open: set[int] = set()
-
-    def _note_trouble(self, error: KafkaError) -> None:
-        from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - as above
-
-        if error.code() != Error._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
-            self._troubles.append(error)  # it says which broker, and why
-
-    def _metadata(self, servers: str) -> Any:
-        """Return what the cluster says of the topic; give up early if it cannot be reached."""
-        from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - as above
-        from confluent_kafka import KafkaException  # noqa: PLC0415 - likewise
-
-        began_s, wait_s = time.monotonic(), 1.0
-        while True:
-            try:
-                return self._consumer.list_topics(self._topic, timeout=min(wait_s, self._left_s()))
-            except KafkaException as error:
-                self._consumer.poll(0)  # which tells the troubles
-                patience_s = _REFUSED_S if self._troubles else _FIRST_ANSWER_S
-                now_s = time.monotonic()
-                if now_s < min(began_s + patience_s, self._deadline):
-                    wait_s *= 2
-                    continue
-                failure = error.args[0]
-                reason = (self._troubles[-1] if self._troubles else failure).str().partition(" (after ")[0]
-                text = f"{servers} cannot be reached: {reason}; {TO_REACH_A_CLUSTER}"
-                raise KafkaException(Error(failure.code(), text)) from error
 
     def start(
         self,
@@ -223,16 +191,21 @@ class TopicReader:
         """
         from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - as above
 
-        records = []
-        for message in self._consumer.consume(max_records, timeout=timeout_s):
+        found = self._consumer.consume(max_records, timeout=timeout_s)
+        records = [message for message in found if message.error() is None]
+        # Of a partition the last one counts, and few of them have any.
+        for number, offset in {message.partition(): message.offset() for message in records}.items():
+            assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
+            self._positions[number] = offset + 1
+            if offset + 1 >= self._ends[number]:
+                self._open.discard(number)
+        if len(records) == len(found):
+            return records
+        for message in found:
             error, number, offset = message.error(), message.partition(), message.offset()
             if error is None:
-                assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
-                records.append(message)
-                self._positions[number] = offset + 1
-                if offset + 1 >= self._ends[number]:
-                    self._open.discard(number)
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+                continue
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
                 assert number is not None and offset is not None  # noqa: PT018, S101 - as above
                 if offset >= self._ends[number]:
                     self._open.discard(number)
@@ -308,8 +281,9 @@ class TopicReader:
                     f"{self._topic}: {counted(len(self._open), 'partition')} could not be read to the end "
                     f"within {self._timeout_s:g} s; allow more time (timeout)"
                 )
-            found = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
-            batch = [each for each in found if (each.offset() or 0) < self._ends[each.partition() or 0]]
+            batch = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
+            if len(self._open) < len(self.partitions):  # of the others nothing has come that is behind
+                batch = [each for each in batch if (each.offset() or 0) < self._ends[each.partition() or 0]]
             if batch:
                 yield batch
                 if each_batch:

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
+from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
 from headerware.core.errors import HeaderwareError
-from headerware.ops.topic_reader import TO_REACH_A_CLUSTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

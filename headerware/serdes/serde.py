@@ -6,6 +6,13 @@ caller's:
     serialize(topic, headers, value)      -> (bytes | None, headers)
     deserialize(topic, headers, payload)  -> (value, headers)
 
+A serializer may also have the first one for many values, of records whose headers differ in one of ours only:
+
+    serialize_many(topic, headers, values) -> (list of bytes, headers)
+
+It gets the first record's headers, and returns those. It raises if it cannot say so for all: if a value does
+not fit, or is null and that makes other headers. Then ``serialize`` is called for each.
+
 Both are also called for a null key or value (a tombstone), which stays None unless a format gives it a
 meaning. Both may be called by several threads at once. They refuse by raising
 :class:`~headerware.SerdeError`, whose text never quotes a payload.

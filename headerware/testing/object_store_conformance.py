@@ -125,7 +125,13 @@ class ObjectStoreConformance:
         folder = _folder()
         with closing(self.open_store()) as store:
             _put(store, f"{folder}/0", b"x")
+            check = getattr(store, "check", None)  # only a store on this machine has it
+            if check is not None:
+                check("write")
             with self.outage():
+                if check is not None:
+                    with pytest.raises(ObjectStoreError):
+                        check("read")
                 found = _error_of(store, f"{folder}/0", timeout_s=1.0)
                 _require(
                     isinstance(found, ObjectStoreError) and not isinstance(found, NoSuchObjectError),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from threading import Event, Lock, Thread, current_thread
@@ -140,11 +140,27 @@ class TopicTable(Generic[AnyRows]):
                 or that this is not known.
             RegistryError: as for `refresh`, or the brokers refuse the record.
         """
+        return self.put_many([(key, value)], timeout_s)
+
+    def put_many(self, rows: Sequence[tuple[bytes, bytes | None]], timeout_s: float = TIMEOUT_S) -> int:
+        """Write rows in one go, and return the last one's offset once this table itself has read them all.
+
+        They are written in their order, but not as one: other writers' records may stand between them, and on
+        an error some may have been written.
+
+        Args:
+            rows: keys, each with its value, or with None to remove the row; one or more.
+            timeout_s: how long to wait for all of them, in seconds.
+
+        Raises:
+            UnreachableError: as for `put`.
+            RegistryError: as for `put`.
+        """
         self._require_own_process()
         deadline = time.monotonic() + timeout_s
         self._pump.begin(deadline)
         position = self._state.position
-        offset = self._writer.put(key, value, deadline)
+        offset = self._writer.put(rows, deadline)
         self._pump.require_reaches(position, offset)
         try:
             self._pump.read_to(offset + 1, deadline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -268,24 +268,29 @@ class TopicWriter:
         self._lock = Lock()
         self._producer: Producer | None = None
 
-    def put(self, key: bytes, value: bytes | None, deadline: float) -> int:
-        """Write one record once and return its offset; on UnreachableError it may have been written."""
+    def put(self, rows: Sequence[tuple[bytes, bytes | None]], deadline: float) -> int:
+        """Write records once, in their order, and return the offset of the last one.
+
+        On an error some of them may have been written; on UnreachableError all of them.
+        """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
 
         reports: list[tuple[KafkaError | None, Message]] = []
         producer = self._live_producer()
         try:
-            producer.produce(
-                self._topic, value, key, partition=0, on_delivery=lambda *report: reports.append(report)
-            )
+            for key, value in rows:
+                producer.produce(
+                    self._topic, value, key, partition=0, on_delivery=lambda *report: reports.append(report)
+                )
         except KafkaException as error:
             raise self._failure(error.args[0]) from error
-        while not reports and seconds_left(deadline):
+        while len(reports) < len(rows) and seconds_left(deadline):
             producer.poll(min(_POLL_S, seconds_left(deadline)))
-        if not reports:
+        if len(reports) < len(rows):
             self._give_up(producer)
-        # Giving up brings a report as well: of a purge, or of a delivery at the last moment.
-        return self._offset(*reports[0]) if reports else self._unknown()
+        # Giving up brings reports as well: of a purge, or of a delivery at the last moment.
+        offsets = [self._offset(*report) for report in reports]
+        return max(offsets) if len(offsets) == len(rows) else self._unknown()
 
     def close(self) -> None:
         with self._lock:

@@ -7,7 +7,9 @@ import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -493,6 +495,78 @@ class TestPolicyFile:
             stats = session.stats()["admission"]
         assert (stats["reloads"], stats["reload_failures"]) == (1, 6)
         assert "the last good policy goes on" in caplog.text
+
+    @pytest.mark.parametrize("moment", ["before it is opened", "later"])
+    def test_of_one_that_is_written_in_place_no_half_counts(
+        self, world: World, moment: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first half of this one has no denial, and is valid by itself."""
+        path = world.folder / "policy.toml"
+        half = POLICY.partition('[[rules]]\neffect = "deny"')[0]
+        record = world.sent(world.certificate(subject="shop-banned"))
+        texts = [half[:20], half, POLICY]
+
+        def write_on(_: float = 0) -> None:
+            path.write_text(texts.pop(0)) if texts else None
+
+        monkeypatch.setattr(
+            "headerware.core.file_versions.time",
+            SimpleNamespace(time=lambda: path.stat().st_ctime, monotonic=lambda: 0.0, sleep=write_on),
+        )
+        if moment == "later":
+            session = world.chain().open(world.context("consumer"))
+            texts[:] = [half[:20], half, POLICY + "# changed"]
+            write_on()
+            world.now_ms += 1_000
+        else:
+            write_on()
+            session = world.chain().open(world.context("consumer"))
+        with session, pytest.raises(AdmissionError, match="a rule denies"):
+            list(session.consume([record]))
+        assert not texts
+
+    def test_one_that_is_always_written_leaves_the_old_one_in_force(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = world.folder / "policy.toml"
+        file = PolicyFile(str(path), now_ms=NOW)
+        before, now = file.current(NOW), count()
+
+        def write(_: float = 0) -> None:
+            path.write_text(path.read_text() + "#")
+
+        with monkeypatch.context() as patching:
+            patching.setattr(
+                "headerware.core.file_versions.time", SimpleNamespace(monotonic=now.__next__, sleep=write)
+            )
+            write()
+            assert file.current(NOW + 1_000) is before
+        assert "it is being written; the last good policy goes on" in caplog.text
+        assert file.current(NOW + 2_000) is not before
+
+    def test_one_that_says_how_it_ends_counts_whole_or_not_at_all(self, world: World) -> None:
+        """Whoever stops half-way leaves a file that stays as it is."""
+        text = f'last_line = "# end"\n{POLICY.strip()}\n# end\n'
+        path = world.folder / "policy.toml"
+        for length in range(len(text) - 1):
+            path.write_text(text[:length])
+            with pytest.raises(ConfigError):
+                read_policy(str(path))
+        path.write_text(text)
+        read_policy(str(path))
+
+    @pytest.mark.parametrize(
+        ("text", "match"),
+        [
+            (f"{POLICY}\n# end".replace("version = 1", 'version = 1\nlast_line = "# end"'), "the first key"),
+            (f'last_line = "end"\n{POLICY}', "expected a comment"),
+            (f'last_line = "# end"\n# end\n{POLICY}\n# end', "and nowhere else"),
+        ],
+    )
+    def test_an_end_that_tells_nothing_is_refused(self, world: World, text: str, match: str) -> None:
+        world.policy(text)
+        with pytest.raises(ConfigError, match=match):
+            read_policy(str(world.folder / "policy.toml"))
 
     def test_an_issuers_key_that_is_taken_away_no_longer_counts(self, world: World) -> None:
         record = world.sent(world.certificate())

@@ -345,12 +345,12 @@ class TestStores:
 
     @pytest.mark.parametrize("mode", ["slow_head", "slow_body"])
     def test_that_give_a_byte_now_and_then_are_cut_off(self, server: ObjectServer, mode: Any) -> None:
-        with opened(server.options(), timeout_ms=300) as step:
-            record, _ = sent(step)
+        with opened(server.options()) as patient, opened(server.options(), timeout_ms=300) as step:
+            record, _ = sent(patient)
             server.mode, began = mode, time.monotonic()
             with pytest.raises(HeldBackError):
                 step.on_consume(record)
-            assert time.monotonic() - began < 10  # the bytes would take a minute and more
+            assert time.monotonic() - began < 30  # the bytes would take a minute and more
 
     def test_that_take_and_never_answer_stop_a_producer_for_a_bounded_time(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -462,7 +462,7 @@ class TestClients:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers}, chain=Chain([step]))
         producer.produce(topic, VALUE, partition=0)
         producer.produce(topic, b"small", partition=0)
-        producer.flush(30)
+        producer.flush(60)
         server.mode = "unavailable"
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reads"}
         with closing(
@@ -497,4 +497,4 @@ class TestClients:
         with pytest.raises(HeldBackError, match="nothing was sent"):
             producer.produce("claimed-in-vain", VALUE)
         assert len(producer) == 0
-        assert "claimed-in-vain.dead-letter" not in producer.list_topics(timeout=10).topics
+        assert "claimed-in-vain.dead-letter" not in producer.list_topics(timeout=60).topics

@@ -44,7 +44,7 @@ class Cluster:
 
     def put(self, topic: str, value: bytes | None, headers: list[Any], key: bytes | None = None) -> None:
         self._wire.produce(topic, value, key, 0, headers=headers)
-        assert self._wire.flush(30) == 0
+        assert self._wire.flush(60) == 0
 
     def wire(self, topic: str, count: int) -> list[Message]:
         reader = confluent_kafka.Consumer(
@@ -52,7 +52,7 @@ class Cluster:
         )
         reader.assign([TopicPartition(topic, 0, 0)])
         try:
-            return reader.consume(count, 30)
+            return reader.consume(count, 60)
         finally:
             reader.close()
 
@@ -197,7 +197,7 @@ class TestEncryptedRecords:
         assert again.value() == first.value() != SECRET
         with Consumer({**settings, "group.id": f"{cluster.topic}-2"}, chain=chain) as reader:
             reader.subscribe([cluster.topic])
-            assert [message.value() for message in reader.consume(2, 30)] == [SECRET, SECRET]
+            assert [message.value() for message in reader.consume(2, 60)] == [SECRET, SECRET]
 
 
 class TestFloods:

@@ -199,7 +199,7 @@ class TestOneWriterBeforeTheOther:
         assert wire.flush(DEADLINE_S) == 0
         settings = {"bootstrap.servers": cluster.servers}
         with pytest.raises(HeaderwareError, match="a transaction that is open"):
-            orphaned_slices(settings, topic, delete=True, grace_s=0, timeout_s=15)
+            orphaned_slices(settings, topic, delete=True, grace_s=0, timeout_s=6)
         assert not any(gone for _, gone in keys(cluster, topic))
         hanging.commit_transaction(DEADLINE_S)
         found = orphaned_slices(settings, topic, delete=True, grace_s=0)

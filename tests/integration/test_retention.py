@@ -30,6 +30,7 @@ from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, Result, Retention
 from headerware.ops.topic_reader import TopicReader
+from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -128,6 +129,11 @@ class TestBeginnings:
         result = clicks.retain()
         assert result.fates == {"expired": 2, "held": 1, "no_lifetime": 1}
         assert clicks.values() == [b"2", b"3", b"4"]
+
+    def test_stay_for_headers_that_cannot_be_read(self, clicks: Topic) -> None:
+        clicks.put(b"1", PAST)
+        put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"odd", b"\xff\xfe"))
+        assert clicks.retain().fates == {"expired": 1, "malformed": 1}
 
     def test_expire_by_a_rule_for_topic_and_header(self, clicks: Topic) -> None:
         rule = RetentionRule(
@@ -398,7 +404,7 @@ class TestCopies:
         assert first.headers() == [("hw.expires", FUTURE), ("more", b"1")]
         assert len(clicks.records()) == 6, "nothing is removed"
         (account,) = (json.loads(m.value() or b"") for m in cluster.on_the_wire(audit))
-        assert (account["worker"], account["partitions"]["0"]["loses: expired"]) == ("retain-into", 2)
+        assert (account["worker"], account["partitions"]["0"]["loses: expired"]) == ("retain", 2)
 
     def test_go_on_while_a_pass_removes_records_of_the_copy(self, clicks: Topic, copy: Topic) -> None:
         settings = {"bootstrap.servers": clicks.cluster.servers}
@@ -512,7 +518,8 @@ class TestObjects:
 class TestLease:
     """Of two passes at once one is at work; what two do that are, is in ``TestTwoAtOnce``."""
 
-    QUICK: Final = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
+    # Soon over, but not before a busy machine has looked.
+    QUICK: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
 
     @classmethod
     def command(cls, topic: Topic, *options: str) -> list[str]:
@@ -561,7 +568,7 @@ class TestLease:
     @pytest.mark.parametrize(("taken", "code"), [(True, 3), (False, 1)])
     def test_stops_one_that_stood_still_for_too_long(self, clicks: Topic, *, taken: bool, code: int) -> None:
         clicks.put(b"1", PAST)
-        with self.at_work(clicks, "--rate", "0.3") as first:
+        with self.at_work(clicks, "--rate", "0.1") as first:
             first.send_signal(signal.SIGSTOP)
             until(lambda: not self.holders(clicks))
             with self.lease(clicks) if taken else nullcontext():
@@ -858,6 +865,11 @@ class TestCommand:
         (path,) = TestObjects.of(folder)
         os.utime(path, (0, 0))
         objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects, "--copies", "missing")
+        assert (code, "missing: " in shown) == (1, True)
+        assert len(clicks.records()) == 1, "what is in the way is told before anything is removed"
+        code, shown = self.run(clicks, *objects[:-1])
+        assert "would be deleted, and then those that only records above claim" in shown
         code, shown = self.run(clicks, *objects)
         assert (code, path.exists()) == (0, False)
         assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018

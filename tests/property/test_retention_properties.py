@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headerware.clients.messages import record_of
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.compaction.rules import Judged
 from headerware.ops.compaction.winners import Winners
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import (
+    Fate,
+    Judge,
+    Lifetime,
+    Partition,
+    PartitionPlan,
+    RetentionRule,
+    Room,
+    Tombstones,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 COUNT = 2
 FATES: st.SearchStrategy[Fate] = st.sampled_from(
@@ -65,10 +79,12 @@ def part_of(event: Event) -> SliceHeader | None:
     return SliceHeader(event.message.to_bytes(16), event.number, COUNT, 2 * COUNT, 2)
 
 
-def planned(events: list[Event], *, deletes: bool, keys: Keys | None = None) -> PartitionPlan:
-    partition = Partition(0, 0, deletes=deletes, keys=keys)
+def planned(
+    events: list[Event], *, deletes: bool, keys: Keys | None = None, room: Room | None = None
+) -> PartitionPlan:
+    partition = Partition(0, 0, deletes=deletes, keys=keys, room=room)
     for offset, event in enumerate(events):
-        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part_of(event))
+        partition.take(offset, event.key, event.fate, part_of(event))
     return partition.plan(len(events))
 
 
@@ -113,6 +129,64 @@ def test_a_key_is_deleted_only_if_its_latest_record_has_expired_and_none_is_held
     assert choice == Choice(len(found), sum(each.replaced for each in found), choice.left)
 
 
+@given(events=HISTORIES, entries=st.integers(0, 3), deletes=st.booleans())
+def test_with_less_room_for_messages_nothing_goes_that_would_have_stayed(
+    events: list[Event], entries: int, *, deletes: bool
+) -> None:
+    removed: list[tuple[int, set[bytes]]] = []
+    for room in (Room(), Room(entries)):
+        with closing(Keys()) as keys:
+            plan = planned(events, deletes=deletes, keys=keys, room=room)
+            keys.choose({0: plan.delete_before})
+            found = keys.chosen(0, most=100, most_bytes=1_000)
+        assert sum(plan.fates.values()) == len(events)
+        removed.append((plan.delete_before, {each.key for each in found}))
+    (before, chosen), (before_with_less, chosen_with_less) = removed
+    assert before_with_less <= before
+    # A key whose record would have gone with the beginning may get a tombstone instead.
+    assert chosen_with_less <= chosen | {event.key for event in events[:before] if event.key is not None}
+    if not deletes:
+        assert chosen_with_less <= chosen
+
+
+NAMES = st.sampled_from(
+    ["hw.expires", "class", "Legal-Hold", "~Kq", "hw.ids", "hw.sig", SLICE_HEADER, "0.0.77.5", "~", ""]
+)
+VALUES = st.sampled_from([b"1", b"999999990000", b"999999994999", b"01", b"gold", b"", None])
+LIFETIMES = st.builds(
+    Lifetime,
+    topics=st.just(("*",)),
+    after_ms=st.sampled_from([0, 5_000]),
+    header=st.just("class"),
+    value=st.sampled_from([None, "gold"]),
+) | st.builds(Lifetime, topics=st.just(("*",)), after_ms=st.just(100))
+
+
+@given(
+    wire=st.lists(
+        st.tuples(
+            st.lists(st.tuples(NAMES, VALUES), max_size=3),
+            st.sampled_from([b"v", None]),
+            st.sampled_from([(0, 0), (1, 999_999_990_000), (2, 1)]),
+        ),
+        max_size=6,
+    ),
+    lifetimes=st.lists(LIFETIMES, max_size=2),
+    verified=st.sampled_from([None, lambda record: record]),
+)
+def test_what_is_judged_by_the_names_of_headers_is_what_the_rule_says(
+    wire: list[tuple[list[tuple[str, bytes | None]], bytes | None, tuple[int, int]]],
+    lifetimes: list[Lifetime],
+    verified: Callable[[Record], Record | None] | None,
+) -> None:
+    rule = RetentionRule(lifetimes=tuple(lifetimes))
+    judge = Judge(rule, 10**12, verified)
+    for headers, value, timestamp in wire:
+        message = Message("orders", 0, 0, b"k", value, [*headers], None, timestamp)
+        expected = rule.fate_on_the_wire(record_of(message), 10**12, verified)
+        assert judge.fate_of(message) == expected
+
+
 STEPS = st.lists(st.sampled_from(["tombstone", "record", "other", "look", "again"]), max_size=30)
 
 
@@ -138,7 +212,7 @@ def test_a_beginning_that_is_known_does_not_change(events: list[Event]) -> None:
     partition = Partition(0, 0, deletes=True, keys=None)
     longest = planned(events, deletes=True).delete_before
     for offset, event in enumerate(events):
-        partition.take(Record("orders", b"v", event.key, offset=offset), event.fate, part_of(event))
+        partition.take(offset, event.key, event.fate, part_of(event))
         if partition.beginning_is_known:
             assert partition.plan(offset + 1).delete_before == longest
 

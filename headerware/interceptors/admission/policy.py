@@ -19,6 +19,7 @@ import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
+from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.record import TimestampType
@@ -37,13 +38,14 @@ _MAX_BYTES: Final = 1 << 20
 _MAX_CERTIFICATES: Final = 1_024
 _REFRESH_MS: Final = 1_000
 _EXTRA_LOOK_MS: Final = 100
+_WAIT_S: Final = 1.0
+"""How long a record waits for files that are being written."""
 _log: Final = logging.getLogger("headerware.interceptors.admission")
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 _Rate = Annotated[float, msgspec.Meta(ge=1e-6)]
 """A smaller one would mean to wait for longer than there is time."""
-_Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +135,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuers: Annotated[tuple[Issuer, ...], msgspec.Meta(min_length=1)]
     rules: Annotated[tuple[Rule, ...], msgspec.Meta(min_length=1)]
     quotas: tuple[Quota, ...] = ()
+    last_line: str | None = None
 
 
 class _Known(NamedTuple):
@@ -311,8 +314,14 @@ class PolicyFile:
     def __init__(self, path: str, *, now_ms: int = 0) -> None:
         self._path = Path(path)
         self._lock = PerProcess(Lock)
-        self._policy, self._files = _read(self._path)
+        self._files: tuple[Path, ...] = (self._path,)
         self._stamp = _stamps(self._files)
+        """Of the version that was read, or refused; empty if it is to be read again in any case."""
+        self._settled = self._stamp
+        """Of the version that has stayed as it is for a moment."""
+        if is_young(self._stamp[0]):
+            self._settle()
+        self._read()
         self._looked_ms = now_ms
         self.failure: str | None = None
         """Why the file as it is now cannot be used; None if it can."""
@@ -355,23 +364,48 @@ class PolicyFile:
             if stamp == self._stamp:
                 return
             try:
-                self._policy, self._files = _read(self._path)
+                if stamp != self._settled:
+                    self._settle()
+                self._read()
             except ConfigError as error:
                 self.failures += 1
                 if self.failure != str(error):
                     _log.error("%s; the last good policy goes on", error)
                 self.failure = str(error)
-                # A file that is there and bad is not read again before it changes; a missing one is.
-                self._stamp = stamp if None not in stamp else ()
                 return
             self.failure = None
             self.reloads += 1
-            self._stamp = stamp if len(stamp) == len(self._files) else ()
+
+    def _settle(self) -> None:
+        """Wait until the files stay as they are."""
+        found = settled(lambda: _stamps(self._files), within_s=_WAIT_S)
+        if found is None:
+            raise ConfigError("it is being written", path=str(self._path))
+        self._settled = found
+
+    def _read(self) -> None:
+        """Read the files, and put them in force."""
+        stamp = self._settled
+        self._stamp = ()  # a child that is forked meanwhile has to read it, too
+        try:
+            policy, files = _read(self._path)
+        except ConfigError:
+            # A file that is there and bad is not read again before it changes; a missing one is.
+            self._stamp = stamp if None not in stamp else ()
+            raise
+        if _stamps(self._files) != stamp:
+            raise ConfigError("it was changed while it was read", path=str(self._path))
+        if files != self._files:
+            self._files, self._settled = files, _stamps(files)
+        self._policy = policy
+        self._stamp = self._settled if self._settled[0] == stamp[0] else ()
 
 
 def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
     try:
-        table = tomllib.loads(_content(path).decode())
+        text = _content(path).decode()
+        table = tomllib.loads(text)
+        require_whole(table, text, str(path))
         policy = msgspec.convert(table, _File, strict=True)
     except msgspec.ValidationError as error:
         raise ConfigError(f"no policy: {error}", path=str(path)) from None
@@ -396,16 +430,8 @@ def _content(path: Path) -> bytes:
         raise ConfigError(f"cannot be read: {error}", path=str(path)) from error
 
 
-def _stamps(files: Iterable[Path]) -> _Stamp:
-    stamps: list[tuple[int, int, int, int] | None] = []
-    for file in files:
-        try:
-            found = file.stat()
-        except OSError:
-            stamps.append(None)
-        else:
-            stamps.append((found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns))
-    return tuple(stamps)
+def _stamps(files: Iterable[Path]) -> tuple[Stamp, ...]:
+    return tuple(map(stamp_of, files))
 
 
 def _require_valid(

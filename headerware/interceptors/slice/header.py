@@ -34,6 +34,9 @@ SLICE_KEY: Final = "hw.slice:"
 """What the keys of slices begin with that have keys of their own."""
 _OWN_KEY: Final = re.compile(SLICE_KEY.encode() + rb"[A-Za-z0-9+/]{21}[AQgw]==:[1-9][0-9]{0,4}")
 
+_FIRST: Final = SLICE_KEY[:1].encode()
+"""Most keys begin with something else, which is quicker to see."""
+
 _LAYOUT: Final = struct.Struct(">B16sIIQI")
 HEADER_BYTES: Final = text_bytes(_LAYOUT.size)
 
@@ -141,7 +144,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
 def is_slice_key(key: object) -> bool:
     """Return whether a key is that of a slice which has one of its own, on a compacted topic."""
-    return isinstance(key, bytes) and _OWN_KEY.fullmatch(key) is not None
+    return isinstance(key, bytes) and key[:1] == _FIRST and _OWN_KEY.fullmatch(key) is not None
 
 
 def _require_possible(header: SliceHeader) -> None:

@@ -33,10 +33,11 @@ from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
-from headerware.core.client_chain import is_disabled
+from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
 from headerware.core.dead_letter import dead_letters
 from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
+from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
@@ -106,7 +107,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guard(FollowsFile):
-    """Forward what a chain and a policy admit; for one caller at a time, only :meth:`stop` is for any thread.
+    """Forward what a chain and a policy admit; only :meth:`stop` and :meth:`status` are for any thread.
 
     Several processes of one group share the partitions. A record keeps its bytes, its headers, its time and
     its partition, and the order of its partition; a message in slices stands where its last slice stood.
@@ -160,6 +161,8 @@ class Guard(FollowsFile):
             raise ConfigError(f"expected 1 or more, not {max_headers}", path="max_headers")
         self._max_headers: Final = max_headers
         self._second_chain: Final = None if second is None else _raising(second)
+        if (file := followed_file(conf, chain)) is not None:
+            settle_young(file[0])
         first, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_chain = self._hw_whole_chain(first)
         self._hw_chained = True
@@ -672,13 +675,14 @@ class Guard(FollowsFile):
                     judge.gave_up(admitted, refusal)
         self._committed |= changed
         self._transactions += 1
-        told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
-        for at, message in sorted(delivered.items()):
-            if at < len(places):
-                told[places[at][0]].append(message)
-        judge.committed(
-            [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
-        )
+        if judge.is_heard:
+            told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
+            for at, (plan, _) in enumerate(places):
+                if at in delivered:
+                    told[plan].append(delivered[at])
+            judge.committed(
+                [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
+            )
         self._count(plans)
         return True
 
@@ -771,13 +775,15 @@ class Guard(FollowsFile):
 class _Plan:
     """A decision, and the records that it leads to."""
 
+    __slots__ = ("_cluster", "_group_id", "_letters", "_routes", "decision", "records")
+
     def __init__(self, decision: Decision, routes: Routes, group_id: str, cluster: str | None) -> None:
         self._routes = routes
         self._group_id = group_id
         self._cluster = cluster
-        self._letters: list[Iterator[Record]] = []
+        self._letters: Sequence[Iterator[Record]] = ()
         self.decision = decision
-        self.records: list[Record] = list(decision.sent)
+        self.records: Sequence[Record] = decision.sent
         if decision.verdict == "refused":
             self._make_letters()
 
@@ -810,7 +816,7 @@ class _Plan:
                     f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
                     f"{error.str()}; nothing of its partition goes on before that"
                 )
-            self.records[index] = letter
+            self.records = [*self.records[:index], letter, *self.records[index + 1 :]]
         return None
 
     def _make_letters(self) -> None:

@@ -9,6 +9,7 @@ The file is where SQLite makes temporary ones (``TMPDIR``), and is gone with the
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -26,7 +27,7 @@ PRAGMA synchronous = OFF;
 PRAGMA cache_size = -65536;
 CREATE TABLE latest (
     digest BLOB NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL, offset INTEGER NOT NULL,
-    fate TEXT NOT NULL, message BLOB, held INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL,
+    fate INTEGER NOT NULL, message BLOB, held INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL,
     PRIMARY KEY (digest, partition)
 ) WITHOUT ROWID;
 CREATE INDEX unsettled ON latest (partition) WHERE message IS NOT NULL;
@@ -45,18 +46,23 @@ INSERT INTO latest VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?4, 1) ON CONFLICT DO UPD
     key = excluded.key, offset = excluded.offset, fate = excluded.fate, message = excluded.message,
     held = held OR excluded.held, last = excluded.last, count = excluded.count
 """
-_EXPIRED: Final = """
-FROM latest CROSS JOIN beginning USING (partition) WHERE fate = 'expired' AND last >= before
-"""
+_FATES: Final[dict[Fate, int]] = {"expired": 1, "tombstone": 2}
+"""As they are written; all others are 0, for what they say of a key is the same."""
+_EXPIRED: Final = "FROM latest CROSS JOIN beginning USING (partition) WHERE fate = 1 AND last >= before"
 _STAYS: Final = """
-held OR EXISTS (
+(held OR EXISTS (
     SELECT 1 FROM latest AS other WHERE other.digest = latest.digest
-    AND other.partition <> latest.partition AND other.fate NOT IN ('expired', 'tombstone')
-)
+    AND other.partition <> latest.partition AND other.fate = 0
+))
 """
 """Readers of a table by key would take a tombstone for the end of what another partition has."""
+_SLICES: Final = """
+(SELECT count(*) FROM slice_key WHERE slice_key.digest = latest.digest
+    AND slice_key.partition = latest.partition)
+"""
+_COUNT: Final = f"SELECT partition, {_STAYS}, count, {_SLICES} {_EXPIRED}"
 _CHOOSE: Final = f"""
-INSERT INTO chosen SELECT partition, offset, 0, digest, key, count {_EXPIRED} AND NOT ({_STAYS})
+INSERT INTO chosen SELECT partition, offset, 0, digest, key, count {_EXPIRED} AND NOT {_STAYS}
 ORDER BY partition, offset
 """
 _INDEX: Final = "CREATE INDEX chosen_digest ON chosen (partition, digest)"
@@ -65,8 +71,6 @@ _CHOOSE_SLICES: Final = """
 INSERT INTO chosen SELECT partition, offset, slice_key.number, own, slice_key.key, 0
 FROM slice_key JOIN chosen USING (partition, digest) WHERE chosen.number = 0
 """
-_CHOSEN: Final = "SELECT partition, count(*), sum(count) FROM chosen GROUP BY partition"
-_LEFT: Final = f"SELECT partition, sum(count) {_EXPIRED} AND ({_STAYS}) GROUP BY partition"
 _WAITING: Final = 50_000
 """So many keys are sorted before they go into the file, so that fewer of its pages are written."""
 _WAITING_BYTES: Final = 16 << 20
@@ -93,6 +97,10 @@ class Tombstone(NamedTuple):
     replaced: int
 
 
+_Row = tuple[bytes, int, bytes, int, int, bytes | None, bool]
+"""As ``_NOTE`` takes it."""
+
+
 class Keys:
     """Note keys, and choose those that may be deleted; for one caller at a time.
 
@@ -101,8 +109,9 @@ class Keys:
     """
 
     def __init__(self) -> None:
-        self._waiting: Final[dict[tuple[bytes, int], tuple[bytes, int, Fate, bytes | None, bool]]] = {}
+        self._waiting: Final[dict[bytes, _Row]] = {}
         self._waiting_bytes = 0
+        self._has_chosen = False
         with _errors():
             # An empty name is a temporary file of SQLite's own.
             self._connection: Final = sqlite3.connect("", isolation_level=None)
@@ -110,22 +119,24 @@ class Keys:
 
     def note(self, partition: int, key: bytes, offset: int, fate: Fate, message_id: bytes | None) -> None:
         """Note the next record of a partition; ``message_id`` says that it is a slice."""
-        of = _digest(key), partition
-        before = self._waiting.get(of)
-        is_held = fate == "held" or (before is not None and before[4])
+        digest = digest_of(key)
+        place = digest + partition.to_bytes(4)
+        is_held = fate == "held"
+        if not is_held and (before := self._waiting.get(place)) is not None:
+            is_held = before[-1]
         if fate != "expired" and message_id is None:
             key = b""  # it gets no tombstone
-        self._waiting[of] = key, offset, fate, message_id, is_held
+        self._waiting[place] = digest, partition, key, offset, _FATES.get(fate, 0), message_id, is_held
         self._waiting_bytes += len(key)
         if len(self._waiting) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
             self._write()
 
-    def hold(self, partition: int, key: bytes) -> None:
+    def hold(self, partition: int, digest: bytes) -> None:
         """Note that a key has a record under a legal hold."""
         self._write()
         with _errors():
             self._connection.execute(
-                "UPDATE latest SET held = 1 WHERE digest = ? AND partition = ?", (_digest(key), partition)
+                "UPDATE latest SET held = 1 WHERE digest = ? AND partition = ?", (digest, partition)
             )
 
     def messages(self, partition: int) -> list[tuple[bytes, bytes]]:
@@ -143,33 +154,40 @@ class Keys:
         with _errors():
             self._connection.execute(
                 "UPDATE latest SET fate = ?, last = ?, count = ? WHERE digest = ? AND partition = ?",
-                (fate, last, count, digest, partition),
+                (_FATES.get(fate, 0), last, count, digest, partition),
             )
             self._connection.executemany(
                 "INSERT INTO slice_key VALUES (?, ?, ?, ?, ?)",
-                ((digest, partition, number, _digest(key), key) for number, key in enumerate(slice_keys, 1)),
+                (
+                    (digest, partition, number, digest_of(key), key)
+                    for number, key in enumerate(slice_keys, 1)
+                ),
             )
 
     def choose(self, beginnings: Mapping[int, int]) -> dict[int, Choice]:
-        """Choose the keys that may be deleted, once all partitions are settled; to be called once.
+        """Count the keys that may be deleted, once all partitions are settled; to be called once.
 
         Args:
             beginnings: up to which offset each partition is deleted anyhow.
         """
         self._write()
+        tombstones, replaced, left = Counter[int](), Counter[int](), Counter[int]()
         with _errors():
             run = self._connection.execute
             self._connection.executemany("INSERT INTO beginning VALUES (?, ?)", beginnings.items())
-            left = dict(run(_LEFT).fetchall())
-            for statement in (_CHOOSE, _INDEX, _CHOOSE_SLICES):
-                run(statement)
-            chosen = {partition: (count, replaced) for partition, count, replaced in run(_CHOSEN).fetchall()}
-        return {each: Choice(*chosen.get(each, (0, 0)), left.get(each, 0)) for each in beginnings}
+            for partition, stays, count, slice_keys in run(_COUNT):
+                if stays:
+                    left[partition] += count
+                else:
+                    tombstones[partition] += 1 + slice_keys
+                    replaced[partition] += count
+        return {each: Choice(tombstones[each], replaced[each], left[each]) for each in beginnings}
 
     def chosen(self, partition: int, *, most: int, most_bytes: int) -> list[Tombstone]:
         """Return the next of the chosen keys of a partition; those of a message in slices together."""
         found: list[Tombstone] = []
         size = 0
+        self._write_chosen()
         with _errors():
             rows = self._connection.execute(
                 "SELECT key, count, number FROM chosen WHERE partition = ? ORDER BY offset, number",
@@ -185,7 +203,8 @@ class Keys:
 
     def drop(self, partition: int, keys: Iterable[bytes]) -> int:
         """Choose keys no more, for they are deleted or have a newer record; return how many were chosen."""
-        digests = [(partition, _digest(key)) for key in keys]
+        self._write_chosen()
+        digests = [(partition, digest_of(key)) for key in keys]
         with _errors():
             self._connection.execute("BEGIN")
             cursor = self._connection.executemany(
@@ -194,8 +213,17 @@ class Keys:
             self._connection.execute("COMMIT")
         return max(0, cursor.rowcount)  # -1 for none
 
+    def _write_chosen(self) -> None:
+        """Put the keys that may be deleted into a table of their own; who only counts them needs none."""
+        if self._has_chosen:
+            return
+        self._has_chosen = True
+        with _errors():
+            for statement in (_CHOOSE, _INDEX, _CHOOSE_SLICES):
+                self._connection.execute(statement)
+
     def _write(self) -> None:
-        rows = ((digest, partition, *noted) for (digest, partition), noted in sorted(self._waiting.items()))
+        rows = map(self._waiting.__getitem__, sorted(self._waiting))
         with _errors():
             self._connection.execute("BEGIN")
             self._connection.executemany(_NOTE, rows)
@@ -208,7 +236,8 @@ class Keys:
         self._connection.close()
 
 
-def _digest(key: bytes) -> bytes:
+def digest_of(key: bytes) -> bytes:
+    """Return what stands for a key, however long it is."""
     return blake2b(key, digest_size=16).digest()
 
 

@@ -17,25 +17,31 @@ of it that stays. All else takes a copy, which the worker of compaction makes: t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.clients.messages import is_readable
+from headerware.clients.messages import headers_of, is_readable, record_of
+from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, HeaderError, WireFormatError
 from headerware.core.header_ids import parse_id
+from headerware.core.headers import Headers
 from headerware.core.record import bytes_of
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
-from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, moment_of
+from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, decode_moment, moment_of
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.compaction.rules import Judged, Lost
+from headerware.ops.retention.keys import digest_of
 from headerware.registry.names import named_headers
+from headerware.registry.wire.compact_keys import MARKER
+from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from headerware.core.headers import Headers
+    from confluent_kafka import Message
+
     from headerware.core.record import Record
     from headerware.ops.retention.keys import Keys
 
@@ -48,6 +54,7 @@ Fate = Literal[
     "held",
     "tombstone",
     "not_whole",
+    "not_remembered",
     "unverified",
     "signed",
 ]
@@ -60,10 +67,16 @@ FATES: Final[dict[Fate, str]] = {
     "held": "a legal hold is on them",
     "tombstone": "they are tombstones",
     "not_whole": "they are slices of messages that are not whole",
+    "not_remembered": "they are slices of more messages than a pass can remember",
     "unknown_id": "they have headers with ids whose names are not known here",
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
     "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
 }
+
+_MAX_READINGS: Final = 1_024
+_READINGS_BYTES: Final = 1 << 20
+MAX_REMEMBERED: Final = 500_000
+"""Messages in slices that a pass remembers, which take some 200 MiB."""
 
 
 class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +125,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         ConfigError: no header for a hold.
     """
 
-    worker: ClassVar[str] = "retain-into"  # a pass over the target has the other name for itself
+    worker: ClassVar[str] = "retain"
     alone: ClassVar[Lost | None] = "expired"
 
     lifetimes: tuple[Lifetime, ...] = ()
@@ -134,7 +147,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def holds(self, headers: Headers) -> bool:
         """Return whether headers have a legal hold; who has mistaken its capitals means it, too."""
         hold = self.hold.casefold()
-        return any(name == self.hold or name.casefold() == hold for name, _ in headers)
+        return any(name.casefold() == hold for name, _ in headers)
 
     def fate_of(self, record: Record, now_ms: int) -> Fate:
         """Return what becomes of a record at a moment; its headers have their names.
@@ -206,6 +219,104 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return Judged(*at, bytes_of(record), None, 0, "kept" if is_kept else None, part)
 
 
+class _Reading(NamedTuple):
+    """How to judge records whose headers have certain names: by these and two values."""
+
+    expires_at: int | None
+    """Where ``hw.expires`` stands among them."""
+    after_ms: int | None
+    """The lifetime by a rule, if it has none of its own."""
+
+
+class Judge:
+    """Judge the records of a topic as on the wire, of each what the rule says; for one caller at a time.
+
+    Most of them have headers of the same names. Where these names say that nothing counts but a moment, the
+    moment is all that is looked at.
+
+    Args:
+        rule: the topic's rule.
+        now_ms: the moment, in milliseconds since the epoch.
+        verified: returns a record as a chain verifies it, or None; without it what is signed stays.
+        compacted: whether the topic is compacted: there signed records that have expired stay, for their
+            readers would refuse a tombstone that nobody has signed.
+    """
+
+    def __init__(
+        self,
+        rule: RetentionRule,
+        now_ms: int,
+        verified: Callable[[Record], Record | None] | None = None,
+        *,
+        compacted: bool = False,
+    ) -> None:
+        self._rule: Final = rule
+        self._now_ms: Final = now_ms
+        self._newest_expired_ms: Final = now_ms - rule.clock_skew_ms - 1
+        self._verified: Final = verified
+        self._compacted: Final = compacted
+        self._readings: Final[BoundedCache[tuple[str, ...], _Reading | None]] = BoundedCache(
+            _MAX_READINGS, self._reading_of, max_cost=_READINGS_BYTES, cost=_size_of
+        )
+
+    def fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
+        """Return what becomes of a message, and which slice of a larger one it is."""
+        headers = headers_of(message)
+        if headers is None:
+            return "malformed", None
+        reading = self._readings[tuple([pair[0] for pair in headers])]
+        if reading is None:
+            return self._fate_by_all(record_of(message))
+        expires_ms: int | None = None
+        if reading.expires_at is not None:
+            try:
+                expires_ms = decode_moment(headers[reading.expires_at][1], EXPIRES_HEADER)
+            except WireFormatError:
+                return "malformed", None
+        if message.value() is None:
+            return "tombstone", None
+        if reading.after_ms is not None:
+            kind, timestamp_ms = message.timestamp()
+            expires_ms = timestamp_ms + reading.after_ms if kind else None
+        if expires_ms is None:
+            return "no_lifetime", None
+        return "expired" if expires_ms <= self._newest_expired_ms else "alive", None
+
+    def _fate_by_all(self, record: Record) -> tuple[Fate, SliceHeader | None]:
+        fate, part = self._rule.fate_on_the_wire(record, self._now_ms, self._verified)
+        if fate == "expired" and self._compacted and _may_be_signed(record):
+            return "signed", part
+        return fate, part
+
+    def _reading_of(self, names: tuple[str, ...]) -> _Reading | None:
+        """Return how to judge records by the names of their headers; None if it takes all that they have."""
+        if self._verified is not None or names.count(EXPIRES_HEADER) > 1:
+            return None
+        if (
+            not self._rule.holds(Headers.trusted((name, None) for name in names))
+            and not any(name.startswith(MARKER) or parse_id(name) is not None for name in names)
+            and not {PACKED_HEADER, SIGNATURE_HEADER, SLICE_HEADER}.intersection(names)
+        ):
+            if EXPIRES_HEADER in names:
+                return _Reading(names.index(EXPIRES_HEADER), None)
+            fitting = (each for each in self._rule.lifetimes if each.header is None or each.header in names)
+            first = next(fitting, None)
+            if first is None or first.value is None:
+                return _Reading(None, None if first is None else first.after_ms)
+        return None
+
+
+def _size_of(names: tuple[str, ...], _: _Reading | None) -> int:
+    return sum(map(len, names))
+
+
+def _may_be_signed(record: Record) -> bool:
+    try:
+        return SIGNATURE_HEADER in named_headers(record)
+    except (WireFormatError, HeaderError):
+        return True
+
+
 class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What may be deleted at the beginning of a partition.
 
@@ -222,47 +333,69 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     fates: dict[Fate, int]
 
 
+class Room:
+    """How much a pass may still remember of messages in slices, in all partitions.
+
+    Args:
+        entries: messages, and slices that have come out of their order.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, entries: int = MAX_REMEMBERED) -> None:
+        self.left: int = entries
+
+    def take(self) -> bool:
+        """Take an entry, if there is one."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
 class _Message:
     """A message in slices, as far as it was seen."""
 
     __slots__ = (
+        "apart",
+        "begin",
         "count",
+        "digest",
+        "digests",
+        "end",
         "fate",
         "first",
         "has_own_keys",
-        "keys",
         "last",
-        "numbers",
         "part",
+        "room",
         "singles_before",
     )
 
-    def __init__(self, part: SliceHeader, first: int, singles_before: int) -> None:
+    def __init__(self, part: SliceHeader, first: int, singles_before: int, room: Room) -> None:
         self.part = part
         self.first = self.last = first
         self.singles_before = singles_before
+        self.room = room
         self.fate: Fate = "not_whole"
         self.count = 0
-        self.numbers: set[int] | None = set()
-        """None if all have come."""
-        self.keys: set[bytes] = set()
+        self.begin = self.end = part.index
+        """Which slices have come in a row, on a compacted topic from the second on and the first one last."""
+        self.apart: set[int] | None = None
+        """Which others have come."""
+        self.digest: bytes | None = None
+        self.digests: set[bytes] | None = None
         self.has_own_keys = False
 
-    def add(self, record: Record, fate: Fate, part: SliceHeader) -> None:
+    def add(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader) -> None:
         """Add a slice."""
         self.count += 1
-        self.last = record.offset or 0
-        if self.numbers is not None:
-            self.numbers.add(part.index)
-            if len(self.numbers) == self.part.count:
-                self.numbers = None
-        own_key = is_slice_key(record.key)
-        if own_key:
-            self.has_own_keys = True
-        elif record.key is not None:
-            self.keys.add(record.key)
+        self.last = offset
+        self._add_number(part.index)
+        own_key = is_slice_key(key)
+        self.has_own_keys = self.has_own_keys or own_key
         # A key of another message's slice would be deleted with this one.
-        lies = not part.same_message(self.part) or (own_key and record.key != part.own_key)
+        lies = not part.same_message(self.part) or (own_key and key != part.own_key)
         if fate == "held" or self.fate == "held":
             self.fate = "held"
         elif lies or self.fate == "malformed":
@@ -271,10 +404,52 @@ class _Message:
             # Two first slices that say different things are believed neither.
             self.fate = fate if self.fate in ("not_whole", fate) else "malformed"
 
+    def _add_number(self, number: int) -> None:
+        apart = self.apart
+        if number == self.end:
+            self.end += 1
+        elif number == self.begin - 1:
+            self.begin -= 1
+        elif not self.begin <= number < self.end and (apart is None or number not in apart):
+            if self.room.take():  # else it is never whole, and stays
+                self.apart = set() if apart is None else apart
+                self.apart.add(number)
+            return
+        while self.apart:
+            if self.end in self.apart:
+                self.apart.remove(self.end)
+                self.end += 1
+            elif self.begin - 1 in self.apart:
+                self.begin -= 1
+                self.apart.remove(self.begin)
+            else:
+                return
+            self.room.left += 1
+
+    def add_key(self, digest: bytes) -> bool:
+        """Remember the key of a slice that has none of its own, if there is room."""
+        if self.digest is None or digest == self.digest:
+            self.digest = digest
+        elif self.digests is None or digest not in self.digests:
+            if not self.room.take():
+                return False
+            self.digests = set() if self.digests is None else self.digests
+            self.digests.add(digest)
+        return True
+
+    def forget(self) -> None:
+        """Give back the room that it has taken."""
+        self.room.left += 1 + len(self.apart or ()) + len(self.digests or ())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all slices have come."""
+        return self.end - self.begin >= self.part.count
+
     @property
     def judged(self) -> Fate:
         """What becomes of it, with what is known by now."""
-        if self.fate in ("expired", "signed") and self.numbers is not None:
+        if self.fate in ("expired", "signed") and not self.is_whole:
             return "not_whole"
         return self.fate
 
@@ -291,38 +466,48 @@ class _Message:
 class Partition:
     """Find out what may be removed of a partition, from its records in the order of their offsets.
 
-    Memory is bounded by the messages in slices: by all of them with ``keys``, and else by those that begin
-    before the first record that stays, or are not whole.
+    Of messages in slices it remembers all with ``keys``, and else those that begin before the first record
+    that stays, or are not whole; as many as there is room. The slices of others stay, and so does what has
+    their keys.
 
     Args:
         number: the partition.
         begin: the first offset.
         deletes: whether ``cleanup.policy`` has ``delete``.
         keys: notes the keys of the topic, if ``cleanup.policy`` has ``compact``; else None.
+        room: for messages in slices, shared with other partitions.
     """
 
-    def __init__(self, number: int, begin: int, *, deletes: bool, keys: Keys | None) -> None:
+    def __init__(
+        self, number: int, begin: int, *, deletes: bool, keys: Keys | None, room: Room | None = None
+    ) -> None:
         self._number: Final = number
         self._begin: Final = begin
         self._deletes: Final = deletes
         self._keys: Final = keys
+        self._room: Final = Room() if room is None else room
         self._fates: Final[Counter[Fate]] = Counter()
         self._first_kept: int | None = None
         self._stays: Fate | None = None
         self._singles = self._singles_before_kept = 0
         self._messages: Final[dict[bytes, _Message]] = {}
 
-    def take(self, record: Record, fate: Fate, part: SliceHeader | None = None) -> None:
+    def take(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader | None = None) -> None:
         """Take the next record; ``part`` says which slice of a message it is."""
-        offset = record.offset or 0
+        message: _Message | None = None
         if part is not None:
             message = self._messages.get(part.message_id)
+            if message is None and self._room.take():
+                message = _Message(part, offset, self._singles, self._room)
+                self._messages[part.message_id] = message
             if message is None:
-                message = self._messages[part.message_id] = _Message(part, offset, self._singles)
-            message.add(record, fate, part)
-            if message.numbers is None and self._keys is None and self._stays_anyhow(message):
+                fate = "held" if fate == "held" else "not_remembered"
+        if message is not None and part is not None:
+            message.add(offset, key, fate, part)
+            if message.is_whole and self._keys is None and self._stays_anyhow(message):
                 # Nothing depends on it any more. What comes of it once more is taken as another message.
                 self._fates[message.judged] += message.count
+                message.forget()
                 del self._messages[part.message_id]
         else:
             self._fates[fate] += 1
@@ -330,9 +515,13 @@ class Partition:
                 self._singles += 1
             elif self._first_kept is None:
                 self._first_kept, self._singles_before_kept, self._stays = offset, self._singles, fate
-        if self._keys is not None and record.key is not None and not is_slice_key(record.key):
-            message_id = None if part is None else part.message_id
-            self._keys.note(self._number, record.key, offset, fate, message_id)
+        if self._keys is not None and key is not None and not is_slice_key(key):
+            if part is None:
+                self._keys.note(self._number, key, offset, fate, None)
+            elif message is not None and message.add_key(digest_of(key)):
+                self._keys.note(self._number, key, offset, fate, part.message_id)
+            else:
+                self._keys.note(self._number, key, offset, "held", None)
 
     @property
     def beginning_is_known(self) -> bool:
@@ -384,9 +573,9 @@ class Partition:
     def _settle(self, keys: Keys) -> None:
         """Tell the keys what becomes of messages in slices."""
         for message in self._messages.values():
-            if message.judged == "held":
-                for key in message.keys:
-                    keys.hold(self._number, key)
+            if message.judged == "held" and message.digest is not None:
+                for digest in (message.digest, *(message.digests or ())):
+                    keys.hold(self._number, digest)
         for digest, message_id in keys.messages(self._number):
             message = self._messages[message_id]
             keys.settle(

@@ -43,18 +43,29 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
+from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.keyring.signature import SIGNATURE_HEADER
-from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
+from headerware.ops.claims import (
+    LEAST_AGE_MS,
+    delete_orphans,
+    find_orphans,
+    require_topics_and_stores,
+)
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import (
+    Fate,
+    Judge,
+    Partition,
+    PartitionPlan,
+    RetentionRule,
+    Room,
+    Tombstones,
+)
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
-from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,7 +73,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.interceptors.slice.header import SliceHeader
     from headerware.ops.topic_reader import Progress
 
 RETAINED: Final = "headerware.retained"
@@ -220,7 +230,9 @@ class Retention:
         self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
-                raise ConfigError(f"there is no topic {audit}; create it", path="audit")
+                raise ConfigError(
+                    f"there is no topic {audit}, or this user may not see it; create it", path="audit"
+                )
             cluster_id = reader.cluster_id
         self._policy: Final = self._cleanup_policy()
         self._topic_id: Final = self._asked_topic_id()
@@ -281,6 +293,21 @@ class Retention:
         result.stopped = self._stop.is_set()
         return result
 
+    def require_objects(self, chain: Chain, *, copies: Sequence[str] = ()) -> None:
+        """Raise what :meth:`objects` would raise at once; to be called before :meth:`execute`.
+
+        Args:
+            chain: as for :meth:`objects`.
+            copies: likewise.
+
+        Raises:
+            ConfigError: the chain has no ``claim_check`` for the topic, a topic is not there, or a store
+                cannot be opened.
+            confluent_kafka.KafkaException: the cluster does not answer.
+        """
+        topics = [self._topic, *copies]
+        require_topics_and_stores(self._conf, topics, chain, timeout_s=self._timeout_s)
+
     def objects(self, chain: Chain, *, copies: Sequence[str] = (), execute: bool = False) -> Objects:
         """Find the topic's objects that no record claims any more, and delete them if asked to.
 
@@ -323,20 +350,28 @@ class Retention:
         with self._open("read_committed") as reader:
             self._progress = lambda: reader.progress
             reader.start()
-            bounds = reader.bounds
+            bounds, room = reader.bounds, Room()
             partitions = {
                 number: Partition(
                     number,
                     begin,
                     deletes="delete" in self._policy,
                     keys=keys if "compact" in self._policy else None,
+                    room=room,
                 )
                 for number, (begin, _) in bounds.items()
             }
+            judge = Judge(
+                self._rule,
+                now_ms,
+                None if self._verification is None else self._verification.verified,
+                compacted="compact" in self._policy,
+            )
             for batch in self._batches(reader):
                 for message in batch:
-                    record = record_of(message)
-                    partitions[record.partition or 0].take(*self._judged(record, now_ms))
+                    fate, part = judge.fate_of(message)
+                    partition = partitions[message.partition() or 0]
+                    partition.take(message.offset() or 0, message.key(), fate, part)
                 result.records += len(batch)
                 if self._beginnings:
                     for number in {message.partition() or 0 for message in batch}:
@@ -372,14 +407,6 @@ class Retention:
                 f"records of {self._topic} were deleted before they were read, by another pass or by the "
                 f"broker; nothing was removed by this one; start it again"
             ) from error
-
-    def _judged(self, record: Record, now_ms: int) -> tuple[Record, Fate, SliceHeader | None]:
-        """Return a record with its fate, and which slice of a message it is."""
-        verified = None if self._verification is None else self._verification.verified
-        fate, part = self._rule.fate_on_the_wire(record, now_ms, verified)
-        if fate == "expired" and "compact" in self._policy and _may_be_signed(record):
-            return record, "signed", part  # its readers would refuse a tombstone that nobody has signed
-        return record, fate, part
 
     def _sender(self) -> TransactionalSender:
         return TransactionalSender(
@@ -548,10 +575,3 @@ class Retention:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _may_be_signed(record: Record) -> bool:
-    try:
-        return SIGNATURE_HEADER in named_headers(record)
-    except (WireFormatError, HeaderError):
-        return True

@@ -30,6 +30,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -55,6 +56,8 @@ VERSION: Final = 1
 MAX_CHANGE_BYTES: Final = 65_536
 """The largest value that is read; a change has some hundred bytes."""
 _KEY_BYTES: Final = 16
+_BATCH: Final = 500
+"""How many changes are written in one go, where many are known."""
 
 _log = logging.getLogger("headerware.registry")
 _FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
@@ -156,7 +159,13 @@ class TopicStore(Store):
         return store
 
     def fill(self, registry: Registry) -> None:
-        """Write the changes that lead from the current registry to another one."""
+        """Write the changes that lead from the current registry to another one, many in one go.
+
+        Raises:
+            UnreachableError: the brokers are out of reach; some of the changes may have been written.
+            RegistryError: the topic has something different; or another writer was first with one of the
+                changes, and others may have been written.
+        """
         present = self._present()
         with self._table.rows() as ledger:
             is_new = ledger.is_new
@@ -166,8 +175,12 @@ class TopicStore(Store):
         wrong = [d for d in diff(present, registry) if d.kind in ("forbidden", "handed-over")]
         if wrong:
             raise RegistryError("\n".join(map(str, wrong)))
-        for change in changes(present, registry):
-            self._claim(change)
+        draft = Draft(present)
+        wanted = iter(changes(present, registry))
+        while batch := list(islice(wanted, _BATCH)):
+            for change in batch:
+                draft.apply(change)  # what the rules refuse need not stay in the topic for ever
+            self._write(*batch)
 
     def load(self) -> Registry:
         """Read the topic to its end, and return the registry; offline, return it as it was last read."""
@@ -232,13 +245,15 @@ class TopicStore(Store):
             ledger.require(change)
         self._write(change)
 
-    def _write(self, change: Change | Found) -> None:
-        key = secrets.token_bytes(_KEY_BYTES)
-        self._table.put(key, encode_change(change), self._timeout_s)
+    def _write(self, *written: Change | Found) -> None:
+        """Write changes and read them back: each counts where it stands, whatever stands between them."""
+        rows = [(secrets.token_bytes(_KEY_BYTES), encode_change(change)) for change in written]
+        self._table.put_many(rows, self._timeout_s)
         with self._table.rows() as ledger:
-            refusal = ledger.refusal(key)
-        if refusal is not None:
-            raise RegistryError(f"another writer was first: {refusal}")
+            refused = [refusal for key, _ in rows if (refusal := ledger.refusal(key)) is not None]
+        if refused:
+            more = f"; and {len(refused) - 1} more of {len(rows)} changes" if len(refused) > 1 else ""
+            raise RegistryError(f"another writer was first: {refused[0]}{more}")
 
 
 class _RegistryListener:

@@ -129,7 +129,7 @@ class Json(Plain, frozen=True, kw_only=True):
     def open(self, context: SerdeContext) -> JsonFunctions:
         """Return the functions for one client."""
         header = ContentTypeHeader(context, self.stated(), self.keeps("json"))
-        encode = _finite(msgspec.json.Encoder(order=order_for(context), enc_hook=plain_number).encode)
+        encode = msgspec.json.Encoder(order=order_for(context), enc_hook=plain_number).encode
         return JsonFunctions("JSON", header, encode, msgspec.json.Decoder().decode)
 
 
@@ -158,6 +158,20 @@ class PlainFunctions:
             raise cannot_write(self._what, value, error) from None
         return payload, self._header.state(headers)
 
+    def serialize_many(
+        self,
+        topic: str,  # noqa: ARG002 - as any serde takes it
+        headers: Headers,
+        values: list[Any],
+    ) -> tuple[list[bytes], Headers]:
+        """Write many objects, none of them null, and state the content type."""
+        if type(None) in set(map(type, values)):
+            raise SerdeError("a null has other headers than an object")
+        return self._encode_many(values), self._header.state(headers)
+
+    def _encode_many(self, values: list[Any]) -> list[bytes]:
+        return list(map(self._encode, values))
+
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
         """Read an object; the content type stays, for the application."""
         if payload is None:
@@ -169,9 +183,36 @@ class PlainFunctions:
 
 
 class JsonFunctions(PlainFunctions):
-    """Read JSON that may be in another charset."""
+    """Write JSON without the numbers that it does not have, which msgspec writes as null.
 
-    __slots__ = ()
+    It reads JSON that may be in another charset.
+    """
+
+    __slots__ = ("_encode_any",)
+
+    def __init__(
+        self,
+        what: str,
+        header: ContentTypeHeader,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(what, header, self._encode_finite, decode)
+        self._encode_any: Final = encode
+
+    def _encode_finite(self, value: Any) -> bytes:
+        payload = self._encode_any(value)
+        if b"null" in payload:  # only then can there be such a number
+            _require_finite(value)
+        return payload
+
+    def _encode_many(self, values: list[Any]) -> list[bytes]:
+        payloads = list(map(self._encode_any, values))
+        if b"null" in b"".join(payloads):
+            for value, payload in zip(values, payloads, strict=True):
+                if b"null" in payload:
+                    _require_finite(value)
+        return payloads
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:  # noqa: ARG002
         """Read an object; the content type stays, for the application."""
@@ -223,17 +264,8 @@ def order_for(context: SerdeContext) -> Literal["deterministic"] | None:
     return "deterministic" if context.part == "key" else None
 
 
-def _finite(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """Refuse the numbers that JSON does not have, which msgspec writes as null."""
-    plain = partial(msgspec.to_builtins, str_keys=True, enc_hook=_plain_number_or_none)
-
-    def encode_finite(value: Any) -> bytes:
-        payload = encode(value)
-        if b"null" in payload:  # only then can there be such a number
-            json.dumps(plain(value), allow_nan=False)
-        return payload
-
-    return encode_finite
+def _require_finite(value: Any) -> None:
+    json.dumps(_plain(value), allow_nan=False)
 
 
 def plain_number(value: Any) -> int | float:
@@ -251,3 +283,6 @@ def _plain_number_or_none(value: Any) -> int | float | None:
     if isinstance(value, int):
         return int(value)
     return float(value) if isinstance(value, float) else None
+
+
+_plain: Final = partial(msgspec.to_builtins, str_keys=True, enc_hook=_plain_number_or_none)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,8 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
         native_key: the object's key.
         key: the name of its offset.
         entry: how far the object was read when these are stored; complete with the last batch, as a rule.
-        records: the records, in order; none if an object has none, or only bad ones.
+        records: the records, in order, a :class:`~headerware.core.record_run.RecordRun` where they differ in
+            little; none if an object has none, or only bad ones.
         numbers: those of the records in their object, behind ``part``.
         dead_letters: finished dead letters, which go past the chain.
         size_bytes: the approximate size of the records.
@@ -39,12 +40,14 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     native_key: Any
     key: OffsetKey
     entry: OffsetEntry
-    records: list[Record]
+    records: Sequence[Record]
     numbers: list[int]
     dead_letters: list[Record]
     size_bytes: int = 0
     part: str = ""
     is_last: bool = False
+    is_serialized: bool = False
+    """Whether the records are what the chain has made of them; set by whoever sends them."""
     is_stored: bool = False
     """Whether its records are stored; set by the acknowledgement."""
 

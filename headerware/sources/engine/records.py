@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.wire_records import joined
 from headerware.core.context import wall_clock_ms
 from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
 from headerware.core.errors import InterceptorError, SourceError
-from headerware.core.headers import Headers
+from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record
+from headerware.core.record_run import RecordRun
 from headerware.sources.evolving import KEY_HEADER, NUMBER_HEADER, SOURCE_HEADER, EvolvingRecord
 from headerware.sources.source import Source
 
@@ -76,6 +77,8 @@ class RecordMaker:
         self._timestamp_ms: Final = item.context.timestamp_ms
         self._transform: Final = transformers if len(transformers) else None
         self._evolves: Final = type(config.source).last_evolution is not Source.last_evolution
+        self.is_plain: Final = self._transform is None and not self._evolves
+        """Whether no code of users is called for a record."""
         self._text: Final = config.key_text(item.context.key)
         self.where: Final = f"object {self._text!r} of source {config.name!r}"
         """The object, for messages."""
@@ -135,6 +138,38 @@ class RecordMaker:
             )
         )
         return evolved.to_record(), evolved.properties
+
+    def make_run(self, first: int, found: Sequence[Extracted]) -> RecordRun | None:
+        """Return the records of what was extracted as :meth:`make` does, or None if they are too different.
+
+        It is for where no code of users is called.
+        """
+        values = [each.value for each in found]
+        kinds = set(map(type, values))
+        if (bytes in kinds and len(kinds) > 1) or any(each.headers for each in found):
+            return None
+        numbers: list[bytes] = []
+        numbered = None
+        headers = EMPTY
+        if self._own:
+            part = self._part_bytes
+            numbers = [b"%s%d" % (part, number) for number in range(first, first + len(found))]
+            numbered = (NUMBER_HEADER, numbers[0])
+            headers = _trusted(Headers, (*(self._typed if bytes in kinds else ()), *self._own, numbered))
+        item_ms = self._timestamp_ms
+        return RecordRun(
+            self._topic,
+            self._partition,
+            headers,
+            numbered,
+            numbers,
+            [each.key if each.key_schema is None else joined(each.key_schema, each.key) for each in found],
+            [
+                value if each.schema is None else joined(each.schema, value)
+                for each, value in zip(found, values, strict=True)
+            ],
+            [item_ms if each.timestamp_ms is None else each.timestamp_ms for each in found],
+        )
 
     def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:
         """Return the dead letter of a record, with its object's key and its number."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from enum import Enum
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headerware.core.errors import (
     BadRecordError,
@@ -25,6 +25,7 @@ from headerware.core.errors import (
     described,
 )
 from headerware.core.record import Record
+from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
 from headerware.sources.engine.records import RecordMaker, part_of
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
+_EXTRACTED: Final = frozenset({Extracted})
 _log: Final = logging.getLogger("headerware.sources")
 
 
@@ -381,7 +383,31 @@ class ObjectReader:
                     return
 
     def _add(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
-        """Make the records of a run, and add each as soon as it is made: the next one may take its time."""
+        """Make the records of a run, and add them; where users' code does, one by one, for it may be slow."""
+        if maker.is_plain and len(run) > 1 and _EXTRACTED.issuperset(map(type, run)):
+            found = cast("Sequence[Extracted]", run)
+            step = self._config.poll_records
+            for at in range(0, len(found), step):
+                self._add_together(maker, reading, first + at, found[at : at + step])
+        else:
+            self._add_each(maker, reading, first, run)
+
+    def _add_together(
+        self, maker: RecordMaker, reading: _Reading, first: int, found: Sequence[Extracted]
+    ) -> None:
+        try:
+            run = maker.make_run(first, found)
+        except Exception:  # noqa: BLE001 - one by one the bad ones are found
+            run = None
+        if run is None:
+            self._add_each(maker, reading, first, found)
+            return
+        reading.add_run(first, run, found)
+        self._statistics.records += len(run)
+        if self._stopping.is_set():
+            raise StoppedError
+
+    def _add_each(self, maker: RecordMaker, reading: _Reading, first: int, run: Sequence[Found]) -> None:
         make, add, is_stopping = maker.make, reading.add, self._stopping.is_set
         for number, found in enumerate(run, first):
             if found.__class__ is not Extracted and isinstance(found, BadRecordError):
@@ -457,6 +483,9 @@ class _FatalError(SourceError):
 class _Reading:
     """One object while it is read: where its records go, and how far it has come."""
 
+    _records: Sequence[Record]
+    """What is not sent yet, by columns as long as all of it is."""
+
     def __init__(
         self,
         config: SourceConfig,
@@ -493,16 +522,59 @@ class _Reading:
 
     def add(self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None) -> None:
         """Append a record, and send the batch on if it is full."""
-        size_bytes = size_bytes or _size(record)
         with self._adding:
-            if self._records and self._bytes + size_bytes > self._max_bytes:
-                self._send(complete=False, is_last=False)
+            self._add(number, record, size_bytes or _size(record), properties)
+
+    def add_run(self, first: int, run: RecordRun, found: Sequence[Extracted]) -> None:
+        """Append the records that were made of what was found."""
+        sizes = [each.size_bytes for each in found]
+        if 0 in sizes:
+            sizes = [each.size_bytes or _size(each) for each in found]
+        with self._adding:
+            at = 0
+            while at < len(run):
+                end = at + self._max_records - len(self._records) - len(self._letters)
+                size_bytes = sum(sizes[at:end])
+                if self._bytes + size_bytes > self._max_bytes:
+                    end = at + 1
+                    self._add(first + at, run[at], sizes[at], found[at].properties)
+                else:
+                    some = run if at == 0 and end >= len(run) else run[at:end]
+                    end = at + len(some)
+                    self._append(some)
+                    self._numbers += range(first + at, first + end)
+                    self._bytes += size_bytes
+                    self.number, self.properties = first + end - 1, found[end - 1].properties
+                    self._send_if_full()
+                at = end
+
+    def _append(self, some: RecordRun) -> None:
+        """Append records to those that are not sent yet."""
+        records = self._records
+        if not records:
+            self._records = some
+        elif isinstance(records, RecordRun) and records.joins(some):
+            self._records = records.join(some)
+        else:
+            self._records = [*records, *some]
+
+    def _add(
+        self, number: int, record: Record, size_bytes: int, properties: Mapping[str, Any] | None
+    ) -> None:
+        if self._records and self._bytes + size_bytes > self._max_bytes:
+            self._send(complete=False, is_last=False)
+        if isinstance(self._records, list):
             self._records.append(record)
-            self._numbers.append(number)
-            self._bytes += size_bytes
-            self.number, self.properties = number, properties
-            if len(self._letters) + len(self._records) >= self._max_records:
-                self._send(complete=False, is_last=False)
+        else:
+            self._records = [*self._records, record]
+        self._numbers.append(number)
+        self._bytes += size_bytes
+        self.number, self.properties = number, properties
+        self._send_if_full()
+
+    def _send_if_full(self) -> None:
+        if len(self._letters) + len(self._records) >= self._max_records:
+            self._send(complete=False, is_last=False)
 
     def resume(self, config: SourceConfig) -> None:
         """Go on after a failure as after a restart: its source may start such objects again."""
@@ -528,8 +600,7 @@ class _Reading:
             if letter is not None:
                 self._letters.append(letter)
                 self._bytes += size_bytes
-                if len(self._letters) + len(self._records) >= self._max_records:
-                    self._send(complete=False, is_last=False)
+                self._send_if_full()
 
     def flush(self) -> None:
         """Send what there is, if there is anything."""
@@ -591,13 +662,13 @@ class _Reading:
         self._queue.put(batch)
 
     def _clear(self) -> None:
-        self._records: list[Record] = []
+        self._records = []
         self._numbers: list[int] = []
         self._letters: list[Record] = []
         self._bytes = 0
 
 
-def _size(record: Record) -> int:
+def _size(record: Record | Extracted) -> int:
     """Return roughly how many bytes a record takes, where its extractor has not said it."""
     value = record.value
     return len(value) if isinstance(value, bytes | str) else 256

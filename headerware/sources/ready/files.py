@@ -10,10 +10,10 @@ from typing import Annotated, BinaryIO, ClassVar, Final
 
 import msgspec
 
-from headerware.core.errors import SourceUnavailableError
+from headerware.core.errors import ConfigError, SourceUnavailableError
 from headerware.core.options import PATH
 from headerware.sources.keys import TextKeys
-from headerware.sources.source import ItemContext, NativeItem, Source
+from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
 
 _PAGE: Final = 100_000
 """How many names of a folder are held at once; one with more is read several times."""
@@ -41,6 +41,14 @@ class Files(Source[str], frozen=True, kw_only=True):
     include: list[str] = msgspec.field(default_factory=lambda: ["*"])
     exclude: list[str] = msgspec.field(default_factory=lambda: [".*", "*/.*"])
     grows: bool = False
+
+    def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
+        """Return what lists the files; raise ConfigError if the folder cannot be looked into."""
+        try:
+            os.scandir(self.folder).close()
+        except OSError as error:
+            raise ConfigError(f"folder {self.folder!r}: {error.strerror}", path="source.folder") from error
+        return self
 
     def items(self, start: str | None) -> Iterator[NativeItem]:
         """Yield the files from a path on; not more than the names of some folders are held."""

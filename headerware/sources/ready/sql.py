@@ -24,6 +24,7 @@ from headerware.core.errors import (
     SourceUnavailableError,
 )
 from headerware.core.extras import install_command
+from headerware.core.suggestions import did_you_mean
 from headerware.sources.extractor import Extracted, Extractor, Input
 from headerware.sources.extractors.connect_values import size_of
 from headerware.sources.keys import TextKeys
@@ -34,6 +35,10 @@ try:
     from sqlalchemy import Column, Connection, Select, Table, exc
 except ImportError as _missing:
     raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from _missing
+
+
+_WILD: Final = frozenset("*?[")
+"""What makes a pattern of a name."""
 
 
 class RowExtractor(Extractor, frozen=True, kw_only=True):
@@ -92,20 +97,33 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
             raise ConfigError(f"expected at least 1, found {self.page_rows}", path="page_rows")
 
     def open(self, context: SourceContext) -> OpenSource[str]:  # noqa: ARG002 - each task lists all
-        """Return what lists the tables, once the database's driver is there."""
+        """Return what lists the tables, once the database's driver and its tables are there.
+
+        A table that a pattern stands for may be made later.
+
+        Raises:
+            ConfigError: there is no such database, or no such table.
+        """
         try:
             sqlalchemy.create_engine(self.url).dispose()
         except ImportError as error:
             raise ConfigError(f"its driver {error.name!r} is not installed", path="source.url") from None
         except (exc.ArgumentError, exc.NoSuchModuleError) as error:
             raise ConfigError(f"names no database ({type(error).__name__})", path="source.url") from None
+        known = self._names()
+        for name in self.tables:
+            if name not in known and not _WILD.intersection(name):
+                near = did_you_mean(name, known)
+                raise ConfigError(f"there is no table {name!r}; {near}".rstrip("; "), path="source.tables")
         return self
+
+    def _names(self) -> list[str]:
+        with _connected(self.url, SourceError) as connection:
+            return sorted(sqlalchemy.inspect(connection).get_table_names(schema=self.schema))
 
     def items(self, start: str | None) -> Iterator[NativeItem]:
         """Yield the tables from a name on."""
-        with _connected(self.url, SourceError) as connection:
-            names = sorted(sqlalchemy.inspect(connection).get_table_names(schema=self.schema))
-        for name in names:
+        for name in self._names():
             if (start is None or name >= start) and any(fnmatchcase(name, each) for each in self.tables):
                 with suppress(FileNotFoundError):  # it has gone since it was listed
                     yield SqlTable(self, name)

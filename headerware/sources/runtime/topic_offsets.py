@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
 
+from headerware.clients.first_answer import Troubles
 from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
@@ -81,6 +82,8 @@ class _Topic:
                 writer: opened.enter_context(closing(_Writer(options.topic, kafka, writer)))
                 for writer in writers
             }
+            if not writers and not settled:
+                _require_reachable(kafka, options.topic)  # a command that shows them has nothing to wait for
             try:
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             except RegistryError as error:
@@ -215,6 +218,18 @@ def _read(
         if settled and _await_transactions(kafka, options.topic) and not table.refresh(_TIMEOUT_S):
             raise RegistryError(f"the brokers do not show topic {options.topic!r} to its end")
         return {key: value for key, value in table.items() if _is_of(key, source)}
+
+
+def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
+    """Raise SourceError soon if no broker can be reached."""
+    troubles = Troubles()
+    settings: dict[str, Any] = {**connection_settings(kafka), "log_level": 0, "error_cb": troubles}
+    client = AdminClient(settings)
+    servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+    try:
+        troubles.first_metadata(client, servers, topic, time.monotonic() + _TIMEOUT_S)
+    except KafkaException as error:
+        raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
 
 
 def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:

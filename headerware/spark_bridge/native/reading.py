@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
+from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import BatchQueue
 from headerware.sources.engine.decision import Decision, offset_key
 from headerware.sources.engine.records import refused
@@ -23,7 +24,7 @@ from headerware.spark_bridge.frames.records import gc_paused, header_column
 from headerware.spark_bridge.native.manifests import end_bytes, end_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import NamedTuple
 
     from headerware.sources.config import SourceConfig
@@ -161,7 +162,7 @@ class _Task:
                 f"{first.record_number}, this one to {batch.entry.record_number}; it is read again"
             )
 
-    def _serialized(self, batch: Batch) -> list[Record]:
+    def _serialized(self, batch: Batch) -> Sequence[Record]:
         """Return the records of a batch with bytes as keys and values.
 
         Raises:
@@ -172,6 +173,8 @@ class _Task:
             return batch.records
         made: list[Record] = []
         outcomes = self._serializer.send_outcomes(batch.records)
+        if isinstance(outcomes, RecordRun):
+            return outcomes
         for at, outcome in enumerate(outcomes):
             if outcome.__class__ is Record:
                 made.append(outcome)

@@ -30,7 +30,7 @@ def audit_topic(embedded_cluster: EmbeddedCluster) -> str:
     for each in (SENT, LOST):
         producer.produce(name, msgspec.json.encode(each), each.session.encode())
     producer.produce(name, b"nonsense")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from headerware import Context, Record, load_chain
 from headerware.cli import main
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -268,6 +270,41 @@ class TestExplain:
         carried = json.loads(run("explain", str(config), "--json").stdout)["result"]["sizes"]
         assert [each["up_to_bytes"] for each in carried] == [50_000_000, 268_435_456]
         assert "values are stored as they come" in run("check", str(config)).stdout
+
+    def test_shows_how_large_a_record_may_be(self, config: Path) -> None:
+        shown = run("explain", config).stdout
+        assert "values:  in one record; larger ones are refused" in shown
+        assert (
+            "may have 1,000,000 bytes for the client (message.max.bytes) and 1,048,588 for the topic" in shown
+        )
+        found = json.loads(run("explain", config, "--json").stdout)["result"]
+        assert found["limits"] == {"client_bytes": 1_000_000, "topic_bytes": 1_048_588}
+        assert found["growth"] is None
+
+    def test_opened_measures_what_each_interceptor_adds(self, signing: Path) -> None:
+        one_line(run("explain", signing, "orders", "--open"), "cannot be measured: ")
+        signing.write_text(
+            '[[interceptors]]\ntype = "trail"\nservice = "s"\n[[interceptors]]\ntype = "compress"\n'
+            f'{signing.read_text().replace("no-such-key", "orders")}[[interceptors]]\ntype = "compact"\n'
+        )
+        (line,) = (
+            line
+            for line in run("explain", signing, "orders", "--open").stdout.splitlines()
+            if line.startswith("  growth:")
+        )
+        found = json.loads(run("explain", signing, "orders", "--open", "--json").stdout)["result"]["growth"]
+        added = {each["name"]: each["size_bytes"] for each in found}
+        assert list(added) == ["trail", "compress", "sign", "compact"]
+        assert (added["trail"] > 40, added["compress"], added["sign"] > 60, added["compact"] < 0) == (
+            *(True, 0, True, True),
+        )
+        chain = load_chain(str(signing))
+        with chain.open(Context(side="producer", cluster_id=lambda: "0" * 22)) as session:
+            (sent,) = session.send([Record("orders", os.urandom(1_000), b"key")])
+        names_and_values = sum(len(name.encode()) + len(value or b"") for name, value in sent.headers)
+        assert names_and_values <= sum(added.values()) <= names_and_values + 4 * len(sent.headers) + 1
+        assert line.startswith(f"  growth:  {sum(added.values()):+,} bytes for a value of 1,000: trail +")
+        assert run("explain", signing, "--open").exit_code == 2
 
     def test_shows_no_secret(self, config: Path) -> None:
         for arguments in ([], ["--json"]):

@@ -39,7 +39,7 @@ class TestChargeback:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         for _ in range(count):
             producer.produce(self.topic, b"value", headers=[("hw.owner", owner)], timestamp=1_767_225_600_000)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self, *arguments: str, topics: bool = True) -> Result:
         named = [self.topic, "--no-reads"] if topics else []

@@ -46,7 +46,7 @@ def topic(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str])
     for value in (VALUE, VALUE, b"9", None):
         headers: Any = [] if value is None else [(TRAIL_HEADER, value)]
         producer.produce(name, b"v", headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return name
 
 
@@ -82,7 +82,7 @@ class TestLineageCommand:
         trail = encode_trail(TrailReading((entry,)))
         producer = confluent_kafka.Producer({"bootstrap.servers": servers})
         producer.produce(name, b"v", headers=[(TRAIL_HEADER, trail), (reason, b"orders")])
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert run(embedded_cluster, name).output.splitlines()[1:] == [
             f"  writes kafka://{servers.partition(',')[0]}/orders  1 record",
             "1 record: dead letters of orders",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 DEFAULTS: Any = TopicStore.__init__.__kwdefaults__
 TENANT = ("register", "tenant", "--owner", "orders", "--encoding", "utf-8", "--description", "T.")
 

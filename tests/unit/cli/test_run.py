@@ -126,7 +126,7 @@ class TestCommands:
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
             process.terminate()
-            assert process.wait(10) == -signal.SIGTERM
+            assert process.wait(60) == -signal.SIGTERM
 
     def test_end_quietly_when_nobody_reads_on(self, run: Callable[..., Answer]) -> None:
         done = run("sh", "-c", "yes | head -n 1")

@@ -78,7 +78,7 @@ class TestTail:
     def produce(self, topic: str, value: bytes, **rest: Any) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         producer.produce(topic, value, **rest)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self, *arguments: str) -> Result:
         fixed = ["--bootstrap-servers", self.servers, "--config", self.config]
@@ -187,7 +187,7 @@ class TestTail:
             self.produce(topic, b"later")
             assert process.stdout.readline().startswith(f"{topic}[0]@3 ")
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
             assert process.stderr is not None
             assert process.stderr.read() == ""
 
@@ -197,7 +197,7 @@ class TestTail:
             assert process.stdout.readline()
             process.stdout.close()
             self.produce(topic, b"later")
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
             assert process.stderr is not None
             assert process.stderr.read() == ""
 

@@ -171,7 +171,7 @@ class TestView:
 
         def batches() -> Iterator[list[TailedRecord]]:
             yield records
-            assert more.wait(20)
+            assert more.wait(60)
             yield records
 
         app = TailView(batches(), topic="orders")
@@ -230,7 +230,7 @@ class TestView:
 
         def batches() -> Iterator[list[TailedRecord]]:
             yield records
-            release.wait(20)
+            release.wait(60)
 
         app = TailView(batches(), topic="orders")
 
@@ -395,7 +395,7 @@ class TestTerminal:
         embedded_cluster.create_topic(topic)
         producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
         producer.produce(topic, b"value", ATTACK.encode())
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         ours, theirs = pty.openpty()
         ioctl(theirs, TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
         command = [sys.executable, "-m", "headerware", "tail", topic, "--values", "text"]
@@ -418,7 +418,7 @@ class TestTerminal:
                 os.write(ours, b"q")
                 read_until(ours, "\x1b[?1049l")
                 drain(ours)
-                assert process.wait(30) == 0
+                assert process.wait(60) == 0
             finally:
                 process.kill()
         os.close(ours)

@@ -103,7 +103,7 @@ class TestTrailOfATopic:
         for partition in (0, 1):
             for given in headers:
                 producer.produce(name, b"v", partition=partition, headers=given or [], timestamp=WHEN)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         return name
 
     def _json(self, *arguments: str) -> list[Any]:
@@ -151,7 +151,7 @@ class TestTrailOfATopic:
             consumer.subscribe([topic])
             until(lambda: consumer.poll(0.1) or consumer.stats()["refusing"]["dead_lettered"])
         result = run("--bootstrap-servers", self.servers, dead)
-        cluster = confluent_kafka.admin.AdminClient({**settings}).list_topics(timeout=10).cluster_id
+        cluster = confluent_kafka.admin.AdminClient({**settings}).list_topics(timeout=60).cluster_id
         assert result.output.splitlines()[-1].strip() == (
             f"kept in {cluster}/{dead} as the dead letter of {topic}[0]@0"
         )
@@ -224,7 +224,7 @@ class TestTrailOfATopic:
     def test_a_block_of_ids_that_is_corrupt_is_shown_as_such(self, topic: str) -> None:
         raw = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         raw.produce(topic, b"v", partition=0, headers=[("hw.ids", b"\x09")])
-        assert raw.flush(30) == 0
+        assert raw.flush(60) == 0
         result = run("--bootstrap-servers", self.servers, topic, "--partition", "0", "--offset", "3")
         assert (result.exit_code, "corrupt: hw.ids" in result.output) == (0, True)
 

@@ -59,7 +59,7 @@ class TestVerify:
     def produce(self, topic: str, value: bytes, **rest: Any) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
         producer.produce(topic, value, **rest)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def run(self, topic: str, *arguments: str) -> Result:
         fixed = ["--bootstrap-servers", self.servers, "--config", self.config]

@@ -93,7 +93,7 @@ def fill(connection: dict[str, Any], topic: str) -> Callable[..., None]:
     return put
 
 
-def take(consumer: Consumer, count: int, *, timeout_s: float = 10.0) -> list[Message]:
+def take(consumer: Consumer, count: int, *, timeout_s: float = 60.0) -> list[Message]:
     """Poll until there are so many messages, or fail."""
     found: list[Message] = []
     deadline = time.monotonic() + timeout_s

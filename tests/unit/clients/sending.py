@@ -95,7 +95,7 @@ def wire(connection: dict[str, Any], topic: str, count: int) -> list[Message]:
     consumer = confluent_kafka.Consumer({**connection, "group.id": "wire", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[Message] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         found.extend(consumer.consume(count - len(found), 0.2))
     consumer.close()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headerware import Record, RecordMetadata
     from headerware.core.record import Operation
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 Result = TypeVar("Result")
 
 
@@ -137,7 +137,7 @@ class TestProduce:
                 return (await (await producer.produce(topic, value, headers=headers))).headers()
 
         reported = run(main())
-        message = make_consumer(topic=topic).poll(10)
+        message = make_consumer(topic=topic).poll(60)
         assert reported
         assert (message.value(), message.headers()) == (b"1", reported)
 
@@ -149,7 +149,7 @@ class TestProduce:
                 await producer.produce(topic, b"1", headers=[("a", b"b"), ("a", None)])
 
         run(main())
-        message = make_consumer(topic=topic).poll(10)
+        message = make_consumer(topic=topic).poll(60)
         assert (message.value(), message.headers()) == (b"1", [("a", b"b"), ("a", None)])
 
     def test_order_stays_when_slices_wait_on_a_thread(
@@ -163,7 +163,7 @@ class TestProduce:
 
         run(main())
         consumer = make_consumer(Slice(max_bytes=5_000), topic=topic)
-        found = [consumer.poll(10).value() for _ in values]
+        found = [consumer.poll(60).value() for _ in values]
         assert found == values
 
     def test_slices_of_a_compacted_topic_come_before_their_first(
@@ -181,7 +181,7 @@ class TestProduce:
             (b"k", each) for each in values
         ]
         on_the_wire = make_consumer(topic=topic)
-        keys = [on_the_wire.poll(10).key() for _ in range(9)]
+        keys = [on_the_wire.poll(60).key() for _ in range(9)]
         assert [at for at, key in enumerate(keys) if key == b"k"] == [2, 5, 8]
 
     def test_hooks_run_on_the_loop_in_the_tasks_context(self, connection: dict[str, Any], topic: str) -> None:
@@ -409,7 +409,7 @@ class TestCancellation:
         consumer = make_consumer(Slice(max_bytes=5_000), topic=topic)
         found: list[bytes] = []
         while not found or found[-1] != b"last":
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None, "the last message never came"
             assert message.error() is None
             found.append(message.value())
@@ -464,7 +464,7 @@ class TestTheProducersEnd:
         async def main() -> tuple[int, int]:
             async with AsyncProducer(connection) as producer:
                 await producer.produce(topic, b"x")
-                return await producer.poll(10), await producer.poll(0)
+                return await producer.poll(60), await producer.poll(0)
 
         assert run(main()) == (1, 0)
 
@@ -517,7 +517,7 @@ class TestConsume:
                 await producer.produce(topic, b"small")
             async with AsyncConsumer(reading, chain=chain) as consumer:
                 await consumer.subscribe([topic])
-                return [await consumer.poll(10), *await consumer.consume(1, 10)]
+                return [await consumer.poll(60), *await consumer.consume(1, 60)]
 
         found = run(main())
         assert [message.value() for message in found] == [noise("large"), b"small"]
@@ -571,10 +571,10 @@ class TestConsume:
         async def main() -> tuple[Any, Any]:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                first = await consumer.poll(10)
+                first = await consumer.poll(60)
                 assert first is not None
                 # Cancelled when the message is there, but before the task has it.
-                task = asyncio.ensure_future(consumer.poll(10))
+                task = asyncio.ensure_future(consumer.poll(60))
                 await asyncio.sleep(0)
                 deadline = time.monotonic() + DEADLINE_S
                 while consumer._hw_lane.busy:
@@ -585,7 +585,7 @@ class TestConsume:
                 assert task.cancelled()
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                second = await consumer.poll(10)
+                second = await consumer.poll(60)
                 return first.value(), second and second.value()
 
         assert run(main()) == (b"0", b"1")
@@ -594,7 +594,7 @@ class TestConsume:
         async def main() -> float:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                polling = asyncio.ensure_future(consumer.poll(20))
+                polling = asyncio.ensure_future(consumer.poll(60))
                 await until_async(lambda: consumer._hw_lane.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
@@ -624,7 +624,7 @@ class TestConsume:
 
             async with AsyncConsumer(reading) as consumer:
                 await consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
-                message = await consumer.poll(20)
+                message = await consumer.poll(60)
                 return message and message.value()
 
         assert run(main()) == b"1"
@@ -642,7 +642,7 @@ class TestConsume:
 
             async with AsyncConsumer({**reading, "on_commit": on_commit}) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                await consumer.poll(10)
+                await consumer.poll(60)
                 await consumer.commit()
                 while not heard:
                     await consumer.poll(0.05)
@@ -692,8 +692,8 @@ class TestConsume:
             async with AsyncConsumer(reading, chain=Chain([Slice()])) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 with pytest.raises(headerware.HeaderwareError):
-                    await consumer.poll(10)
-                message = await consumer.poll(10)
+                    await consumer.poll(60)
+                message = await consumer.poll(60)
                 return message and message.value()
 
         assert run(main()) == b"1"
@@ -727,7 +727,7 @@ class TestConsume:
         async def main() -> list[str]:
             async with AsyncConsumer(reading, chain=Chain([Surrounds()])) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                message = await consumer.poll(10)
+                message = await consumer.poll(60)
                 assert message is not None
                 async with consumer.processing(message):
                     await asyncio.sleep(0)
@@ -743,13 +743,13 @@ class TestConsume:
         async def main() -> None:
             async with AsyncConsumer(reading, chain=Chain([Trail()])) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                first = await consumer.poll(10)
+                first = await consumer.poll(60)
                 assert first is not None  # and librdkafka has the others, too
                 release = threading.Event()
                 calls: list[asyncio.Future[Any]] = []
                 for call in (
-                    consumer._hw_lane.run(lambda: release.wait(10)),
-                    consumer.poll(10),
+                    consumer._hw_lane.run(lambda: release.wait(60)),
+                    consumer.poll(60),
                     consumer.seek(TopicPartition(topic, 0, 3)),
                 ):
                     calls.append(asyncio.ensure_future(call))
@@ -787,7 +787,7 @@ class TestSerializing:
                 chain=Chain([Trail()]),
             ) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
-                message = await consumer.poll(10)
+                message = await consumer.poll(60)
                 assert message is not None
                 return message.key(), message.value()
 
@@ -814,7 +814,7 @@ class TestSerializing:
                 {**reading, "value.deserializer": deserializer}
             ) as consumer:
                 await consumer.subscribe([topic])
-                message = await consumer.poll(20)
+                message = await consumer.poll(60)
                 return message and message.value()
 
         assert run(main()) == {"id": 1}

@@ -257,7 +257,7 @@ class TestFailures:
                 with pytest.raises(ValueError, match="payload"):
                     await consumer.run(handle)
                 at = await committed(consumer, topic)
-                rest = [message.value() for message in await consumer.consume(2, 10)]
+                rest = [message.value() for message in await consumer.consume(2, 60)]
                 return values, at, rest
 
         assert run(main()) == ([b"a", b"bad"], 1, [b"bad", b"c"])
@@ -474,7 +474,7 @@ class TestTheEndOfRun:
                     await runs
                 assert cancelled == [True]
                 at = await committed(consumer, topic)
-                return at, [message.value() for message in await consumer.consume(2, 10)]
+                return at, [message.value() for message in await consumer.consume(2, 60)]
 
         assert run(main()) == (1, [b"stuck", b"c"])
 
@@ -483,7 +483,7 @@ class TestTheEndOfRun:
     ) -> None:
         async def main() -> list[Any]:
             async with opened() as consumer:
-                fetch = asyncio.ensure_future(consumer.consume(1, 20))
+                fetch = asyncio.ensure_future(consumer.consume(1, 60))
                 await until_async(lambda: consumer._hw_lane.current is not None)
                 runs = asyncio.ensure_future(consumer.run(seen_by(consumer, 1)[1]))
                 await asyncio.sleep(0)
@@ -564,12 +564,12 @@ class TestImplicit:
 
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
-                assert await consumer.poll(10) is not None
+                assert await consumer.poll(60) is not None
                 assert CURRENT.get() == (b"a",)
                 assert LOG == [("begin", b"a")]
                 await asyncio.sleep(0)
                 assert CURRENT.get() == (b"a",)
-                assert len(await consumer.consume(2, 10)) == 2
+                assert len(await consumer.consume(2, 60)) == 2
                 assert CURRENT.get() == (b"b", b"c")
                 assert await consumer.poll(0) is None
                 assert CURRENT.get() == ()
@@ -592,7 +592,7 @@ class TestImplicit:
             async with opened(interceptors="lifecycle") as consumer:
 
                 async def take() -> None:
-                    message = await consumer.poll(10)
+                    message = await consumer.poll(60)
                     assert message is not None
                     await asyncio.sleep(0.01)
                     assert CURRENT.get() == (message.value(),)
@@ -609,14 +609,14 @@ class TestImplicit:
     ) -> None:
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
-                fetch = asyncio.ensure_future(consumer.poll(20))
+                fetch = asyncio.ensure_future(consumer.poll(60))
                 await until_async(lambda: consumer._hw_lane.current is not None)
                 fill(b"a")
                 fetch.cancel()
                 with suppress(asyncio.CancelledError):
                     await fetch
                 assert LOG == []
-                assert await consumer.poll(10) is not None
+                assert await consumer.poll(60) is not None
                 assert LOG == [("begin", b"a")]
 
         run(main())
@@ -626,7 +626,7 @@ class TestImplicit:
 
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
-                assert await consumer.poll(10) is not None
+                assert await consumer.poll(60) is not None
                 await consumer.unsubscribe()
                 assert CURRENT.get() == ()
                 assert scope(b"a") == LOG
@@ -641,7 +641,7 @@ class TestImplicit:
 
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
-                await consumer.poll(10)
+                await consumer.poll(60)
                 assert 1 // (not fails)
 
         with suppress(ZeroDivisionError):
@@ -655,11 +655,11 @@ class TestImplicit:
 
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
-                message = await consumer.poll(10)
+                message = await consumer.poll(60)
                 LOG.clear()
                 async with consumer.processing(message):
                     assert CURRENT.get() == (b"a",)
-                await consumer.poll(10)
+                await consumer.poll(60)
 
         run(main())
         assert [("end", b"a"), *scope(b"a")] == LOG
@@ -672,7 +672,7 @@ class TestImplicit:
 
         async def main() -> None:
             async with opened(*([] if conf else [Lifecycle()]), **conf) as consumer:
-                assert await consumer.poll(10) is not None
+                assert await consumer.poll(60) is not None
 
         run(main())
         assert LOG == []

@@ -34,7 +34,7 @@ def produce(connection: dict[str, Any], records: list[Record]) -> None:
     producer = confluent_kafka.Producer(connection)
     for record in records:
         producer.produce(record.topic, record.value, record.key, 0, headers=list(record.headers))
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def corrupted(record: Record, name: str) -> Record:
@@ -69,14 +69,14 @@ class TestACorruptedHeader:
         with Consumer(conf, chain=chain) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             with pytest.raises(error) as refused:
-                consumer.poll(10)
+                consumer.poll(60)
             assert (refused.value.step, refused.value.topic) == (
                 name.removeprefix("hw.").replace("sig", "sign"),
                 topic,
             )
             assert (refused.value.partition, refused.value.offset) == (0, 0)
             assert f"{topic}[0]@0" in str(refused.value)
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None
             assert message.value() == VALUE
 
@@ -90,7 +90,7 @@ class TestACorruptedHeader:
         conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
         with Consumer(conf, chain=chain) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
-            first, second = consumer.poll(10), consumer.poll(10)
+            first, second = consumer.poll(60), consumer.poll(60)
         assert first is not None
         assert second is not None
         assert (first.value(), second.value()) == (b"1", b"2")

@@ -41,7 +41,7 @@ class TestDeadLetters:
             {**connection, "group.id": "dead_letters", "auto.offset.reset": "earliest"}
         )
         reader.assign([TopicPartition(f"{topic}.dead-letter", partition, 0) for partition in range(4)])
-        dead_letter = reader.poll(10)
+        dead_letter = reader.poll(60)
         reader.close()
         assert dead_letter is not None
         assert dead_letter.value() == b"bad"
@@ -66,7 +66,7 @@ class TestDeadLetters:
         assert values(take(consumer, 1)) == [b"a"]
         for _ in range(2):
             with pytest.raises(DeadLetterError):
-                consumer.poll(10)
+                consumer.poll(60)
         consumer.commit(asynchronous=False)
         assert committed(consumer, topic)[0] == 1
         consumer.close()
@@ -75,23 +75,28 @@ class TestDeadLetters:
         self, connection: dict[str, Any], fill: Callable[..., None], topic: str
     ) -> None:
         fill(b"bad")
+        # Once more if the machine was too busy to poll in time.
+        assert any(self.keep_their_place(connection, topic, f"{topic}-{attempt}") for attempt in range(5))
+
+    def keep_their_place(self, connection: dict[str, Any], topic: str, group: str) -> bool:
         lost: list[Any] = []
         consumer = Consumer(
             {
                 **connection,
-                "group.id": topic,
+                "group.id": group,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 4_000,
+                "session.timeout.ms": 2_000,
                 "heartbeat.interval.ms": 300,
-                "max.poll.interval.ms": 4_000,
+                "max.poll.interval.ms": 2_000,
                 "headerware.dead_letter.message.timeout.ms": 500,
                 "headerware.dead_letter.bootstrap.servers": "127.0.0.1:1",
             },
             chain=Chain([self.Careful(on_error="dead_letter")]),
         )
         consumer.subscribe([topic], on_lost=lambda _, partitions: lost.extend(partitions))
-        held, deadline = 0, time.monotonic() + 8
+        held, deadline, longest_s, last = 0, time.monotonic() + 5, 0.0, time.monotonic()
         while time.monotonic() < deadline:
+            longest_s, last = max(longest_s, time.monotonic() - last), time.monotonic()
             try:
                 message = consumer.poll(0.2)
             except DeadLetterError:
@@ -101,17 +106,21 @@ class TestDeadLetters:
         for _ in range(4):  # serve what is due
             event = confluent_kafka.Consumer.poll(consumer, 0.25)
             assert event is None or event.error() is None
+        share = consumer.assignment()
+        consumer.close()
+        if longest_s > 1.5:
+            return False
         assert held >= 2
         assert lost == []
-        assert len(consumer.assignment()) == 1
-        consumer.close()
+        assert len(share) == 1
+        return True
 
     def test_of_a_message_without_a_key_stay_in_one_partition(
         self, connection: dict[str, Any], topic: str
     ) -> None:
         sender = Producer(connection, chain=Chain([Slice(max_bytes=2_000)]))
         sender.produce(topic, b"bad" * 5_000)
-        sender.flush(10)
+        sender.flush(60)
 
         class Suspicious(Interceptor, frozen=True, kw_only=True):
             def on_consume(self, record: Record) -> Record:
@@ -121,7 +130,7 @@ class TestDeadLetters:
         conf = {**connection, "auto.offset.reset": "earliest"}
         with Consumer({**conf, "group.id": topic}, chain=chain) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while consumer.stats()["suspicious"]["dead_lettered"] < 1:
                 assert time.monotonic() < deadline
                 assert consumer.poll(0.1) is None

@@ -33,7 +33,7 @@ class TestReports:
         seen, report = reports()
         producer = make_producer(Encode())
         producer.produce(topic, "value", "key", headers=[("own", "1")], callback=report)
-        producer.flush(10)
+        producer.flush(60)
         ((error, message),) = seen
         assert error is None
         assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("own", b"1")])
@@ -52,14 +52,14 @@ class TestReports:
         producer.produce(topic, value)
         producer.produce_many(topic, [{"value": value}])
         assert sys.getrefcount(value) == before
-        producer.flush(10)
+        producer.flush(60)
         assert [(record.value, error) for record, _, error in acks.seen] == [(b"small", None)] * 2
 
     def test_give_none_for_no_headers(self, make_producer: Callable[..., Producer], topic: str) -> None:
         seen, report = reports()
         producer = make_producer(Stamp())
         producer.produce(topic, b"value", on_delivery=report)
-        producer.flush(10)
+        producer.flush(60)
         assert seen[0][1].headers() is None
 
     @pytest.mark.parametrize("name", ["on_delivery", "dr_cb"])
@@ -81,7 +81,7 @@ class TestReports:
         seen, report = reports()
         producer = make_producer(acks, delivery_report_only_error="true")
         producer.produce(topic, b"value", callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert seen == []
         assert len(acks.seen) == 1
 
@@ -98,8 +98,8 @@ class TestReports:
         for value in (b"a", b"b"):
             producer.produce(topic, value, callback=report)
         with pytest.raises(ValueError, match="boom"):
-            producer.flush(10)
-        producer.flush(10)
+            producer.flush(60)
+        producer.flush(60)
         assert sorted(seen) == [b"a", b"b"]
 
     def test_of_a_dropped_record_is_queued_and_counted(
@@ -124,7 +124,7 @@ class TestReports:
         seen, report = reports()
         producer = make_producer(Drop())
         producer.produce(topic, b"value", callback=report)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         assert len(seen) == 1
 
     def test_may_produce_again(self, make_producer: Callable[..., Producer], topic: str) -> None:
@@ -138,8 +138,8 @@ class TestReports:
                 assert producer.poll(1) == 0  # confluent-kafka would abort the process
 
         producer.produce(topic, b"first", callback=report)
-        producer.flush(10)
-        producer.flush(10)
+        producer.flush(60)
+        producer.flush(60)
         assert seen == [b"first", b"second"]
 
 
@@ -152,7 +152,7 @@ class TestAcknowledgements:
         acks = Acks()
         producer = make_producer(Stamp("a"), acks)
         producer.produce(topic, b"value", partition=0)
-        producer.flush(10)
+        producer.flush(60)
         record, metadata, error = self.only(acks)
         assert error is None
         assert (metadata.topic, metadata.partition, metadata.offset) == (topic, 0, 0)
@@ -168,7 +168,7 @@ class TestAcknowledgements:
 
         producer = make_producer(First())
         producer.produce(topic, b"value", callback=lambda *_: order.append("application"))
-        producer.flush(10)
+        producer.flush(60)
         assert order == ["interceptor", "application"]
 
     def test_of_a_full_queue(self, make_producer: Callable[..., Producer], topic: str) -> None:
@@ -272,7 +272,7 @@ class TestAcknowledgements:
                 raised.append(failure)
 
         producer.produce(topic, b"value", on_delivery=on_delivery)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         assert [failure.args[0].code() for failure in raised] == [KafkaError._STATE]
         producer.commit_transaction(10)
 
@@ -280,7 +280,7 @@ class TestAcknowledgements:
         acks = Acks()
         producer = make_producer(Drop(), acks)
         producer.produce(topic, b"value")
-        producer.flush(10)
+        producer.flush(60)
         assert self.only(acks)[2].args[0].code() == KafkaError.POLICY_VIOLATION
 
     def test_of_a_refused_record_has_the_last_good_one(

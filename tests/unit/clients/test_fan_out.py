@@ -29,7 +29,7 @@ class TestFanOut:
         seen, report = reports()
         producer = make_producer(Halves(), acks)
         producer.produce(topic, b"abc", b"key", 0, headers={"own": "1"}, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert [message.value() for message in wire(connection, topic, 3)] == [b"a", b"b", b"c"]
         ((error, message),) = seen
         assert error is None
@@ -45,7 +45,7 @@ class TestFanOut:
         producer = Producer({**connection, "bootstrap.servers": "127.0.0.1:1"}, chain=Chain([Halves()]))
         producer.produce(topic, b"abc", partition=0, callback=report)
         producer.purge()
-        producer.flush(5)
+        producer.flush(60)
         ((error, message),) = seen
         assert error is not None
         assert error.code() == KafkaError._PURGE_QUEUE
@@ -67,7 +67,7 @@ class TestFanOut:
         producer = make_producer(Halves(), queue_buffering_max_messages=3)
         for value in (b"abc", b"def", b"ghi"):
             producer.produce(topic, value, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert sorted(message.value() for _, message in seen) == [b"abc", b"def", b"ghi"]
         assert producer.stats()["client"]["waits_for_room"] > 0
 
@@ -85,7 +85,7 @@ class TestFanOut:
                     heard.append("full")
 
         producer.produce(topic, b"abc", callback=report)
-        producer.flush(10)
+        producer.flush(60)
         # How many of them fit is librdkafka's to count, and versions differ.
         assert set(heard) == {"full"}
 
@@ -101,7 +101,7 @@ class TestFanOut:
         producer = make_producer(Uneven(), acks)
         with pytest.raises(KafkaException):
             producer.produce(topic, b"value", callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert seen == []
         assert [type(error) for _, _, error in acks.seen] == [KafkaException]
 
@@ -113,7 +113,7 @@ class TestFanOut:
         seen, report = reports()
         producer = make_producer(Nothing())
         producer.produce(topic, b"value", callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
 
     def test_fails_as_one_where_a_slice_is_dropped_further_on(
@@ -132,7 +132,7 @@ class TestFanOut:
         producer = make_producer(Slice(max_bytes=1_000), Second(), acks)
         with pytest.raises(InterceptorError, match="slice"):
             producer.produce(topic, b"x" * 3_000, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert seen == []
         assert [type(error) for _, _, error in acks.seen] == [InterceptorError]
 
@@ -142,7 +142,7 @@ class TestFanOut:
         seen, report = reports()
         producer = make_producer(Slice(max_bytes=1_000), Drop())
         producer.produce(topic, b"x" * 3_000, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
 
 
@@ -162,7 +162,7 @@ class TestSlicesWhileTheBrokerIsDown:
             producer.produce("orders", b"." * 1_500, partition=0, callback=report)
             with pytest.raises((BufferError, KafkaException)):
                 producer.produce("orders", b"." * 2_800, partition=0, callback=report)
-            producer.flush(10)
+            producer.flush(60)
         errors = [error for _, _, error in acks.seen]
         assert len(errors) == len({id(record) for record, _, _ in acks.seen}) == len(seen) + 1
         assert None not in errors
@@ -175,7 +175,7 @@ class TestSlicesWhileTheBrokerIsDown:
             producer.produce("orders", b"." * 3_000, partition=0, callback=report)
             with pytest.raises(KafkaException):
                 producer.produce("orders", b"." * 6_000, partition=0, callback=report)
-            producer.flush(10)
+            producer.flush(60)
         assert len(acks.seen) == 2
         assert len(seen) == 1
 
@@ -193,7 +193,7 @@ class TestCompacted:
         producer = make_producer(acks, Slice(max_bytes=1_000, compacted_topics=(name,)))
         producer.produce(name, bytes(5_000), b"key", headers={"own": "1"}, callback=report)
         assert len(producer) == 1, "the others are stored, and the first is on its way"
-        producer.flush(10)
+        producer.flush(60)
         ((error, message),) = seen
         assert error is None
         assert (message.key(), message.headers()) == (b"key", [("own", b"1")])

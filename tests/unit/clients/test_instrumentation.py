@@ -348,7 +348,7 @@ class TestRecords:
     def test_of_a_derived_class(self, connection: dict[str, Any], topic: str) -> None:
         client: Any = Heir({**connection, **CHAIN})
         client.produce(topic, b"value", partition=0)
-        client.flush(10)
+        client.flush(60)
         (headers,) = wire_headers(connection, topic)
         assert headers["by"] == b"early"
         assert headers["hw.trail"].count(b"by=orders") == 1
@@ -357,7 +357,7 @@ class TestRecords:
     def test_of_a_proxy(self, connection: dict[str, Any], topic: str) -> None:
         client = ImportedProducer({**connection, **CHAIN})
         Proxy(client).produce(topic, b"value", partition=0)
-        client.flush(10)
+        client.flush(60)
         (headers,) = wire_headers(connection, topic)
         assert headers["hw.trail"].count(b"by=orders") == 1
         client.close()
@@ -368,7 +368,7 @@ class TestRecords:
 
         client: Any = Mixed({**connection, **CHAIN})
         client.produce(topic, b"value", partition=0)
-        client.flush(10)
+        client.flush(60)
         (headers,) = wire_headers(connection, topic)
         assert headers["hw.trail"].count(b"by=orders") == 1
         client.close()
@@ -384,7 +384,7 @@ class TestRecords:
             {**connection, **CHAIN, "value.serializer": StringSerializer()}
         )
         producer.produce(topic, value="value", partition=0)
-        producer.flush(10)
+        producer.flush(60)
         producer.close()
         consumer: Any = confluent_kafka.DeserializingConsumer(
             {
@@ -409,7 +409,7 @@ class TestRecords:
             await producer.close()
             consumer = aio.AIOConsumer({**connection, **CHAIN, "group.id": "g"})
             await consumer.assign([TopicPartition(topic, 0, 0)])
-            message = await consumer.poll(10)
+            message = await consumer.poll(60)
             await consumer.close()
             return message
 
@@ -428,7 +428,7 @@ class TestRecords:
             serde = {"value.deserializer": StringDeserializer()}
             consumer = await aio.AsyncDeserializingConsumer({**connection, **CHAIN, **serde, "group.id": "g"})
             await consumer.assign([TopicPartition(topic, 0, 0)])
-            message = await consumer.poll(10)
+            message = await consumer.poll(60)
             await consumer.close()
             return message
 
@@ -564,7 +564,7 @@ class TestNamesOfTheApplication:
             for number, (producer_type, consumer_type) in enumerate((early, late)):
                 producer = producer_type({**connection, **CHAIN})
                 producer.produce(topic, b"%d" % number, partition=0)
-                assert producer.flush(20) == 0
+                assert producer.flush(60) == 0
                 assert dict.fromkeys(producer.names, "after").items() <= vars(producer).items()
                 conf = {"group.id": f"{topic}-{number}", "auto.offset.reset": "earliest"}
                 consumer = consumer_type({**connection, **conf, **CHAIN})
@@ -572,7 +572,7 @@ class TestNamesOfTheApplication:
                 *_, last = take(consumer, number + 1)
                 assert dict(last.headers() or ())["hw.trail"]
                 consumer.seek(TopicPartition(topic, 0, 0))
-                assert len(consumer.consume(1, 20)) == 1
+                assert len(consumer.consume(1, 60)) == 1
                 assert consumer.commit(asynchronous=False)[0].offset == 1
                 consumer.pause([TopicPartition(topic, 0)])
                 consumer.resume([TopicPartition(topic, 0)])
@@ -595,7 +595,7 @@ class TestNamesOfTheApplication:
             conf = {"group.id": topic, "auto.offset.reset": "earliest"}
             consumer = with_own_names(aio.AIOConsumer)({**connection, **conf, **CHAIN})
             await consumer.assign([TopicPartition(topic, 0)])
-            message = await consumer.poll(20)
+            message = await consumer.poll(60)
             assert dict(message.headers() or ())["hw.trail"]
             await consumer.close()
 

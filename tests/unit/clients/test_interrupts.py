@@ -129,7 +129,7 @@ class TestAProducer:
         for _ in interrupted_everywhere(once):
             producer.produce(topic, b"next", on_delivery=lambda *report: reports.append(report))
             before = len(reports)
-            assert producer.flush(10) == 0
+            assert producer.flush(60) == 0
             assert len(reports) > before
 
     def test_reports_what_was_queued_once_and_nothing_else(
@@ -157,7 +157,7 @@ class TestAProducer:
         producer = make_producer(Pass(), Acks())
         for _ in interrupted_everywhere(once):
             pass
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         assert len(tried) > 20
         assert len(set(acknowledged)) == len(acknowledged)
         assert len(set(reported)) == len(reported)
@@ -222,7 +222,7 @@ class TestAConsumer:
         for number in range(count):
             producer.produce(topic, str(number).encode() + padding, partition=0)
             producer.poll(0)
-        producer.flush(10)
+        producer.flush(60)
         found: list[bytes | None] = []
         refused: list[None] = []
         consumer = make_consumer(*CHAINS[chain], topic=topic, enable_auto_commit=False)
@@ -286,16 +286,16 @@ class TestWhatWasGivenWhenAnInterruptCame:
         taken_in = consumer._hw_take_batch
         consumer._hw_take_batch = batch  # type: ignore[method-assign]
         with pytest.raises(Interrupt):
-            consumer.consume(9, 10)
+            consumer.consume(9, 60)
         del consumer._hw_take_batch
         return consumer
 
     def test_is_committed_once_it_has_been_given_again(
         self, interrupted: Consumer, make_consumer: Callable[..., Consumer], topic: str
     ) -> None:
-        found = interrupted.consume(4, 10)
+        found = interrupted.consume(4, 60)
         assert interrupted.commit(asynchronous=False)[0].offset == 5
-        found += interrupted.consume(5, 10)
+        found += interrupted.consume(5, 60)
         assert [message.value() for message in found] == [str(number).encode() for number in range(1, 10)]
         interrupted.close()
         after = make_consumer(Pass())
@@ -303,7 +303,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
 
     def test_is_forgotten_by_a_seek(self, interrupted: Consumer, topic: str) -> None:
         interrupted.seek(TopicPartition(topic, 0, 5))
-        found = [message.value() for message in interrupted.consume(5, 10)]
+        found = [message.value() for message in interrupted.consume(5, 60)]
         assert found == [str(number).encode() for number in range(5, 10)]
 
     def test_is_taken_up_in_a_thread_that_begins_with_a_call(self, interrupted: Consumer) -> None:

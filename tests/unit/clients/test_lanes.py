@@ -81,7 +81,7 @@ def read_all(connection: dict[str, Any], topic: str, count: int) -> list[Message
     consumer = confluent_kafka.Consumer({**connection, "group.id": topic, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe([topic])
-        found: list[Message] = consumer.consume(count, 20)
+        found: list[Message] = consumer.consume(count, 60)
         return found
     finally:
         consumer.close()
@@ -130,20 +130,20 @@ class TestLanes:
         others, go_on = threading.Semaphore(0), threading.Event()
         runs = threading.Thread(
             target=consumer.run,
-            args=(lambda m: go_on.wait(20) if m.value() == b"slow" else others.release(),),
+            args=(lambda m: go_on.wait(60) if m.value() == b"slow" else others.release(),),
             kwargs={"order": "none"},
         )
         runs.start()
-        assert others.acquire(timeout=20)
-        assert others.acquire(timeout=20)
-        deadline = time.monotonic() + 20
+        assert others.acquire(timeout=60)
+        assert others.acquire(timeout=60)
+        deadline = time.monotonic() + 60
         while committed_of(other, topic) < 0:  # the first commit
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert committed_of(other, topic) == 0
         consumer.stop()
         go_on.set()
-        runs.join(20)
+        runs.join(60)
         assert committed_of(consumer, topic) == 3
 
     @pytest.mark.parametrize("auto_commit", [True, False])
@@ -201,17 +201,17 @@ class TestLanes:
         seen = Seen(consumer, 30)
 
         def handle(message: Message) -> None:
-            go_on.wait(20)
+            go_on.wait(60)
             seen(message)
 
         runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"lanes": 2, "max_pending": 4})
         runs.start()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not consumer._hw_pauses.application:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         go_on.set()
-        runs.join(20)
+        runs.join(60)
         assert seen.values == [b"%d" % number for number in range(30)]
         assert consumer._hw_pauses.application == set()
 
@@ -222,12 +222,12 @@ class TestLanes:
         producer = make_producer(slices)
         producer.produce(topic, b"x" * 5_000, partition=0)
         producer.produce(topic, b"small", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = make_consumer(slices, topic=topic)
         seen = Seen(consumer, 2)
         consumer.run(seen, order="none")
         assert sorted(seen.values) == [b"small", b"x" * 5_000]
-        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
         assert committed_of(consumer, topic) == end[1]
 
 
@@ -315,13 +315,13 @@ class TestFailures:
         value = b"x" * 3_000
         producer = make_producer(slices)
         producer.produce(topic, value, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = make_consumer(slices, topic=topic)
         consumer.run(Seen(consumer, 1, bad=value), on_failure="dead_letter")
 
         again = make_consumer(slices)
         again.subscribe([f"{topic}.dead-letter"])
-        found = again.poll(20)
+        found = again.poll(60)
         assert found is not None
         assert found.value() == value
 
@@ -336,7 +336,7 @@ class TestFailures:
         producer = make_producer(Slice(max_bytes=1_000))
         for value in (good, bad, b"small"):
             producer.produce(topic, value, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = make_consumer(Slice(max_bytes=1_000, stream_above_bytes=2_000), topic=topic)
         seen: list[Any] = []
 
@@ -355,7 +355,7 @@ class TestFailures:
         assert [isinstance(value, StoredBytes) for value in seen] == [True, True, False]
         again = make_consumer(Slice())
         again.subscribe([f"{topic}.dead-letter"])
-        found = again.poll(20)
+        found = again.poll(60)
         assert found is not None
         assert found.value() == bad
 
@@ -569,7 +569,7 @@ class TestErrorsWithoutARecord:
         producer = make_producer()
         producer.produce(topic, first.value, partition=0, headers=list(first.headers))
         producer.produce(topic, b"small", partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = make_consumer(Slice(max_bytes=1_000, expire_ms=200), topic=topic)
         if on_failure == "raise":
             with pytest.raises(ReassemblyError, match="of 4 slices came"):
@@ -608,7 +608,7 @@ def stops_after(consumer: Consumer, count: str) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not over.is_set() and not consumer.stats()["client"][count] and time.monotonic() < deadline:
             time.sleep(0.01)
         consumer.stop()
@@ -632,7 +632,7 @@ class TestRecordsFromBefore:
     ) -> None:
         fill(b"xa", b"refused", b"xbad", b"xc")
         consumer = make_consumer(RefusesBad(), topic=topic)
-        assert [message.value() for message in consumer.consume(4, 20)] == [b"a"]
+        assert [message.value() for message in consumer.consume(4, 60)] == [b"a"]
         assert consumer.stats()["client"]["pending"] == 3
         seen = Seen(consumer, 2)
         consumer.run(seen, on_failure="dead_letter")
@@ -652,7 +652,7 @@ class TestRecordsFromBefore:
         producer = make_producer(slices)
         for sent in (b"xfirst", b"refused", value, b"xend"):
             producer.produce(topic, sent, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         consumer = make_consumer(RefusesBad(), slices, topic=topic)
         assert [message.value() for message in consumer.consume(99, 1)] == [b"first"]
         assert consumer.stats()["client"]["pending"] > 2
@@ -662,7 +662,7 @@ class TestRecordsFromBefore:
 
         again = make_consumer(slices)
         again.subscribe([f"{topic}.dead-letter"])
-        found = [again.poll(20), again.poll(20)]
+        found = [again.poll(60), again.poll(60)]
         assert sorted(letter.value() or b"" for letter in found if letter is not None) == [b"refused", value]
 
 
@@ -699,7 +699,7 @@ class TestSeek:
                 wanted.set()
                 if where == "handler":
                     seek()
-                assert done.wait(20)
+                assert done.wait(60)
             elif message.offset() == begin and done.is_set():
                 until(lambda: committed_of(other, topic) == begin)
                 go_on.set()
@@ -744,7 +744,7 @@ class TestSeek:
 
         def handle(message: Message) -> None:
             if message.value() == b"x":
-                assert began.wait(20)
+                assert began.wait(60)
                 consumer.seek(TopicPartition(topic, 0, 0))
             elif message.value() == b"b":
                 began.set()
@@ -792,7 +792,7 @@ class TestOffsetsOfTheApplication:
         with pytest.raises(confluent_kafka.KafkaException, match=r"run is under way.*let the handler return"):
             consumer.run(lambda message: call(consumer, message))
         assert committed_of(consumer, topic) == 0
-        message = consumer.poll(20)
+        message = consumer.poll(60)
         assert message is not None
         consumer.store_offsets(message)
         call(consumer, message)  # and afterwards they are taken
@@ -827,7 +827,7 @@ class TestStop:
     ) -> None:
         def handle(_: Message) -> None:
             consumer.stop()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
         fill(b"a")
         consumer, go_on = make_consumer(topic=topic, headerware_processing="explicit"), threading.Event()
@@ -862,13 +862,13 @@ class TestStop:
 
         def handle(message: Message) -> None:
             consumer.stop()
-            go_on.wait(20)
+            go_on.wait(60)
             late.append(message.value())
 
         consumer.run(handle, stop_timeout_s=0.1)
         assert committed_of(consumer, topic) == 0
         go_on.set()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not late:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -892,7 +892,7 @@ class TestStop:
             values.append(message.value())
             if len(values) == 1:
                 consumer.stop()
-                assert raised.wait(20)
+                assert raised.wait(60)
             elif len(values) == 3:
                 consumer.stop()
 
@@ -937,7 +937,7 @@ def test_goes_on_with_another_chain(
             seen.append(message.value())
             if len(seen) == 1:
                 file.write_text('[[interceptors]]\ntype = "trail"\nservice = "b"\n')
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while consumer.chain == first and time.monotonic() < deadline:
                     time.sleep(0.01)
                 fill(b"bad")

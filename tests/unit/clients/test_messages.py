@@ -56,7 +56,7 @@ def put_raw(connection: dict[str, Any], topic: str, *records: tuple[bytes, bytes
 
 def outcomes(consumer: Consumer, take: Callable[[], list[Any]], count: int) -> list[Any]:
     found: list[Any] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         try:
             found.extend(message.value() for message in take() if message is not None)
@@ -88,7 +88,7 @@ class TestUnreadableHeaders:
         conf = {**connection, "group.id": topic, "auto.offset.reset": "earliest"}
         with Consumer({**conf, "interceptors": "trail"}) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
-            first, second = [consumer.poll(10) for _ in range(2)]
+            first, second = [consumer.poll(60) for _ in range(2)]
         assert first is not None
         assert first.value() == b"a"
         assert second is not None

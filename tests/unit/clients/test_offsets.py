@@ -136,7 +136,7 @@ class TestHoldingBack:
         take(consumer, 2)
         put_slices("d")
         take(consumer, 1)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while on_broker(connection, topic, topic) != (1, "hw1:4:"):
             assert time.monotonic() < deadline, on_broker(connection, topic, topic)
             consumer.poll(0.1)
@@ -171,7 +171,7 @@ class TestHoldingBack:
         put_slices("d", "A2")
         monkeypatch.setattr(consumer, "_hw_enqueue", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            consumer.poll(10)
+            consumer.poll(60)
         monkeypatch.undo()
         consumer.commit(last, asynchronous=False)
         assert on_broker(connection, topic, topic) == (0, "hw1:3:")
@@ -189,7 +189,7 @@ class TestHoldingBack:
         put_slices("a", "B1", "c", "B2", "D1")
         consumer = open_consumer(enable_auto_commit=False)
         found: list[Message] = []
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(found) < 3 and time.monotonic() < deadline:
             found.extend(consumer.consume(10, 0.3))
         consumer.consume(1, 0.3)
@@ -208,8 +208,8 @@ class TestHoldingBack:
         consumer.assign([TopicPartition(topic, 0)])
         take(consumer, 1)
         with pytest.raises(ReassemblyError):
-            consumer.poll(10)
-        deadline = time.monotonic() + 10
+            consumer.poll(60)
+        deadline = time.monotonic() + 60
         while on_broker(connection, topic, topic)[0] != 2:
             assert time.monotonic() < deadline
             consumer.poll(0.2)
@@ -277,7 +277,7 @@ class TestRestart:
         take(first, 3)
         first.close()
         second = open_consumer()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while second.position([TopicPartition(topic, 0)])[0].offset != 2:
             assert second.poll(0) is None
             assert time.monotonic() < deadline
@@ -370,7 +370,7 @@ class TestDeadLetters:
             assert names(take(consumer, 2)) == ["a", "c"]
             for _ in range(3):
                 with pytest.raises(DeadLetterError):
-                    consumer.poll(10)
+                    consumer.poll(60)
             consumer.commit(asynchronous=False)
             assert on_broker(connection, topic, topic) == (1, "hw1:3:")
             available = True

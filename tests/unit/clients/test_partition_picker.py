@@ -77,7 +77,7 @@ class TestPartitionPicker:
         plain = Plain({**connection, "partitioner": partitioner})
         for key in keys:
             plain.produce(name, b"v", key, on_delivery=note)
-        assert plain.flush(10) == 0
+        assert plain.flush(60) == 0
         picker = PartitionPicker(plain, partitioner)
         known = {key: picker.partition_of(headerware.Record(name, b"v", key)) for key in keys}
         assert known == sent

@@ -89,7 +89,7 @@ class TestImplicit:
     ) -> None:
         fill(b"a", b"b")
         consumer = make_consumer(Lifecycle(), topic=topic, headerware_processing="implicit")
-        assert len(consumer.consume(2, 20)) == 2
+        assert len(consumer.consume(2, 60)) == 2
         assert LOG == [("begin", b"a", b"b")]
         consumer.close()
         assert LOG[1:] == [("end", b"a", b"b", None), ("processed", b"a", None), ("processed", b"b", None)]

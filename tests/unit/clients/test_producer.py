@@ -20,9 +20,11 @@ from headerware.core.errors import (
     InterceptorError,
     RecordError,
 )
+from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.interceptors import Compact
+from headerware.core.record_run import RecordRun
+from headerware.interceptors import Compact, Serialize
 from tests.unit.clients.sending import Acks, Drop, Halves, Held, Refuse, Stamp, reports, wire
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class TestSendChain:
     ) -> None:
         producer = make_producer(Stamp("a"), Stamp("b"))
         producer.produce(topic, "value", "key", 0, headers={"own": "x"}, timestamp=1_700_000_000_000)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         message = wire(connection, topic, 1)[0]
         assert message.headers() == [("own", b"x"), ("a", b"1"), ("b", b"1")]
         assert (message.key(), message.value()) == (b"key", b"value")
@@ -49,7 +51,7 @@ class TestSendChain:
 
         producer = make_producer(Stamp("a"), Broken(on_error="skip"), Stamp("b"))
         producer.produce(topic, b"value")
-        producer.flush(10)
+        producer.flush(60)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1"), ("b", b"1")]
 
     def test_leaves_the_callers_list_alone(self, make_producer: Callable[..., Producer], topic: str) -> None:
@@ -66,7 +68,7 @@ class TestSendChain:
     ) -> None:
         producer = make_producer(Acks())
         producer.produce(topic, b"value", headers=headers)
-        producer.flush(10)
+        producer.flush(60)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
 
     def test_refuses_a_bytes_name(self, make_producer: Callable[..., Producer], topic: str) -> None:
@@ -96,7 +98,7 @@ class TestFlush:
     def test_sends_what_interceptors_held_back(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
     ) -> None:
-        make_producer(Held(topic, b"a", b"b"), Refuse()).flush(10)
+        make_producer(Held(topic, b"a", b"b"), Refuse()).flush(60)
         assert [message.value() for message in wire(connection, topic, 2)] == [b"a", b"b"]
 
     def test_raises_for_what_is_refused_and_sends_the_rest(
@@ -104,12 +106,12 @@ class TestFlush:
     ) -> None:
         producer = make_producer(Held(topic, b"bad", b"b"), Refuse())
         with pytest.raises(InterceptorError, match="no"):
-            producer.flush(10)
-        assert producer.flush(10) == 0
+            producer.flush(60)
+        assert producer.flush(60) == 0
         assert [message.value() for message in wire(connection, topic, 1)] == [b"b"]
 
     def test_passes_over_what_is_dropped(self, make_producer: Callable[..., Producer], topic: str) -> None:
-        assert make_producer(Held(topic, b"a"), Drop()).flush(10) == 0
+        assert make_producer(Held(topic, b"a"), Drop()).flush(60) == 0
 
 
 class TestMany:
@@ -128,10 +130,52 @@ class TestMany:
             headerware.Record("elsewhere", b"2", partition=0),
         ]
         assert producer.produce_many(topic, iter(records)) == [None, None]
-        producer.flush(10)
+        producer.flush(60)
         first, second = wire(connection, topic, 2)
         assert (first.key(), first.headers()) == (b"k", [("own", b"x"), ("a", b"1")])
         assert (second.value(), second.headers()) == (b"2", [("a", b"1")])
+
+    @pytest.mark.parametrize("chained", [True, False])
+    def test_takes_a_run_as_its_records(
+        self,
+        make_producer: Callable[..., Producer],
+        connection: dict[str, Any],
+        topic: str,
+        chained: bool,  # noqa: FBT001 - a parameter of the test
+    ) -> None:
+        producer = make_producer(*[Serialize(value="bytes")] * chained)
+        stated = [("content-type", b"application/octet-stream")] * chained
+        numbered = ("number", b"1")
+        values = [b"1", b"x" * 2_000_000, bytearray(b"2"), 5, b"3"]
+        run = RecordRun(
+            topic,
+            0,
+            Headers.trusted((("own", b"x"), numbered)),
+            numbered,
+            [b"%d" % number for number in range(1, 6)],
+            [b"k"] * 5,
+            values,
+            [1_700_000_000_000] * 5,
+        )
+        told: list[Any] = []
+        errors = producer.produce_many(topic, run, on_delivery=lambda error, _: told.append(error))
+        producer.flush(10)
+        assert [error is None for error in errors] == [True, False, True, False, True]
+        assert isinstance(errors[1], KafkaException)
+        assert told == [None] * 3
+        found = wire(connection, topic, 3)
+        assert [message.value() for message in found] == [b"1", b"2", b"3"]
+        assert [message.headers() for message in found] == [
+            [("own", b"x"), ("number", number), *stated] for number in (b"1", b"3", b"5")
+        ]
+        assert {(message.key(), message.timestamp()[1]) for message in found} == {(b"k", 1_700_000_000_000)}
+
+    def test_sends_a_run_to_another_topic(
+        self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
+    ) -> None:
+        run = RecordRun("elsewhere", None, Headers(), None, [], [None], [b"1"], [None])
+        assert make_producer(Stamp()).produce_many(topic, run) == [None]
+        assert wire(connection, topic, 1)[0].headers() == [("stamp", b"1")]
 
     def test_lets_no_bad_record_take_its_neighbours_along(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
@@ -148,7 +192,7 @@ class TestMany:
             {"value": b"2"},
         ]
         errors = producer.produce_many(topic, records)
-        producer.flush(10)
+        producer.flush(60)
         assert [type(error) for error in errors] == [
             type(None),
             InterceptorError,
@@ -170,7 +214,7 @@ class TestMany:
         producer.produce_many(
             topic, [{"value": b"1"}, {"value": b"2", "on_delivery": mine}], on_delivery=report
         )
-        producer.flush(10)
+        producer.flush(60)
         assert [message.value() for _, message in seen] == [b"1"]
         assert [message.value() for _, message in own] == [b"2"]
 
@@ -191,7 +235,7 @@ class TestMany:
         producer = make_producer()
         errors = producer.produce_many(topic, [{"value": b"1", "headers": {"a": "1"}}, {"value": 5}])
         assert [type(error) for error in errors] == [type(None), TypeError]
-        producer.flush(10)
+        producer.flush(60)
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
 
 
@@ -207,7 +251,7 @@ class TestProduceBatch:
             {"value": "2", "timestamp": 5},
         ]
         assert producer.produce_batch(topic, batch, 0, on_delivery=report) == 2
-        producer.flush(10)
+        producer.flush(60)
         assert batch[1]["_error"].code() == KafkaError.MSG_SIZE_TOO_LARGE
         assert "_error" not in batch[0]
         assert [message.headers() for message in wire(connection, topic, 2)] == [
@@ -267,7 +311,7 @@ class TestLife:
         try:
             producer = Producer(connection, chain=Chain([Halves(), acks]))
             producer.produce(topic, b"ab", callback=lambda *_: None)
-            producer.flush(10)
+            producer.flush(60)
             reference = weakref.ref(producer)
             del producer
             assert reference() is None
@@ -286,13 +330,13 @@ class TestLife:
 
         ports: list[Any] = []
         with Producer(connection, chain=Chain([Cluster()])):
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while ports[0].cluster_id() is None:
                 assert time.monotonic() < deadline
         unreachable = Producer({**connection, "bootstrap.servers": "127.0.0.1:1"}, chain=Chain([Cluster()]))
         started = time.monotonic()
         assert ports[1].cluster_id() is None
-        assert time.monotonic() - started < 0.1
+        assert time.monotonic() - started < 2
         del unreachable
         assert ports[1].cluster_id() is None
 
@@ -316,12 +360,12 @@ class TestDeadLetters:
         seen, report = reports()
         producer = make_producer(Careful(on_error="dead_letter", dead_letter_topic=f"{topic}.dead"), acks)
         producer.produce(topic, b"value", headers={"own": "1"}, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert [error.code() for error, _ in seen if error] == [KafkaError.POLICY_VIOLATION]
         assert len(acks.seen) == 1
         client = confluent_kafka.Consumer({**connection, "group.id": "g", "auto.offset.reset": "earliest"})
         client.assign([TopicPartition(f"{topic}.dead", partition, 0) for partition in range(4)])
-        dead_letter = client.poll(10)
+        dead_letter = client.poll(60)
         client.close()
         assert dead_letter is not None
         assert dead_letter.value() == b"value"
@@ -367,7 +411,7 @@ class TestWhatIsFalse:
         producer.produce_many(topic, [{}], on_delivery=given[3])
         producer.produce_batch(topic, [{"callback": given[4]}])
         producer.produce_batch(topic, [{}], callback=given[5])
-        producer.flush(10)
+        producer.flush(60)
         assert [len(callback.reports) for callback in given] == [1] * 6
 
     @pytest.mark.parametrize("headers", [0, False, 0.0, "", b"", bytearray()])
@@ -433,7 +477,7 @@ class TestNamesOfHeaders:
         _, report = seen = reports()
         producer = make_producer(Compact(form="keys"))
         producer.produce(topic, headers={"~C": b"1"}, callback=report)
-        producer.flush(10)
+        producer.flush(60)
         assert seen[0][0][0] is None
 
 
@@ -476,7 +520,7 @@ class TestRaw:
         try:
             producer = Producer(connection, chain=Chain())
             producer.produce(topic, b"value")
-            producer.flush(10)
+            producer.flush(60)
             reference = weakref.ref(producer)
             del producer
             assert reference() is None

@@ -85,7 +85,7 @@ def make_consumer(
 
 
 def take(consumer: DeserializingConsumer[Any, Any]) -> Any:
-    message = consumer.poll(20)
+    message = consumer.poll(60)
     assert message is not None
     return message
 
@@ -97,7 +97,7 @@ class TestBothWays:
         producer = make_producer(key_serializer=Stamped("key"), value_serializer=Stamped("value"))
         consumer = make_consumer(key_deserializer=Stamped("key"), value_deserializer=Stamped("value"))
         producer.produce(topic, {"id": 7}, ["a", 1], headers={"own": b"1"})
-        producer.flush(20)
+        producer.flush(60)
         message = take(consumer)
         assert (message.key(), message.value()) == ({"id": 7}, ["a", 1])
         assert message.headers() == [("own", b"1")]
@@ -107,7 +107,7 @@ class TestBothWays:
     ) -> None:
         producer = make_producer(key_serializer=Stamped("key"), value_serializer=Stamped("value"))
         producer.produce(topic, 1, 2, headers=[("own", b"")])
-        producer.flush(20)
+        producer.flush(60)
         message = take(make_consumer())
         assert message.headers() == [
             ("own", b""),
@@ -120,14 +120,14 @@ class TestBothWays:
         producer = make_producer(key_serializer=Stamped("key"), value_serializer=Stamped("value"))
         consumer = make_consumer(key_deserializer=Stamped("key"), value_deserializer=Stamped("value"))
         producer.produce(topic, "k")
-        producer.flush(20)
+        producer.flush(60)
         message = take(consumer)
         assert (message.key(), message.value()) == ("k", None)
 
     def test_text_is_an_object_too(self, make_producer: Any, make_consumer: Any, topic: str) -> None:
         producer = make_producer(value_serializer=Stamped("value"))
         producer.produce(topic, value="text", key="as bytes")
-        producer.flush(20)
+        producer.flush(60)
         message = take(make_consumer())
         assert (message.key(), message.value()) == (b"as bytes", b'"text"')
 
@@ -137,7 +137,7 @@ class TestBothWays:
         reports: list[Any] = []
         for number in range(3):
             producer.produce(topic, value=number, headers=headers, on_delivery=lambda _, m: reports.append(m))
-        producer.flush(20)
+        producer.flush(60)
         assert headers == [("own", b"1")]
         assert [(report.value(), report.headers()) for report in reports] == [
             (number, [("own", b"1")]) for number in range(3)
@@ -150,10 +150,10 @@ class TestBothWays:
             == [None] * 5
         )
         assert producer.produce_batch(topic, [{"value": 5, "headers": {"n": "5"}}]) == 1
-        producer.flush(20)
+        producer.flush(60)
         consumer = make_consumer(value_deserializer=Stamped("value"))
         messages: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(messages) < 6 and time.monotonic() < deadline:
             messages += consumer.consume(10, 0.2)
         assert [message.value() for message in messages] == [0, 1, 2, 3, 4, 5]
@@ -186,7 +186,7 @@ class TestBothWays:
         producer = make_producer(chain, value_serializer=Stamped("value"))
         assert producer.chain.names == ("objects", "serialize", "bytes")
         producer.produce(topic, value={"id": 1})
-        producer.flush(20)
+        producer.flush(60)
         consumer = make_consumer(chain, value_deserializer=Stamped("value"))
         assert take(consumer).value() == {"id": 1, "more": True}
         wire = b'{"id": 1, "more": true}'
@@ -207,7 +207,7 @@ class TestDropIn:
     ) -> None:
         producer = make_producer()
         producer.produce(topic, b"key", b"value", 0, None, 1_700_000_000_000, [("h", b"1")])
-        producer.flush(20)
+        producer.flush(60)
         message = take(make_consumer())
         assert (message.key(), message.value(), message.headers()) == (b"key", b"value", [("h", b"1")])
         assert message.timestamp()[1] == 1_700_000_000_000
@@ -222,7 +222,7 @@ class TestDropIn:
             key_deserializer=StringDeserializer(), value_deserializer=StringDeserializer("utf_16")
         )
         producer.produce(topic, key="k", value="grün")
-        producer.flush(20)
+        producer.flush(60)
         message = take(consumer)
         assert (message.key(), message.value()) == ("k", "grün")
 
@@ -234,7 +234,7 @@ class TestDropIn:
         end = raised.value.kafka_message
         assert end is not None
         consumer.seek(TopicPartition(end.topic() or "", 0, 0))
-        [event] = consumer.consume(1, 20)
+        [event] = consumer.consume(1, 60)
         assert event.error().code() == KafkaError._PARTITION_EOF
 
     def test_builders_make_their_serdes_take_their_settings_and_close_with_the_client(
@@ -256,7 +256,7 @@ class TestDropIn:
         )
         reports: list[Any] = []
         producer.produce(topic, value="x", on_delivery=lambda error, _: reports.append(error))
-        producer.flush(20)
+        producer.flush(60)
         assert (reports, closed) == ([None], [])
         producer.close()
         producer.close()
@@ -273,7 +273,7 @@ class TestByName:
     def test_a_word_and_its_options(self, make_producer: Any, make_consumer: Any, topic: str) -> None:
         producer = make_producer(**{"key.serializer": "json", "value.serializer": "text"})
         producer.produce(topic, {"id": 1}, "grün")
-        producer.flush(20)
+        producer.flush(60)
         consumer = make_consumer(
             **{
                 "key.deserializer": "json",
@@ -295,7 +295,7 @@ class TestByName:
         assert producer.chain.names == ("serialize", "trail")
         reports: list[Any] = []
         producer.produce(topic, "key", {"id": 1}, on_delivery=lambda error, _: reports.append(error))
-        producer.flush(20)
+        producer.flush(60)
         assert reports == [None]
 
     def test_serdes_of_the_client_and_of_a_file_at_once_are_refused(self, connection: dict[str, Any]) -> None:
@@ -391,7 +391,7 @@ class TestBadInput:
         producer = make_producer()
         for payload in (b"1", b'"poison"', b"no json", b"2"):
             producer.produce(topic, **{part: payload})
-        producer.flush(20)
+        producer.flush(60)
         consumer = make_consumer(**{f"{part}.deserializer": Stamped(part)})
         assert getattr(take(consumer), part)() == 1
         for payload, offset, problem in (

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from headerware.clients import Consumer, Producer
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 OTHERS = "opentelemetry.instrumentation.confluent_kafka"
 # Before confluent-kafka 2.16 the id comes from a thread, some time after the first records.
 KNOWS_ITS_CLUSTER = hasattr(confluent_kafka.Producer, "cluster_id")
@@ -471,7 +471,7 @@ theirs = confluent_kafka.Producer({**conf, "interceptors": "trace"})
 ours = headerware.Producer(conf, chain=headerware.Chain([Trace()]))
 for producer in theirs, ours:
     producer.produce(sys.argv[2], b"v")
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     producer.close()
 print(*(span.instrumentation_scope.name for span in exporter.get_finished_spans()))
 """

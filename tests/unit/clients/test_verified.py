@@ -43,7 +43,7 @@ def send(producer: Producer, topic: str, count: int, **options: Any) -> None:
                 break
             except BufferError:
                 producer.poll(0.1)
-    producer.flush(30)
+    producer.flush(60)
 
 
 class TestVerifiedMessages:
@@ -67,7 +67,7 @@ class TestVerifiedMessages:
         producer = make_producer(Sign(keyring=keys, key_id="k"))
         send(producer, topic, 1)
         send(producer, topic, 1, headers={"a": b"1"})
-        polled = reader.poll(10)
+        polled = reader.poll(60)
         assert polled is not None
         (consumed,) = take(reader, 1)
         assert [message.headers() or None for message in (polled, consumed)] == [None, [("a", b"1")]]
@@ -87,7 +87,7 @@ class TestVerifiedMessages:
     ) -> None:
         producer = make_producer(Slice(max_bytes=2_000), Sign(keyring=keys, key_id="k"))
         producer.produce(topic, bytes(5_000), partition=0)
-        producer.flush(10)
+        producer.flush(60)
         (message,) = take(reader, 1)
         verified = reader.verified(message)
         assert verified is not None
@@ -104,7 +104,7 @@ class TestVerifiedMessages:
         (wire,) = Chain([Sign(keyring=keys, key_id="k")]).open().send([Record(topic, b"v")])
         raw = confluent_kafka.Producer(connection)
         raw.produce(topic, wire.value, headers=[*wire.headers, ("x", b"1")], partition=0)
-        raw.flush(10)
+        raw.flush(60)
         (message,) = take(reader, 1)
         verified = reader.verified(message)
         assert verified is not None
@@ -157,7 +157,7 @@ class TestVerifiedMessages:
         }
         with DeserializingConsumer[Any, str](conf, chain=Chain([Sign(keyring=keys)])) as consumer:
             consumer.subscribe([topic])
-            message = consumer.poll(10)
+            message = consumer.poll(60)
             assert message is not None
             value: Any = message.value()
             assert value == "0"

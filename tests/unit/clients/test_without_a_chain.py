@@ -38,11 +38,11 @@ def on_the_wire(connection: dict[str, Any], topic: str, producer: Producer) -> C
     """Return a function that reads so many records of the topic with confluent-kafka's own consumer."""
 
     def read(count: int) -> list[Any]:
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         consumer = confluent_kafka.Consumer({**connection, "group.id": topic, READ: "earliest"})
         try:
             consumer.subscribe([topic])
-            return consumer.consume(count, 30)
+            return consumer.consume(count, 60)
         finally:
             consumer.close()
 
@@ -156,5 +156,5 @@ def test_calls_the_delivery_callback_by_either_name(producer: Producer, topic: s
     producer.produce(topic, b"one", **given)
     producer.produce(topic, b"two", headers=Headers([("a", b"1")]), **given)
     producer.produce_batch(topic, [{"value": b"three"}], **given)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert heard == [(None, b"one"), (None, b"two"), (None, b"three")]

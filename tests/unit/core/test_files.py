@@ -214,6 +214,21 @@ class TestInclude:
         assert str(folder.refused('include = "no.toml"')).startswith(f"{folder.path}/no.toml: cannot be read")
 
 
+class TestLastLine:
+    def test_tells_a_file_that_was_cut_off(self, folder: Folder) -> None:
+        tables = '[[interceptors]]\ntype = "gadget"\n[[interceptors]]\ntype = "gadget"\nname = "b"'
+        text = f'last_line = "# end"\n{tables}\n# end'
+        for length in range(1, len(text)):
+            folder.refused(text[:length])
+        assert len(folder.load(text)) == 2
+
+    def test_is_for_each_file(self, folder: Folder) -> None:
+        folder.write("other.toml", 'last_line = "# end"\ninterceptors = []\n')
+        assert "other.toml: expected '# end' as the last line" in str(
+            folder.refused('include = "other.toml"')
+        )
+
+
 class TestBounds:
     """Configurations that never end, or end the process: refused, with the files that led there."""
 

@@ -28,7 +28,7 @@ def test_a_child_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_that_meet_in_a_child_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else two of them would hold one lock."""
-    both = Barrier(2, timeout=10)
+    both = Barrier(2, timeout=60)
     in_child = False
 
     def make() -> object:

@@ -261,7 +261,7 @@ class TestCountsOfManyTopics:
             def on_send(self, record: Record) -> Any:
                 if record.value == b"wait":
                     inside.set()
-                    assert go_on.wait(10)
+                    assert go_on.wait(60)
                     return DROP
                 return record
 
@@ -273,7 +273,7 @@ class TestCountsOfManyTopics:
         session = Chain([Waits(), Pass()]).open(Context())
         thread = threading.Thread(target=session.send_outcome, args=[Record("topic-0", b"wait")])
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         for number in range(5_000):
             session.send_outcome(Record(f"topic-{number}", b"1"))
         go_on.set()

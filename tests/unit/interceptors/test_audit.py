@@ -453,7 +453,7 @@ class TestClients:
         with Producer(conf, chain=chain) as producer:
             for _ in range(3):
                 producer.produce(topic, b"1", partition=0)
-            producer.flush(10)
+            producer.flush(60)
             assert len(producer) == 0
         group = {"group.id": topic, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
         with Consumer({**conf, **group}, chain=chain) as consumer:
@@ -511,7 +511,7 @@ class TestClients:
 
     def take(self, consumer: Any, count: int) -> list[Any]:
         found: list[Any] = []
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(found) < count:
             assert time.monotonic() < deadline
             message = consumer.poll(0.2)

@@ -482,7 +482,7 @@ class TestAfterAReload:
                     path.write_text(metrics.format(most) + trail.format(service))
                     producer.reload()
                     producer.produce(topic, b"1")
-                    assert producer.flush(20) == 0
+                    assert producer.flush(60) == 0
                     scrapes.append(self.scraped(server.server_port))
             scrapes.append(self.scraped(server.server_port))
         finally:

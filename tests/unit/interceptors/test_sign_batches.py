@@ -236,7 +236,7 @@ class TestChains:
         assert delivered == [(None, b"%d" % number) for number in range(250)]
         settings = {**conf, "group.id": topic, "auto.offset.reset": "earliest"}
         found: list[Any] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         with Consumer(settings, chain=chain) as consumer:
             consumer.subscribe([topic])
             while len(found) < 251 and time.monotonic() < deadline:

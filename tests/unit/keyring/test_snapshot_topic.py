@@ -195,4 +195,4 @@ class TestCommands:
             assert b'"root": "root-2"' in topic.path.read_bytes()
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)

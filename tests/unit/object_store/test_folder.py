@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -20,6 +21,8 @@ from headerware.testing import ObjectStoreConformance
 from tests.forking import as_nobody
 
 CONTENT = bytes(range(256)) * 10_000
+Access = Literal["read", "write"]
+ACCESS: tuple[Access, ...] = ("read", "write")
 DIGEST = hashlib.sha256(CONTENT).digest()
 
 
@@ -54,21 +57,21 @@ class TestConformance(ObjectStoreConformance):
 class TestCheck:
     """Whether the folder can be used, without a trace in it."""
 
-    def checked(self, path: Path, *, writes: bool) -> str:
+    def checked(self, path: Path, access: Access) -> str:
         try:
-            FolderObjects(path=str(path)).open().check(writes=writes)
+            FolderObjects(path=str(path)).open().check(access)
         except ObjectStoreError as error:
             return str(error)
         return "ok"
 
     def test_a_folder_that_can_be_written(self, tmp_path: Path) -> None:
-        assert self.checked(tmp_path, writes=True) == "ok"
+        assert self.checked(tmp_path, "write") == "ok"
         assert not list(tmp_path.iterdir())
 
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        assert "it is not there; make it, or mount its volume" in self.checked(tmp_path / "a", writes=False)
+        assert "it is not there; make it, or mount its volume" in self.checked(tmp_path / "a", "read")
         (tmp_path / "file").write_bytes(b"")
-        assert "it is not there" in self.checked(tmp_path / "file", writes=False)
+        assert "it is not there" in self.checked(tmp_path / "file", "read")
 
     @pytest.mark.parametrize(
         ("mode", "reading", "writing"),
@@ -82,7 +85,7 @@ class TestCheck:
         def told(folder: Path) -> str:
             folder.chmod(mode)
             try:
-                return "\n".join(self.checked(folder, writes=writes) for writes in (False, True))
+                return "\n".join(self.checked(folder, access) for access in ACCESS)
             finally:
                 folder.chmod(0o700)
 

@@ -51,7 +51,7 @@ class Claims:
 
     def put(self, headers: list[Any], topic: str = "") -> None:
         self.raw.produce(topic or self.topic, STUB, headers=headers)
-        assert self.raw.flush(30) == 0
+        assert self.raw.flush(60) == 0
 
     def lose(self, count: int) -> None:
         """Store values whose records are never sent."""

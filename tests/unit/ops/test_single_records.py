@@ -29,9 +29,9 @@ class TestSingleRecords:
         producer = confluent_kafka.Producer(self.conf)
         for value in values:
             producer.produce(self.topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
-    def get(self, *offsets: int, timeout_s: float = 30.0, **more: Any) -> list[bytes | None]:
+    def get(self, *offsets: int, timeout_s: float = 60.0, **more: Any) -> list[bytes | None]:
         records = SingleRecords(self.conf, "group", timeout_s)
         try:
             found: list[Record | None] = [records.get(self.topic, 0, each, **more) for each in offsets]
@@ -53,10 +53,10 @@ class TestSingleRecords:
 
         thread = threading.Thread(target=ask)
         thread.start()
-        assert asks.wait(30)
+        assert asks.wait(60)
         self.put(b"2")
         until(lambda: found)
-        thread.join(30)
+        thread.join(60)
         assert found == [b"2"]
 
     def test_that_were_seen_and_do_not_come_are_no_records_that_are_gone(self) -> None:

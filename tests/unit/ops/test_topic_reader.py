@@ -58,7 +58,7 @@ class TestTopicReader:
         for number in range(5):
             producer.produce(name, b"%d" % number, partition=0)
         producer.produce(name, b"other", partition=1)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         return name
 
     @pytest.fixture
@@ -134,7 +134,7 @@ class TestTopicReader:
                 found += reader.read()
             producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
             producer.produce(topic, b"later", partition=1)
-            producer.flush(30)
+            producer.flush(60)
             while len(found) < 2:
                 found += reader.read()
         assert places(found) == [(1, 0), (1, 1)]
@@ -147,7 +147,7 @@ class TestTopicReader:
             producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
             for _ in range(3):
                 producer.produce(topic, b"later", partition=1)
-            producer.flush(30)
+            producer.flush(60)
             assert places([message for batch in reader.to_end() for message in batch]) == [(1, 0)]
 
     def test_does_not_believe_an_end_that_is_earlier_than_the_known_one(
@@ -163,7 +163,7 @@ class TestTopicReader:
             assert not reader.has_reached_the_end
             producer = confluent_kafka.Producer({"bootstrap.servers": embedded_cluster.bootstrap_servers})
             producer.produce(topic, b"later", partition=1)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
             assert [places(batch) for batch in batches] == [[(1, 1)]]
 
     def test_gives_up_in_time(self, opened: Callable[..., TopicReader], topic: str) -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -21,7 +22,7 @@ from headerware.registry import Allocate, Block, Entry, Register, Registry, Reti
 from headerware.registry.stores import open_store
 from headerware.registry.stores.topic import Found, TopicStore, encode_change
 from headerware.testing import EmbeddedCluster
-from headerware.topic_table.topic import UnreachableError
+from headerware.topic_table.topic import TopicWriter, UnreachableError
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -48,6 +49,12 @@ def register(header_id: str, name: str) -> Register:
         ),
         "shop",
     )
+
+
+def names(first: int, last: int) -> Registry:
+    """Return a registry with a block and so many names."""
+    entries = [register(f"0.1.{at // 256}.{at % 256}", f"name-{at}").entry for at in range(first, last + 1)]
+    return with_built_in([BLOCK.block], entries)
 
 
 def conf_of(cluster: EmbeddedCluster) -> dict[str, Any]:
@@ -171,13 +178,13 @@ class TestContention:
         store = make()
         store.apply(BLOCK)
         loser, winner = register("0.1.0.1", "loser"), register("0.1.0.1", "winner")
-        put = store._table.put
+        put = store._table.put_many
 
-        def put_after_another(key: bytes, value: bytes | None, timeout_s: float = DEADLINE_S) -> int:
+        def put_after_another(rows: Any, timeout_s: float = DEADLINE_S) -> int:
             make().apply(winner)
-            return put(key, value, timeout_s)
+            return put(rows, timeout_s)
 
-        store._table.put = put_after_another  # type: ignore[method-assign]
+        store._table.put_many = put_after_another  # type: ignore[method-assign]
         with pytest.raises(RegistryError, match="another writer was first"):
             store.apply(loser)
         entry = store.load().by_id(HeaderId("0.1.0.1"))
@@ -313,6 +320,62 @@ class TestCreating:
         assert store.load() == wanted
         assert make().load() == wanted
         assert store.conflicts == []
+
+    def test_many_changes_go_in_one(
+        self, make: Callable[..., TopicStore], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        written: list[int] = []
+        put = TopicWriter.put
+
+        def counted(writer: TopicWriter, rows: Any, deadline: float) -> int:
+            written.append(len(rows))
+            return put(writer, rows, deadline)
+
+        monkeypatch.setattr(TopicWriter, "put", counted)
+        store = make()
+        store.fill(names(1, 1_200))
+        assert written == [500, 500, 201]
+        assert make().load() == names(1, 1_200)
+        assert store.conflicts == []
+
+    def test_another_writer_in_the_middle_is_told_and_both_read_the_same(
+        self, make: Callable[..., TopicStore], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put = TopicWriter.put
+        other = make()
+        other.apply(BLOCK)
+
+        def late(writer: TopicWriter, rows: Any, deadline: float) -> int:
+            monkeypatch.undo()
+            other.apply(register("0.1.0.7", "somebody-else"))
+            other.apply(register("0.1.1.0", "name-9"))
+            return put(writer, rows, deadline)
+
+        monkeypatch.setattr(TopicWriter, "put", late)
+        store = make()
+        with pytest.raises(RegistryError, match=r"another writer was first: .*; and 1 more of 20 changes"):
+            store.fill(names(1, 20))
+        found = store.load()
+        assert found == other.load() == make().load()
+        assert len(found.entries) == len(names(1, 20).entries)
+        assert [each.change.entry.name for each in store.conflicts] == ["name-7", "name-9"]  # type: ignore[union-attr]
+        with pytest.raises(RegistryError, match="name-7"):
+            store.fill(names(1, 20))
+
+    def test_writers_that_fill_at_once_write_each_change_once(self, make: Callable[..., TopicStore]) -> None:
+        wanted, stores, refused = names(1, 600), [make() for _ in range(3)], []
+
+        def fill(store: TopicStore) -> None:
+            while True:
+                try:
+                    return store.fill(wanted)
+                except RegistryError as error:
+                    refused.append(str(error))
+
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(fill, stores))
+        assert all(text.startswith("another writer was first") for text in refused), refused
+        assert [store.load() == wanted for store in stores] == [True] * 3
 
     def test_does_not_hand_a_registry_over(self, make: Callable[..., TopicStore]) -> None:
         store = make()

@@ -148,7 +148,7 @@ class TestFromConfluent:
             target=lambda: found.append(writer.serialize("t", Headers(), {})[0]), daemon=True
         )
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert [json.loads(payload[5:]) for payload in found] == [{"a": 7}]
 
     def test_a_tombstone_goes_through_as_the_function_says(self) -> None:

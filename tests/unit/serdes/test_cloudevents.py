@@ -544,14 +544,14 @@ class TestCloudEventsThroughKafka:
         for one in sent:
             producer.produce(topic, one, key=one.key, headers={"own": "1"})
         producer.produce(topic, None, key="gone")
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         with Consumer(
             {**servers, "group.id": topic, "auto.offset.reset": "earliest"},
             chain=Chain([Serialize(value=CloudEvents())]),
         ) as consumer:
             consumer.subscribe([topic])
             found: list[Any] = []
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(found) < 4 and time.monotonic() < deadline:
                 found += consumer.consume(10, 0.5)
         assert [message.value() for message in found] == [*sent, None]

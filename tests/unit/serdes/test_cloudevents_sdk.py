@@ -119,11 +119,11 @@ class TestThroughKafka:
         theirs = WRITES[mode](Sdk(attributes("application/json"), {"a": 1}))
         raw = confluent_kafka.Producer(servers)
         raw.produce(topic, theirs.value, theirs.key, headers=list(theirs.headers.items()))
-        raw.flush(10)
+        raw.flush(60)
         ours = CloudEvent.of(attributes("application/json"), {"a": 1})
         producer = Producer(servers, chain=chain)
         producer.produce(topic, ours, key=ours.key)
-        producer.flush(10)
+        producer.flush(60)
         settings = {**servers, "group.id": topic, "auto.offset.reset": "earliest"}
         with Consumer(settings, chain=chain) as consumer:
             consumer.subscribe([topic])
@@ -138,7 +138,7 @@ class TestThroughKafka:
 
 def _taken(consumer: Any, count: int) -> list[Any]:
     taken: list[Any] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(taken) < count and time.monotonic() < deadline:
         taken += consumer.consume(count, 0.5)
     return taken

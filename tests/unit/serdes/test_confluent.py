@@ -485,7 +485,7 @@ class TestSharedClient:
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
-        thread.join(20)
+        thread.join(60)
         first, second = found
         assert is_closed(first)
         assert not is_closed(second)

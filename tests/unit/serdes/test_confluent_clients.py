@@ -120,7 +120,7 @@ def their_deserializer(word: str, url: str) -> Any:
 
 
 def take(consumer: Any) -> Any:
-    message = consumer.poll(20)
+    message = consumer.poll(60)
     assert message is not None
     return message
 
@@ -128,7 +128,7 @@ def take(consumer: Any) -> Any:
 def send(producer: Any, topic: str, pairs: Sequence[tuple[Any, Any]], **more: Any) -> None:
     for key, value in pairs:
         producer.produce(topic, key=key, value=value, **more)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.parametrize("id_in", ["prefix", "header"])
@@ -272,7 +272,7 @@ class TestOurSerdesInTheirClients:
         producer = clients.producer(confluent_kafka, {"value.serializer": ConfluentSerializer(serde)})
         for value in ({"a": 1}, "grün", b"\x00"):
             producer.produce(topic, value=value, headers=[])
-        producer.flush(20)
+        producer.flush(60)
         consumer = clients.consumer(confluent_kafka, {"value.deserializer": ConfluentDeserializer(serde)})
         assert [take(consumer).value() for _ in range(3)] == [{"a": 1}, "grün", b"\x00"]
 

@@ -445,13 +445,13 @@ class TestPolyglotInAChain:
         for value in values:
             producer.produce(topic, value, key="k")
         producer.produce(topic, {"b": 2}, headers={"content-type": "application/x-msgpack"})
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         with Consumer(
             {**servers, "group.id": topic, "auto.offset.reset": "earliest"}, chain=chain
         ) as consumer:
             consumer.subscribe([topic])
             found: list[Any] = []
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(found) < len(values) + 1 and time.monotonic() < deadline:
                 found += consumer.consume(10, 0.5)
         assert [message.value() for message in found] == [*values[:3], {"id": 3}, *values[4:], {"b": 2}]

@@ -83,7 +83,7 @@ class CountingStore:
 
     def _answer(self, what: str) -> None:
         self.asked.append(what)
-        assert self.open_gate.wait(10)
+        assert self.open_gate.wait(60)
         if self.clock is not None:
             self.clock.now += self.takes_s
         if self.error is not None:
@@ -115,7 +115,7 @@ class TestCachedStore:
             answers = [threads.submit(cached.get, LONG.fingerprint) for _ in range(5)]
             until(lambda: sum(answer.running() for answer in answers) == 5)
             store.open_gate.set()
-            assert [answer.result(10) for answer in answers] == [LONG.text] * 5
+            assert [answer.result(60) for answer in answers] == [LONG.text] * 5
         assert store.asked == ["get"]
 
     def test_threads_that_wait_get_the_error_each_one_of_its_own(
@@ -141,7 +141,7 @@ class TestCachedStore:
             until(lambda: len(store.asked) == 2)
             assert cached.get(ORDER.fingerprint) == ORDER.text
             store.open_gate.set()
-            assert slow.result(10) == LONG.text
+            assert slow.result(60) == LONG.text
 
     def test_an_unknown_schema_stays_unknown_for_a_while(
         self, store: CountingStore, cached: CachedStore, clock: Clock

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 FAST = {"fetch.wait.max.ms": 20, "log_level": 0}
 
 

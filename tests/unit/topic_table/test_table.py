@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 NOBODY = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 Make = Callable[..., TopicTable[Rows]]

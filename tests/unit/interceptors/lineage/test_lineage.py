@@ -108,10 +108,10 @@ class TestClients:
         with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
             consumer = Consumer(reading, chain=chain)
             consumer.subscribe([orders])
-            while (message := consumer.poll(10)) is None or message.error():
+            while (message := consumer.poll(60)) is None or message.error():
                 pass
             producer.produce(bills, message.value(), headers=message.headers())
-            producer.flush(30)
+            producer.flush(60)
             consumer.close()
         found = events.wait(2)
         namespace = f"kafka://{servers.split(',')[0]}"
@@ -131,7 +131,7 @@ class TestClients:
             "producer = Producer({'bootstrap.servers': sys.argv[1], 'interceptors': 'lineage',\n"
             "    'interceptors.lineage.service': 'shop'})\n"
             "producer.produce(sys.argv[2], b'v')\n"
-            "assert producer.flush(30) == 0\n"
+            "assert producer.flush(60) == 0\n"
         )
         subprocess.run(
             [sys.executable, "-c", program, embedded_cluster.bootstrap_servers, topic], check=True, timeout=60

@@ -97,8 +97,8 @@ class Gated:
 
     def _pass(self, key_id: str) -> None:
         if self.barrier is not None:
-            self.barrier.wait(10)
-        assert self.open.wait(30)
+            self.barrier.wait(60)
+        assert self.open.wait(60)
         if self.error is not None:
             raise self.error
         if key_id == self.failing:
@@ -413,14 +413,14 @@ class TestToRead:
         assert keys.to_read(*wanted).secret
 
     def test_a_slow_service_is_waited_for_once(self, make: Callable[..., DataKeys], service: Gated) -> None:
-        keys = make(timeout_ms=300, monotonic=time.monotonic)
+        keys = make(timeout_ms=1_000, monotonic=time.monotonic)
         wanted = [wrapped_in(service) for _ in range(20)]
         service.open.clear()
         began = time.monotonic()
         for one in wanted:
             with pytest.raises(HeldBackError):
                 keys.to_read(*one)
-        assert time.monotonic() - began < 0.3 * len(wanted) / 2
+        assert time.monotonic() - began < 1.0 * len(wanted) / 2
         service.open.set()
         until(lambda: isinstance(_read(keys, wanted[0]), DataKey))
 
@@ -469,7 +469,7 @@ class TestPrefetch:
     def test_waits_no_longer_than_one_call_may_take(
         self, make: Callable[..., DataKeys], service: Gated
     ) -> None:
-        keys = make(timeout_ms=200, monotonic=time.monotonic)
+        keys = make(timeout_ms=1_000, monotonic=time.monotonic)
         wanted = [wrapped_in(service) for _ in range(30)]
         service.open.clear()
         began = time.monotonic()
@@ -477,7 +477,7 @@ class TestPrefetch:
         for one in wanted:
             with pytest.raises(HeldBackError):
                 keys.to_read(*one)
-        assert time.monotonic() - began < 0.2 * 15
+        assert time.monotonic() - began < 1.0 * len(wanted) / 2
 
 
 class TestKeysApart:
@@ -566,7 +566,7 @@ shut = threading.Event()
 class Slow:
     def wrap(self, *given):
         if given[2] == b"slow":
-            shut.wait(30)
+            shut.wait(60)
         return service.wrap(*given)
     unwrap, close = service.unwrap, service.close
 keys = DataKeys(Slow(), timeout_ms=2000)

@@ -45,7 +45,7 @@ class TestCountUsage:
         found: list[Any] = []
         ends = 0
         while ends < 2:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None
             if message.error() is not None:
                 ends += 1
@@ -116,7 +116,7 @@ class TestCountUsage:
         producer = confluent_kafka.Producer(self.conf)
 
         def count() -> tuple[Counted, dict[str, int | None]]:
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
             with KeptUsage(self.path) as kept:
                 found = count_usage(self.conf, [self.topic, audit], kept, groups=None, audit_topics=[audit])
                 return found, {row.topic: row.records for row in kept.usage() if row.source == "audit"}

@@ -16,6 +16,7 @@ from headerware.ops.retention.rules import (
     Partition,
     PartitionPlan,
     RetentionRule,
+    Room,
     Tombstones,
 )
 
@@ -189,10 +190,10 @@ class TestMessagesOfCompactedTopics:
         for part in (second, third, head):
             key = b"key" if part is head else lying or part.own_key
             own = fate if part is head else "held" if held_slice and part is second else "no_lifetime"
-            partition.take(Record("orders", b"v", key, offset=offset), own, part)
+            partition.take(offset, key, own, part)
             offset += 1
         for key, other in later:
-            partition.take(Record("orders", b"v", key, offset=offset), other)
+            partition.take(offset, key, other)
             offset += 1
         plan = partition.plan(offset)
         return plan, *chosen(self.keys, plan)
@@ -226,7 +227,7 @@ class TestKeys:
         numbers = {number for number, _, _ in records}
         partitions = {number: Partition(number, 0, deletes=False, keys=keys) for number in numbers}
         for offset, (number, key, fate) in enumerate(records):
-            partitions[number].take(Record("orders", b"v", key, offset=offset), fate)
+            partitions[number].take(offset, key, fate)
         return keys.choose({number: each.plan(100).delete_before for number, each in partitions.items()})
 
     @pytest.mark.parametrize(
@@ -301,7 +302,7 @@ class TestPartitions:
     def test_with_both_policies_delete_no_key_that_the_beginning_had(self, keys: Keys) -> None:
         partition = Partition(0, 5, deletes=True, keys=keys)
         for offset, (key, fate) in enumerate([(b"a", "expired"), (b"b", "alive"), (b"c", "expired")], 5):
-            partition.take(Record("orders", b"v", key, offset=offset), fate)  # type: ignore[arg-type]  # fates
+            partition.take(offset, key, fate)  # type: ignore[arg-type]  # fates
         plan = partition.plan(8)
         assert (plan.delete_before, plan.deleted) == (6, 1)
         assert chosen(keys, plan)[1] == [Tombstone(b"c", 1)]
@@ -309,7 +310,7 @@ class TestPartitions:
     def test_with_both_policies_write_no_tombstones_for_what_is_signed(self, keys: Keys) -> None:
         partition = Partition(0, 0, deletes=True, keys=keys)
         for offset, (key, fate) in enumerate([(b"a", "signed"), (b"b", "alive"), (b"c", "signed")]):
-            partition.take(Record("orders", b"v", key, offset=offset), fate)  # type: ignore[arg-type]  # fates
+            partition.take(offset, key, fate)  # type: ignore[arg-type]  # fates
         plan = partition.plan(3)
         assert (plan.delete_before, plan.deleted, plan.fates) == (1, 1, {"signed": 2, "alive": 1})
         assert chosen(keys, plan)[1] == []
@@ -320,7 +321,7 @@ class TestPartitions:
 
     def test_go_past_holes(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)
-        partition.take(Record("orders", b"v", b"a", offset=3), "expired")
+        partition.take(3, b"a", "expired")
         assert partition.plan(9).delete_before == 9
         assert partition.plan(9).deleted == 1
 
@@ -329,20 +330,42 @@ class TestPartitions:
         known = []
         fates: list[tuple[Fate, SliceHeader | None]] = [("expired", None), ("alive", None)]
         for offset, (fate, part) in enumerate([*fates, ("alive", slices(2)[0])]):
-            partition.take(Record("orders", b"v", b"a", offset=offset), fate, part)
+            partition.take(offset, b"a", fate, part)
             known.append(partition.beginning_is_known)
         assert known == [False, True, True], "the message begins behind"
 
     def test_have_no_such_beginning_if_a_message_may_go_on(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)
-        partition.take(Record("orders", b"v", b"a", offset=0), "expired", slices(2)[0])
-        partition.take(Record("orders", b"v", b"a", offset=1), "alive")
+        partition.take(0, b"a", "expired", slices(2)[0])
+        partition.take(1, b"a", "alive")
         assert not partition.beginning_is_known
+
+    @pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 2, 3, 0), (3, 1, 1, 0, 2), (2, 0, 3, 3, 1)])
+    def test_take_slices_in_any_order_and_give_their_room_back(self, order: tuple[int, ...]) -> None:
+        room = Room(3)
+        partition = Partition(0, 0, deletes=True, keys=None, room=room)
+        partition.take(0, b"a", "alive")
+        for offset, number in enumerate(order, 1):
+            partition.take(offset, b"a", "expired" if number == 0 else "no_lifetime", slices(4)[number])
+            assert (room.left == 3) == (offset == len(order))
+        assert partition.plan(9).fates == {"alive": 1, "expired": len(order)}
+
+    def test_remember_no_more_messages_than_there_is_room_for(self, keys: Keys) -> None:
+        partition = Partition(0, 0, deletes=True, keys=keys, room=Room(1))
+        for offset, message in enumerate((0, 0, 1, 1)):
+            (head, later) = slices(2, message)
+            part, fate = (later, "no_lifetime") if offset % 2 else (head, "expired")
+            partition.take(offset, b"%d" % message, fate, part)  # type: ignore[arg-type]  # fates
+        partition.take(4, b"1", "expired")
+        plan = partition.plan(5)
+        assert (plan.delete_before, plan.stays) == (2, "not_remembered")
+        assert plan.fates == {"expired": 3, "not_remembered": 2}
+        assert chosen(keys, plan)[1] == [], "what has the key of a message that stays, stays"
 
     def test_keep_messages_whose_slices_contradict_one_another(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)
         (head, _), (_, other) = slices(2), [SliceHeader(bytes(16), number, 2, 3, 2) for number in range(2)]
-        partition.take(Record("orders", b"v", b"a", offset=0), "expired", head)
-        partition.take(Record("orders", b"v", b"a", offset=1), "no_lifetime", other)
+        partition.take(0, b"a", "expired", head)
+        partition.take(1, b"a", "no_lifetime", other)
         plan = partition.plan(2)
         assert (plan.stays, plan.fates) == ("malformed", {"malformed": 2})

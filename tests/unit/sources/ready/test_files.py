@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headerware.core.errors import ConfigError
 from headerware.sources import Source, SourceContext, SourceUnavailableError, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.ready import Files, files
@@ -89,9 +90,21 @@ class TestListing:
             path.touch()
         assert keys(Files(folder=str(tmp_path))) == ["a", "\udcfe/b", "\udcff"]
 
-    def test_of_a_folder_that_is_not_there_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(SourceUnavailableError, match=r"none/?': No such file"):
-            keys(Files(folder=str(tmp_path / "none")))
+    @pytest.mark.parametrize(("name", "problem"), [("none", "No such file"), ("file", "Not a directory")])
+    def test_of_a_folder_that_is_not_there_is_an_error_at_the_start(
+        self, tmp_path: Path, name: str, problem: str
+    ) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(ConfigError, match=rf"source\.folder: folder '.*{name}': {problem}"):
+            keys(Files(folder=str(tmp_path / name)))
+
+    def test_of_a_folder_that_goes_later_is_tried_again(self, tmp_path: Path) -> None:
+        place = tmp_path / "place"
+        place.mkdir()
+        opened = open_source(Files(folder=str(place)), SourceContext())
+        place.rmdir()
+        with pytest.raises(SourceUnavailableError, match=r"place/?': No such file"):
+            list(opened.items(None))
 
     def test_goes_on_if_files_and_folders_vanish(self, folder: Path) -> None:
         listing = open_source(Files(folder=str(folder)), SourceContext()).items(None)

@@ -79,7 +79,7 @@ class Place:
         """Return all that is in the topic."""
         consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "test"})
         with closing(consumer):
-            end = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=20)[1]
+            end = consumer.get_watermark_offsets(TopicPartition(self.topic, 0), timeout=60)[1]
             consumer.assign([TopicPartition(self.topic, 0, 0)])
             found: list[Any] = []
             until(lambda: len(found) >= end, meanwhile=lambda: found.extend(consumer.consume(100, 0.1)))

@@ -170,6 +170,14 @@ class TestErrors:
         with pytest.raises(SourceUnavailableError, match="does not answer"):
             list(open_source(source, SourceContext()).items(None))
 
+    def test_of_a_table_that_is_not_there_come_at_the_start(self, shop: Shop) -> None:
+        with pytest.raises(ConfigError, match=r"tables: there is no table 'othe'; did you mean 'other'"):
+            open_source(shop.source(tables=["orders_a", "othe"]), SourceContext())
+
+    def test_are_none_where_a_pattern_stands_for_no_table_yet(self, shop: Shop) -> None:
+        opened = open_source(shop.source(tables=["later_*"]), SourceContext())
+        assert list(opened.items(None)) == []
+
     @pytest.mark.parametrize(
         ("options", "path"),
         [({"order_by": []}, "order_by"), ({"page_rows": 0}, "page_rows")],
