@@ -140,7 +140,7 @@ class TestWhatTheClusterDoesNotTell:
         self, silent_broker: KafkaBroker
     ) -> None:
         settings = {"bootstrap.servers": silent_broker.bootstrap_servers}
-        with pytest.raises(confluent_kafka.KafkaException, match="group billing: .*authorization failed"):
+        with pytest.raises(confluent_kafka.KafkaException, match=r"group billing: .*authorization failed"):
             Lease(settings, "orders", "billing", what="test", timeout_s=DEADLINE_S)
 
     def test_is_said_and_the_rest_goes_on(self, silent_broker: KafkaBroker, slicing: Path) -> None:
