@@ -379,6 +379,13 @@ class Redrive:
         self._reader.start(offsets=places.begins_before(_LOOK_BACK))
         result.deleted = places.begin(self._reader, self._topic, self._group)
         look = self._look
+        waiting: defaultdict[int, Stays] = defaultdict(Stays)
+
+        def noted(letter: Letter) -> Letter:
+            stays = waiting[letter.record.partition or 0]
+            (stays.add if letter.outcome == "waits" else stays.discard)(letter.record.offset or 0)
+            return letter
+
         while True:
             for batch in self._reader.to_end(max_records=size, each_batch=True):
                 room = None if limit is None else limit - result.done
@@ -389,7 +396,7 @@ class Redrive:
                         is_cut = True
                         break
                     for found in look(record_of(message), places):
-                        letters.append(found)
+                        letters.append(noted(found))
                         if room is not None and found.sent is not None:
                             room -= 1
                             if room <= 0:
@@ -409,7 +416,11 @@ class Redrive:
             ends = {number: end for number, (_, end) in self._reader.bounds.items() if number in unfinished}
             self._reader.start(offsets=places.begins_before(MAX_SLICES), up_to=ends)
             look = self._look_again
-        yield list(self._heads_left())
+        yield list(map(noted, self._heads_left()))
+        # Of more messages than are kept in mind, it is only known that they are not whole.
+        if rest := sum(map(len, waiting.values())):
+            result.letters += rest
+            result.stays["incomplete"] = result.stays.get("incomplete", 0) + rest
 
     def _look(self, letter: Record, places: _Places) -> Iterator[Letter]:
         """Yield what becomes of a letter, and of first slices that have waited for it."""

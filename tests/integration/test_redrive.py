@@ -598,6 +598,20 @@ class TestSlicesOnCompactedTopics:
         assert keys.index(b"key") > max(at for at, key in enumerate(keys) if is_slice_key(key))
         assert self.redrive(cluster, topic).letters == 0
 
+    def test_messages_that_lack_slices_are_all_told_however_many(
+        self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.redrive._MAX_MESSAGES", 2)
+        wire = cluster.plain_producer()
+        for number in range(5):
+            header = SliceHeader(bytes([number]) * 16, 0, 3, 3, 1).encode()
+            headers: Any = [(SLICE_HEADER, header), *connect(topic, 0, number)]
+            wire.produce(f"{topic}.dead-letter", b"a", b"%d" % number, 0, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+        for _ in range(2):
+            result = self.redrive(cluster, topic)
+            assert (result.letters, result.done, result.stays) == (5, 0, {"incomplete": 5})
+
     @pytest.mark.parametrize("is_last", [True, False])
     def test_a_message_that_began_long_before_is_ended_by_a_later_run(
         self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, *, is_last: bool
