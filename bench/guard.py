@@ -35,6 +35,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
             chain, records = _signed(Path(name), algorithm)
             ingress = f"{INGRESS}-{algorithm}"
             _fill(broker, ingress, records)
+            del records  # as many objects as no guard has, for the collector to look through
             ours, reference = [], []
             for index in range(pairs):
                 both = [(ours, _guarded), (reference, _plain)]

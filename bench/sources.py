@@ -33,8 +33,8 @@ from headerware.cli.source import rare_collections
 from headerware.sources.runtime import RunConfig, SourceRunner
 from headerware.testing import KafkaBroker
 
-RECORDS: Final = 400_000
-"""Some seconds of work, so that the half second of a start is a small part of it."""
+RECORDS: Final = 1_000_000
+"""Some seconds of work for either way, so that the half second of a start is a small part of it."""
 COMMIT_RECORDS: Final = 20_000
 COMMIT_S: Final = 1.0
 LARGE: Final = 1 << 30

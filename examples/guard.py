@@ -80,8 +80,32 @@ def make_keys(folder: Path) -> None:
     (folder / "policy.toml").write_text(POLICY)
 
 
+def read(servers: str, topic: str) -> list[confluent_kafka.Message]:
+    """Return what a topic holds now."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": servers, "group.id": f"show-{topic}", "enable.partition.eof": True}
+    )
+    found = []
+    with contextlib.closing(consumer):
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            found.append(message)
+    return found
+
+
+def headers_of(message: confluent_kafka.Message) -> list[Any]:
+    """Return a record's headers."""
+    return list(message.headers() or ())
+
+
+def row_of(message: confluent_kafka.Message) -> list[str]:
+    """Return a record's key, value and names of headers."""
+    names = ", ".join(name for name, _ in headers_of(message) if not name.startswith("headerware."))
+    return [(message.key() or b"").decode(), (message.value() or b"").decode(), names]
+
+
 def send(servers: str, topic: str, folder: Path) -> int:
-    """Be the producers, and somebody who has no key; return how many records there are."""
+    """Be the producers, and a thief who has no key, but copies; return how many records there are."""
     orders = [("shop", "an order", []), ("intern", "a joke", []), ("shop", "a plan", [("class", b"secret")])]
     orders += [("bank", f"payment {number}", []) for number in range(1, 4)]
     for who, value, headers in orders:
@@ -93,9 +117,12 @@ def send(servers: str, topic: str, folder: Path) -> int:
         )
         with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
             producer.produce(topic, value, key=who, partition=0, headers=headers)
+    first = read(servers, topic)[0]
     with confluent_kafka.Producer({"bootstrap.servers": servers}) as producer:
         producer.produce(topic, b"an order that nobody signed", b"shop", 0)
-    return len(orders) + 1
+        producer.produce(topic, b"another order", first.key(), 0, headers=first.headers())
+        producer.produce(topic, first.value(), first.key(), 0, headers=first.headers())
+    return len(orders) + 3
 
 
 def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> None:
@@ -104,7 +131,8 @@ def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> No
         [
             Slice(),
             Admission(policy=str(folder / "policy.toml")),
-            Sign(keyring=str(folder / "public.json")),
+            # It knows copies for as long as a record may be old.
+            Sign(keyring=str(folder / "public.json"), replay_window=100_000, max_age_ms=3_600_000),
         ]
     )
     worker = Guard({"bootstrap.servers": servers}, {topic: egress}, chain=chain, group_id=f"guard-{egress}")
@@ -121,26 +149,21 @@ def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> No
     thread.join()
 
 
-def show(servers: str, title: str, topic: str) -> None:
-    """Show what a topic holds now."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": servers, "group.id": f"show-{topic}", "enable.partition.eof": True}
-    )
-    table = Table(title=f"{title}: {topic}", title_justify="left")
-    for name in ("key", "value", "headers", "reason"):
-        table.add_column(name)
-    with contextlib.closing(consumer):
-        consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
-        while True:
-            message = consumer.poll(30)
-            if message is None or message.error() is not None:
-                break
-            headers: list[Any] = list(message.headers() or ())
-            reason = read_reason(headers)
-            names = ", ".join(name for name, _ in headers if not name.startswith("headerware."))
-            key, value = (message.key() or b"").decode(), (message.value() or b"").decode()
-            table.add_row(key, value, names, "" if reason is None else (reason.reason or ""))
-    Console(width=150).print(table)
+def show(servers: str, ingress: str, egress: str, letters: str) -> None:
+    """Show the ingress topic with what became of each record, and then the egress topic."""
+    refused = [read_reason(headers_of(each)) for each in read(servers, letters)]
+    reasons = {reason.offset: reason for reason in refused if reason is not None}
+    table = Table("key", "value", "headers", "what becomes of it", title=f"before: {ingress}")
+    for message in read(servers, ingress):
+        reason = reasons.get(message.offset())
+        # Where it stands is to be seen here.
+        why = "" if reason is None else (reason.reason or "").partition(": ")[2]
+        table.add_row(*row_of(message), f"refused: {why}" if reason else "admitted")
+    Console(width=130).print(table)
+    table = Table("key", "value", "headers", title=f"after: {egress}")
+    for message in read(servers, egress):
+        table.add_row(*row_of(message))
+    Console(width=130).print(table)
 
 
 @click.command()
@@ -157,10 +180,8 @@ def main(servers: str | None, topic: str) -> None:
             servers = stack.enter_context(EmbeddedCluster(topics=topics)).bootstrap_servers
         make_keys(folder)
         count = send(servers, ingress, folder)
-        show(servers, "before", ingress)
         guard(servers, ingress, topic, folder, count)
-        show(servers, "admitted", topic)
-        show(servers, "refused", letters)
+        show(servers, ingress, topic, letters)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def succeeds_in_a_child_made_within(
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
             children.append(os.fork())
         if not children[0]:  # pragma: no cover - in the child
-            signal.alarm(10)
+            signal.alarm(60)
             try:
                 os._exit(not check())
             finally:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-DEADLINE_S: Final = 30.0
+DEADLINE_S: Final = 60.0
 _FACETS: Final[dict[str, Any]] = {
     found._get_schema(): found
     for module in pkgutil.iter_modules(generated.__path__)

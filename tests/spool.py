@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from headerware.core.errors import BadRecordError, ObjectError
 from headerware.sources import Extracted, Extractor, Input, ItemContext, NativeItem, Source, TextKeys
+from headerware.sources.extractor import Found
 
 
 class Spool(Source[str], frozen=True, kw_only=True):
@@ -36,15 +37,32 @@ class SpoolFile(NativeItem):
 
 
 class Lines(Extractor, frozen=True, kw_only=True):
-    """Give each line as bytes; ``!`` is a bad record, and ``!!`` damage."""
+    """Give each line as bytes, some of them together; ``!`` is a bad record, and ``!!`` damage."""
 
     type: ClassVar[str] = "lines"
     gives: ClassVar[Any] = bytes
     content_type: ClassVar[str | None] = "text/plain"
 
     seeks: bool = False
+    together: int = 1
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
+        if self.together == 1:
+            yield from self._each(given)
+            return
+        run: list[Found] = []
+        try:
+            for found in self._each(given):
+                run.append(found)
+                if len(run) == self.together:
+                    yield run
+                    run = []
+        except Exception:
+            yield run
+            raise
+        yield run
+
+    def _each(self, given: Input) -> Iterator[Found]:
         stream = given.open_stream()
         position = given.properties.get("byte", 0) if self.seeks else 0
         if position:

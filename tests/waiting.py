@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 PAUSE_S = 0.005
 
 

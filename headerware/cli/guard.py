@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -149,6 +150,7 @@ def guard(
             else:
                 click.echo(_line(status))
 
+    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
     with kafka_errors("guard"), stopped_by_signals(work.stop):
         if not dry_run:
             work.run(tell)

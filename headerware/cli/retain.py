@@ -171,6 +171,8 @@ def retain(
         stopped_by_signals(work.stop),
     ):
         try:
+            if objects and chain is not None:
+                work.require_objects(chain, copies=copies)  # before anything is removed
             result = work.execute() if execute else work.preview()
             if objects and chain is not None and not result.stopped:
                 found = work.objects(chain, copies=copies, execute=execute)
@@ -247,7 +249,13 @@ def _print(result: Result, objects: Objects | None) -> None:
     if objects is not None:
         size = f"{objects.size_bytes:,} bytes"
         name = counted(objects.count, "object")
-        click.echo(f"{name} of {size} that no record claims, {objects.deleted:,} deleted")
+        if result.executed:
+            click.echo(f"{name} of {size} that no record claims, {objects.deleted:,} deleted")
+        else:
+            click.echo(
+                f"{name} of {size} that no record claims would be deleted, and then those that only records "
+                f"above claim"
+            )
         if objects.unreadable:
             click.echo(
                 f"no object is deleted: {counted(objects.unreadable, 'record')} may claim what cannot be "

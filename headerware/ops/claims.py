@@ -104,6 +104,22 @@ class _Place(NamedTuple):
     topic: str
 
 
+def require_topics_and_stores(
+    conf: Mapping[str, Any], topics: Sequence[str], chain: Chain, *, timeout_s: float = 60.0
+) -> None:
+    """Raise what :func:`find_orphans` would raise at once; for those who remove records before they call it.
+
+    Raises:
+        ConfigError: the chain has no ``claim_check`` for any of the topics, a topic is not there, or a store
+            cannot be opened.
+        confluent_kafka.KafkaException: the cluster does not answer.
+    """
+    _require_checks(chain, topics)
+    with _places(chain, topics):
+        for topic in topics:
+            TopicReader(conf, topic, group_id="headerware-claims", timeout_s=timeout_s).close()
+
+
 def find_orphans(
     conf: Mapping[str, Any],
     topics: Sequence[str],
@@ -131,10 +147,7 @@ def find_orphans(
         HeaderwareError: a topic cannot be read to its end.
         confluent_kafka.KafkaException: likewise.
     """
-    if not any(_checks(chain, topic) for topic in topics):
-        raise ConfigError(
-            "the chain has no claim_check for any of these topics, so nothing says where to look"
-        )
+    _require_checks(chain, topics)
     with ExitStack() as stack:
         listed = _Listed(stack.enter_context(_places(chain, topics)))
         walk = _Walk(listed, _Names(chain, stack), before_ms)
@@ -306,6 +319,13 @@ def _places(chain: Chain, topics: Iterable[str]) -> Iterator[list[_Place]]:
                     }
                 places += [_Place(alias, store, topic) for alias, store in opened[id(check)].items()]
         yield places
+
+
+def _require_checks(chain: Chain, topics: Sequence[str]) -> None:
+    if not any(_checks(chain, topic) for topic in topics):
+        raise ConfigError(
+            "the chain has no claim_check for any of these topics, so nothing says where to look"
+        )
 
 
 def _checks(chain: Chain, topic: str) -> list[ClaimCheck]:

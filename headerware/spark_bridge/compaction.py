@@ -125,7 +125,8 @@ def copy_topic(
             judged = _judged(records, judging).persist()
             copied = None if rule.alone else _judged(copies, judging)
             tasks = 1 + sum(ends[each] - begin for each, begin in begins.items()) // _TASK_RECORDS
-            told = _told(judged, copied, rule.alone, done, tasks).persist()
+            before = {number: offset for number, offset in done.items() if offset > own.get(number, 0)}
+            told = _told(judged, copied, rule.alone, before, tasks).persist()
             try:
                 _count(told, result)
                 judged.unpersist()  # what is told is kept by now
@@ -245,10 +246,11 @@ def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
 
 def _by_partition(offsets: Mapping[int, int]) -> Column:
     """Return an offset by the column ``partition``; 0 for one that is not listed."""
-    found = F.lit(0).cast("long")
-    for number, offset in offsets.items():
-        found = F.when(F.col("partition") == number, offset).otherwise(found)
-    return found
+    (first, at), *others = offsets.items()
+    found = F.when(F.col("partition") == first, at)
+    for number, offset in others:
+        found = found.when(F.col("partition") == number, offset)
+    return found.otherwise(0)
 
 
 def _count(told: DataFrame, result: Result) -> None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
 
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _STOP_SECONDS = 20.0
 _REQUEST_SECONDS = 5.0
 _PAUSE_SECONDS = 0.05

@@ -63,7 +63,7 @@ def headers_in(servers: str, topic: str, *, count: int = 1) -> list[dict[str, by
     consumer = Consumer({"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[dict[str, bytes]] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < count:
         assert time.monotonic() < deadline, f"only {len(found)} of {count} records"
         message: Any = consumer.poll(0.2)
@@ -131,7 +131,7 @@ class TestGunicorn:
                 [str(each) for each in command], env={**environment, **places}, cwd=PROGRAMS, stderr=log
             )
             try:
-                deadline = time.monotonic() + 30
+                deadline = time.monotonic() + 60
                 while "Listening at: " not in (text := Path(socket).read_text(encoding="utf-8")):
                     assert process.poll() is None, text
                     assert time.monotonic() < deadline, text
@@ -146,7 +146,7 @@ class TestGunicorn:
     ) -> None:
         workers: set[bytes] = set()
         asked = 0
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + 60
         while len(workers) < 2:
             assert time.monotonic() < deadline, f"{len(workers)} of 2 workers answered"
             with urllib.request.urlopen(f"{url}/order", timeout=30) as response:  # noqa: S310 - our own

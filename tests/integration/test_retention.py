@@ -502,7 +502,8 @@ class TestObjects:
 class TestLease:
     """Of two passes at once one is at work; what two do that are, is in ``TestTwoAtOnce``."""
 
-    QUICK: Final = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "300"}
+    # Soon over, but not before a busy machine has looked.
+    QUICK: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
 
     @classmethod
     def command(cls, topic: Topic, *options: str) -> list[str]:
@@ -550,7 +551,7 @@ class TestLease:
 
     def test_stops_one_that_stood_still_for_too_long(self, clicks: Topic) -> None:
         clicks.put(b"1", PAST)
-        with self.at_work(clicks, "--rate", "0.3") as first:
+        with self.at_work(clicks, "--rate", "0.1") as first:
             first.send_signal(signal.SIGSTOP)
             until(lambda: not self.holders(clicks))
             with self.lease(clicks):
@@ -839,6 +840,11 @@ class TestCommand:
         (path,) = TestObjects.of(folder)
         os.utime(path, (0, 0))
         objects = ("--config", str(config), "--objects", "--execute")
+        code, shown = self.run(clicks, *objects, "--copies", "missing")
+        assert (code, "missing: " in shown) == (1, True)
+        assert len(clicks.records()) == 1, "what is in the way is told before anything is removed"
+        code, shown = self.run(clicks, *objects[:-1])
+        assert "would be deleted, and then those that only records above claim" in shown
         code, shown = self.run(clicks, *objects)
         assert (code, path.exists()) == (0, False)
         assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018

@@ -24,6 +24,7 @@ from headerware.ops.retention.rules import (
     Partition,
     PartitionPlan,
     RetentionRule,
+    Room,
     Tombstones,
 )
 
@@ -78,8 +79,10 @@ def part_of(event: Event) -> SliceHeader | None:
     return SliceHeader(event.message.to_bytes(16), event.number, COUNT, 2 * COUNT, 2)
 
 
-def planned(events: list[Event], *, deletes: bool, keys: Keys | None = None) -> PartitionPlan:
-    partition = Partition(0, 0, deletes=deletes, keys=keys)
+def planned(
+    events: list[Event], *, deletes: bool, keys: Keys | None = None, room: Room | None = None
+) -> PartitionPlan:
+    partition = Partition(0, 0, deletes=deletes, keys=keys, room=room)
     for offset, event in enumerate(events):
         partition.take(offset, event.key, event.fate, part_of(event))
     return partition.plan(len(events))
@@ -124,6 +127,26 @@ def test_a_key_is_deleted_only_if_its_latest_record_has_expired_and_none_is_held
         found = keys.chosen(0, most=100, most_bytes=1_000)
     assert [each.key for each in found] == sorted(expected, key=lambda key: expected[key])
     assert choice == Choice(len(found), sum(each.replaced for each in found), choice.left)
+
+
+@given(events=HISTORIES, entries=st.integers(0, 3), deletes=st.booleans())
+def test_with_less_room_for_messages_nothing_goes_that_would_have_stayed(
+    events: list[Event], entries: int, *, deletes: bool
+) -> None:
+    removed: list[tuple[int, set[bytes]]] = []
+    for room in (Room(), Room(entries)):
+        with closing(Keys()) as keys:
+            plan = planned(events, deletes=deletes, keys=keys, room=room)
+            keys.choose({0: plan.delete_before})
+            found = keys.chosen(0, most=100, most_bytes=1_000)
+        assert sum(plan.fates.values()) == len(events)
+        removed.append((plan.delete_before, {each.key for each in found}))
+    (before, chosen), (before_with_less, chosen_with_less) = removed
+    assert before_with_less <= before
+    # A key whose record would have gone with the beginning may get a tombstone instead.
+    assert chosen_with_less <= chosen | {event.key for event in events[:before] if event.key is not None}
+    if not deletes:
+        assert chosen_with_less <= chosen
 
 
 NAMES = st.sampled_from(

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,8 @@ OBJECTS = st.dictionaries(
 STEPS = st.lists(
     st.sampled_from(["poll", "poll", "acknowledge", "acknowledge any", "store", "kill", "fail"]), max_size=25
 )
+TOGETHER = st.sampled_from([1, 2, 3])
+"""How many records an extractor gives at once."""
 HELD: dict[str, list[str]] = {}
 FAILS: list[OSError] = []
 
@@ -81,14 +84,15 @@ def by_key(log: list[Record]) -> dict[str, list[str]]:
 class Process:
     """A process that may be killed at any point; the broker and the offsets outlive it."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: int) -> None:
+        self.config = msgspec.structs.replace(CONFIG, extractor=Lines(together=together))
         self.offsets = MemoryOffsets()
         self.log: list[Record] = []
         self.task = self._started()
 
     def _started(self) -> SourceTask:
         self.sent: list[Batch] = []
-        task = SourceTask(CONFIG, self.offsets)
+        task = SourceTask(self.config, self.offsets)
         task.start()
         return task
 
@@ -133,19 +137,19 @@ class Process:
         return len(entries) == len(HELD) and all(entry.complete for entry in entries)
 
 
-def run(objects: dict[str, list[str]]) -> Process:
+def run(objects: dict[str, list[str]], together: int = 1) -> Process:
     HELD.clear()
     FAILS.clear()
     HELD.update(objects)
-    return Process()
+    return Process(together)
 
 
 @settings(max_examples=40)
-@given(OBJECTS, STEPS)
+@given(OBJECTS, STEPS, TOGETHER)
 def test_transactions_bring_every_record_once_and_in_order(
-    objects: dict[str, list[str]], steps: list[str]
+    objects: dict[str, list[str]], steps: list[str], together: int
 ) -> None:
-    process = run(objects)
+    process = run(objects, together)
     for step in steps:
         if step == "kill":
             process.kill()
@@ -158,11 +162,11 @@ def test_transactions_bring_every_record_once_and_in_order(
 
 
 @settings(max_examples=40)
-@given(OBJECTS, STEPS, st.data())
+@given(OBJECTS, STEPS, TOGETHER, st.data())
 def test_without_transactions_nothing_is_lost(
-    objects: dict[str, list[str]], steps: list[str], data: st.DataObject
+    objects: dict[str, list[str]], steps: list[str], together: int, data: st.DataObject
 ) -> None:
-    process = run(objects)
+    process = run(objects, together)
     for step in steps:
         if step == "kill":
             process.kill()

@@ -35,7 +35,7 @@ CONF = {
     ),
 }
 
-JVM_ENDS_S = 60
+JVM_ENDS_S = 120
 DEADLINE_S = 60.0
 QUERY_ENDS_S = 240
 

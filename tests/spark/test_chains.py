@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 DEADLINE_S = 60.0
+QUERY_ENDS_S = 240
 PARTITIONS = 3
 SLICE_BYTES = 4_000
 JOB = "headerware-tests"
@@ -472,7 +473,7 @@ class TestStreams:
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
         query = writer.trigger(availableNow=True).start(str(tmp_path / "archive"))
-        assert query.awaitTermination(int(DEADLINE_S))
+        assert query.awaitTermination(QUERY_ENDS_S)
         rows = spark.read.parquet(str(tmp_path / "archive")).collect()
         received = services.read(topic, chain)
         assert len(received) == len(MESSAGES)

@@ -25,7 +25,7 @@ from headerware.spark_bridge import copy_topic
 from tests.unit.clients.test_messages import put_raw
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ class Topics:
         self.rule: Decision = RULE
         self.source = kafka.topic("prices", partitions=PARTITIONS)
         self.copies = self.copy(), self.copy()
-        self._wire = confluent_kafka.Producer({"bootstrap.servers": kafka.servers})
+        self.wire = confluent_kafka.Producer({"bootstrap.servers": kafka.servers})
         self._began_ms = int(time.time() * 1000) - 1_000_000
 
     def copy(self, policy: str = "compact") -> tuple[str, str]:
@@ -85,10 +85,10 @@ class Topics:
         headers += [] if part is None else [("hw.slice", part)]
         headers += [(name.replace("_", "."), found) for name, found in more.items()]
         self._began_ms += 1_000
-        self._wire.produce(self.source, value, key, partition, timestamp=self._began_ms, headers=headers)
+        self.wire.produce(self.source, value, key, partition, timestamp=self._began_ms, headers=headers)
 
     def flush(self) -> None:
-        assert self._wire.flush(DEADLINE_S) == 0
+        assert self.wire.flush(DEADLINE_S) == 0
 
     def by_worker(self, copy: int = 0, *, chain: Chain | None = None, execute: bool = True) -> Result:
         target, beside = self.copies[copy]
@@ -123,8 +123,10 @@ class Topics:
 
 
 @pytest.fixture
-def topics(spark: SparkSession, kafka: Kafka, kafka_broker: KafkaBroker) -> Topics:
-    return Topics(spark, kafka, kafka_broker)
+def topics(spark: SparkSession, kafka: Kafka, kafka_broker: KafkaBroker) -> Iterator[Topics]:
+    found = Topics(spark, kafka, kafka_broker)
+    yield found
+    found.wire.close()
 
 
 def counts(result: Result) -> Mapping[str, Any]:
@@ -257,9 +259,9 @@ class TestCopyTopic:
             topics.put(b"a", 1, b"a", partition)
         topics.flush()
         ahead_ms = int(time.time() * 1000) + 3_600_000
-        wire = confluent_kafka.Producer({"bootstrap.servers": topics.kafka.servers})
-        wire.produce(topics.source, b"ahead", b"b", 1, timestamp=ahead_ms, headers={"version": b"1"})
-        assert wire.flush(DEADLINE_S) == 0
+        ahead: Any = {"timestamp": ahead_ms, "headers": {"version": b"1"}}
+        topics.wire.produce(topics.source, b"ahead", b"b", 1, **ahead)
+        topics.flush()
         configure_topic(topics, target, limit, "60000")
         with pytest.raises(Exception, match=r"refuses the record that stands at prices-.*\[1\]@1"):
             topics.by_job()

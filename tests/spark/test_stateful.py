@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from headerware.testing import KafkaBroker
 
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATES = "spark.sql.shuffle.partitions"
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"

@@ -213,7 +213,9 @@ class Compaction:
         self._audit: Final = audit
         self._rule: Final = rule.for_topic(source)
         self._store: Final = store
-        self._group: Final = group_id or f"headerware-{rule.worker}-{target}"
+        # A pass of retention that removes from the target has another group and transactional id.
+        kind = rule.worker if rule.alone is None else f"{rule.worker}-into"
+        self._group: Final = group_id or f"headerware-{kind}-{target}"
         self._rate: Final = rate
         self._batch: Final = _BATCH if rate is None else max(1, min(_BATCH, int(rate)))
         self._timeout_s: Final = timeout_s

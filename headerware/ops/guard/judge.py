@@ -234,6 +234,12 @@ class Judge:
     def _ticking(self) -> list[Session]:
         return [each for each in (self._session, self._second) if each is not None and each.ticks]
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether any step of the chains hears of what is committed."""
+        second = self._second is not None and self._second.hears_operations
+        return self._observes or second or self._deliveries is not None or self._session.hears_commits
+
     def close(self) -> None:
         """Close the chains."""
         self._session.close()
@@ -496,7 +502,8 @@ class Judge:
         try:
             if ready.sent is None:
                 ready = partition.ready = self._sent(ready)
-            self._require_destinations(ready)
+            if self._second is not None:
+                self._require_topics_of(ready.sent)
             self._count(ready)
         except HeldBackError as error:
             if self._waits and self._second is None and len(ready.originals) == 1:
@@ -592,11 +599,15 @@ class Judge:
                 else f"there is no egress topic {egress}; create it"
             )
         if self._second is None:
-            return ready._replace(
-                sent=tuple(
-                    Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
-                    for each in ready.originals
-                )
+            return _Ready(
+                ready.originals,
+                ready.whole,
+                tuple(
+                    [
+                        Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
+                        for each in ready.originals
+                    ]
+                ),
             )
         # Its steps may ask who wrote it.
         local = None if ready.whole.verified is None else {VERIFIED: ready.whole.verified}
@@ -635,10 +646,10 @@ class Judge:
             else each.replace(partition=None)
             for each in records
         )
-        return ready._replace(sent=sent, delivery=delivery)
+        return _Ready(ready.originals, ready.whole, sent, delivery)
 
-    def _require_destinations(self, ready: _Ready) -> None:
-        for each in () if self._second is None else ready.sent or ():
+    def _require_topics_of(self, sent: Iterable[Record] | None) -> None:
+        for each in sent or ():
             if not self.count_partitions(each.topic, 1):
                 raise HeldBackError(f"there is no topic {each.topic}, where the second chain sends it")
 

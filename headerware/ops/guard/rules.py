@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = "{topic}"
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_BUCKETS: Final = 20_000
+_MAX_TOPICS: Final = 1_024
 
 
 class QuotaError(InterceptorError):
@@ -68,6 +69,7 @@ class Routes:
         self._patterns: Final = [
             (self._fits[ingress], egress) for ingress, egress in table.items() if _TOPIC in ingress
         ]
+        self._egress_of: Final = BoundedCache[str, str | None](_MAX_TOPICS, self._egress)
         for ingress in table:
             name = ingress.replace(_TOPIC, "x")
             if is_dead_letter_topic(dead_letter_topic, name):
@@ -80,6 +82,9 @@ class Routes:
 
     def egress(self, topic: str) -> str | None:
         """Return the topic that admitted records of a topic go to; None if it is no ingress topic."""
+        return self._egress_of[topic]
+
+    def _egress(self, topic: str) -> str | None:
         if is_dead_letter_topic(self._dead_letter_topic, topic):
             return None
         found = self._exact.get(topic)

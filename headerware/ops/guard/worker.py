@@ -675,13 +675,14 @@ class Guard(FollowsFile):
                     judge.gave_up(admitted, refusal)
         self._committed |= changed
         self._transactions += 1
-        told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
-        for at, message in sorted(delivered.items()):
-            if at < len(places):
-                told[places[at][0]].append(message)
-        judge.committed(
-            [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
-        )
+        if judge.is_heard:
+            told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
+            for at, (plan, _) in enumerate(places):
+                if at in delivered:
+                    told[plan].append(delivered[at])
+            judge.committed(
+                [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
+            )
         self._count(plans)
         return True
 
@@ -774,13 +775,15 @@ class Guard(FollowsFile):
 class _Plan:
     """A decision, and the records that it leads to."""
 
+    __slots__ = ("_cluster", "_group_id", "_letters", "_routes", "decision", "records")
+
     def __init__(self, decision: Decision, routes: Routes, group_id: str, cluster: str | None) -> None:
         self._routes = routes
         self._group_id = group_id
         self._cluster = cluster
-        self._letters: list[Iterator[Record]] = []
+        self._letters: Sequence[Iterator[Record]] = ()
         self.decision = decision
-        self.records: list[Record] = list(decision.sent)
+        self.records: Sequence[Record] = decision.sent
         if decision.verdict == "refused":
             self._make_letters()
 
@@ -813,7 +816,7 @@ class _Plan:
                     f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
                     f"{error.str()}; nothing of its partition goes on before that"
                 )
-            self.records[index] = letter
+            self.records = [*self.records[:index], letter, *self.records[index + 1 :]]
         return None
 
     def _make_letters(self) -> None:

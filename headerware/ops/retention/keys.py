@@ -119,7 +119,7 @@ class Keys:
 
     def note(self, partition: int, key: bytes, offset: int, fate: Fate, message_id: bytes | None) -> None:
         """Note the next record of a partition; ``message_id`` says that it is a slice."""
-        digest = _digest(key)
+        digest = digest_of(key)
         place = digest + partition.to_bytes(4)
         is_held = fate == "held"
         if not is_held and (before := self._waiting.get(place)) is not None:
@@ -131,12 +131,12 @@ class Keys:
         if len(self._waiting) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
             self._write()
 
-    def hold(self, partition: int, key: bytes) -> None:
+    def hold(self, partition: int, digest: bytes) -> None:
         """Note that a key has a record under a legal hold."""
         self._write()
         with _errors():
             self._connection.execute(
-                "UPDATE latest SET held = 1 WHERE digest = ? AND partition = ?", (_digest(key), partition)
+                "UPDATE latest SET held = 1 WHERE digest = ? AND partition = ?", (digest, partition)
             )
 
     def messages(self, partition: int) -> list[tuple[bytes, bytes]]:
@@ -158,7 +158,10 @@ class Keys:
             )
             self._connection.executemany(
                 "INSERT INTO slice_key VALUES (?, ?, ?, ?, ?)",
-                ((digest, partition, number, _digest(key), key) for number, key in enumerate(slice_keys, 1)),
+                (
+                    (digest, partition, number, digest_of(key), key)
+                    for number, key in enumerate(slice_keys, 1)
+                ),
             )
 
     def choose(self, beginnings: Mapping[int, int]) -> dict[int, Choice]:
@@ -201,7 +204,7 @@ class Keys:
     def drop(self, partition: int, keys: Iterable[bytes]) -> int:
         """Choose keys no more, for they are deleted or have a newer record; return how many were chosen."""
         self._write_chosen()
-        digests = [(partition, _digest(key)) for key in keys]
+        digests = [(partition, digest_of(key)) for key in keys]
         with _errors():
             self._connection.execute("BEGIN")
             cursor = self._connection.executemany(
@@ -233,7 +236,8 @@ class Keys:
         self._connection.close()
 
 
-def _digest(key: bytes) -> bytes:
+def digest_of(key: bytes) -> bytes:
+    """Return what stands for a key, however long it is."""
     return blake2b(key, digest_size=16).digest()
 
 

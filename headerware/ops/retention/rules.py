@@ -32,6 +32,7 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_s
 from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, decode_moment, moment_of
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.compaction.rules import Judged, Lost
+from headerware.ops.retention.keys import digest_of
 from headerware.registry.names import named_headers
 from headerware.registry.wire.compact_keys import MARKER
 from headerware.registry.wire.packed_block import HEADER as PACKED_HEADER
@@ -53,6 +54,7 @@ Fate = Literal[
     "held",
     "tombstone",
     "not_whole",
+    "not_remembered",
     "unverified",
     "signed",
 ]
@@ -65,6 +67,7 @@ FATES: Final[dict[Fate, str]] = {
     "held": "a legal hold is on them",
     "tombstone": "they are tombstones",
     "not_whole": "they are slices of messages that are not whole",
+    "not_remembered": "they are slices of more messages than a pass can remember",
     "unknown_id": "they have headers with ids whose names are not known here",
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
     "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
@@ -72,6 +75,8 @@ FATES: Final[dict[Fate, str]] = {
 
 _MAX_READINGS: Final = 1_024
 _READINGS_BYTES: Final = 1 << 20
+MAX_REMEMBERED: Final = 500_000
+"""Messages in slices that a pass remembers, which take some 200 MiB."""
 
 
 class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -328,45 +333,67 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
     fates: dict[Fate, int]
 
 
+class Room:
+    """How much a pass may still remember of messages in slices, in all partitions.
+
+    Args:
+        entries: messages, and slices that have come out of their order.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, entries: int = MAX_REMEMBERED) -> None:
+        self.left: int = entries
+
+    def take(self) -> bool:
+        """Take an entry, if there is one."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
 class _Message:
     """A message in slices, as far as it was seen."""
 
     __slots__ = (
+        "apart",
+        "begin",
         "count",
+        "digest",
+        "digests",
+        "end",
         "fate",
         "first",
         "has_own_keys",
-        "keys",
         "last",
-        "numbers",
         "part",
+        "room",
         "singles_before",
     )
 
-    def __init__(self, part: SliceHeader, first: int, singles_before: int) -> None:
+    def __init__(self, part: SliceHeader, first: int, singles_before: int, room: Room) -> None:
         self.part = part
         self.first = self.last = first
         self.singles_before = singles_before
+        self.room = room
         self.fate: Fate = "not_whole"
         self.count = 0
-        self.numbers: set[int] | None = set()
-        """None if all have come."""
-        self.keys: set[bytes] = set()
+        self.begin = self.end = part.index
+        """Which slices have come in a row, on a compacted topic from the second on and the first one last."""
+        self.apart: set[int] | None = None
+        """Which others have come."""
+        self.digest: bytes | None = None
+        self.digests: set[bytes] | None = None
         self.has_own_keys = False
 
     def add(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader) -> None:
         """Add a slice."""
         self.count += 1
         self.last = offset
-        if self.numbers is not None:
-            self.numbers.add(part.index)
-            if len(self.numbers) == self.part.count:
-                self.numbers = None
+        self._add_number(part.index)
         own_key = is_slice_key(key)
-        if own_key:
-            self.has_own_keys = True
-        elif key is not None:
-            self.keys.add(key)
+        self.has_own_keys = self.has_own_keys or own_key
         # A key of another message's slice would be deleted with this one.
         lies = not part.same_message(self.part) or (own_key and key != part.own_key)
         if fate == "held" or self.fate == "held":
@@ -377,10 +404,52 @@ class _Message:
             # Two first slices that say different things are believed neither.
             self.fate = fate if self.fate in ("not_whole", fate) else "malformed"
 
+    def _add_number(self, number: int) -> None:
+        apart = self.apart
+        if number == self.end:
+            self.end += 1
+        elif number == self.begin - 1:
+            self.begin -= 1
+        elif not self.begin <= number < self.end and (apart is None or number not in apart):
+            if self.room.take():  # else it is never whole, and stays
+                self.apart = set() if apart is None else apart
+                self.apart.add(number)
+            return
+        while self.apart:
+            if self.end in self.apart:
+                self.apart.remove(self.end)
+                self.end += 1
+            elif self.begin - 1 in self.apart:
+                self.begin -= 1
+                self.apart.remove(self.begin)
+            else:
+                return
+            self.room.left += 1
+
+    def add_key(self, digest: bytes) -> bool:
+        """Remember the key of a slice that has none of its own, if there is room."""
+        if self.digest is None or digest == self.digest:
+            self.digest = digest
+        elif self.digests is None or digest not in self.digests:
+            if not self.room.take():
+                return False
+            self.digests = set() if self.digests is None else self.digests
+            self.digests.add(digest)
+        return True
+
+    def forget(self) -> None:
+        """Give back the room that it has taken."""
+        self.room.left += 1 + len(self.apart or ()) + len(self.digests or ())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all slices have come."""
+        return self.end - self.begin >= self.part.count
+
     @property
     def judged(self) -> Fate:
         """What becomes of it, with what is known by now."""
-        if self.fate in ("expired", "signed") and self.numbers is not None:
+        if self.fate in ("expired", "signed") and not self.is_whole:
             return "not_whole"
         return self.fate
 
@@ -397,21 +466,26 @@ class _Message:
 class Partition:
     """Find out what may be removed of a partition, from its records in the order of their offsets.
 
-    Memory is bounded by the messages in slices: by all of them with ``keys``, and else by those that begin
-    before the first record that stays, or are not whole.
+    Of messages in slices it remembers all with ``keys``, and else those that begin before the first record
+    that stays, or are not whole; as many as there is room. The slices of others stay, and so does what has
+    their keys.
 
     Args:
         number: the partition.
         begin: the first offset.
         deletes: whether ``cleanup.policy`` has ``delete``.
         keys: notes the keys of the topic, if ``cleanup.policy`` has ``compact``; else None.
+        room: for messages in slices, shared with other partitions.
     """
 
-    def __init__(self, number: int, begin: int, *, deletes: bool, keys: Keys | None) -> None:
+    def __init__(
+        self, number: int, begin: int, *, deletes: bool, keys: Keys | None, room: Room | None = None
+    ) -> None:
         self._number: Final = number
         self._begin: Final = begin
         self._deletes: Final = deletes
         self._keys: Final = keys
+        self._room: Final = Room() if room is None else room
         self._fates: Final[Counter[Fate]] = Counter()
         self._first_kept: int | None = None
         self._stays: Fate | None = None
@@ -420,14 +494,20 @@ class Partition:
 
     def take(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader | None = None) -> None:
         """Take the next record; ``part`` says which slice of a message it is."""
+        message: _Message | None = None
         if part is not None:
             message = self._messages.get(part.message_id)
+            if message is None and self._room.take():
+                message = _Message(part, offset, self._singles, self._room)
+                self._messages[part.message_id] = message
             if message is None:
-                message = self._messages[part.message_id] = _Message(part, offset, self._singles)
+                fate = "held" if fate == "held" else "not_remembered"
+        if message is not None and part is not None:
             message.add(offset, key, fate, part)
-            if message.numbers is None and self._keys is None and self._stays_anyhow(message):
+            if message.is_whole and self._keys is None and self._stays_anyhow(message):
                 # Nothing depends on it any more. What comes of it once more is taken as another message.
                 self._fates[message.judged] += message.count
+                message.forget()
                 del self._messages[part.message_id]
         else:
             self._fates[fate] += 1
@@ -436,8 +516,12 @@ class Partition:
             elif self._first_kept is None:
                 self._first_kept, self._singles_before_kept, self._stays = offset, self._singles, fate
         if self._keys is not None and key is not None and not is_slice_key(key):
-            message_id = None if part is None else part.message_id
-            self._keys.note(self._number, key, offset, fate, message_id)
+            if part is None:
+                self._keys.note(self._number, key, offset, fate, None)
+            elif message is not None and message.add_key(digest_of(key)):
+                self._keys.note(self._number, key, offset, fate, part.message_id)
+            else:
+                self._keys.note(self._number, key, offset, "held", None)
 
     @property
     def beginning_is_known(self) -> bool:
@@ -489,9 +573,9 @@ class Partition:
     def _settle(self, keys: Keys) -> None:
         """Tell the keys what becomes of messages in slices."""
         for message in self._messages.values():
-            if message.judged == "held":
-                for key in message.keys:
-                    keys.hold(self._number, key)
+            if message.judged == "held" and message.digest is not None:
+                for digest in (message.digest, *(message.digests or ())):
+                    keys.hold(self._number, digest)
         for digest, message_id in keys.messages(self._number):
             message = self._messages[message_id]
             keys.settle(

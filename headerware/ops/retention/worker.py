@@ -46,10 +46,23 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans
+from headerware.ops.claims import (
+    LEAST_AGE_MS,
+    delete_orphans,
+    find_orphans,
+    require_topics_and_stores,
+)
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import Fate, Judge, Partition, PartitionPlan, RetentionRule, Tombstones
+from headerware.ops.retention.rules import (
+    Fate,
+    Judge,
+    Partition,
+    PartitionPlan,
+    RetentionRule,
+    Room,
+    Tombstones,
+)
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
@@ -217,7 +230,9 @@ class Retention:
         self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
-                raise ConfigError(f"there is no topic {audit}; create it", path="audit")
+                raise ConfigError(
+                    f"there is no topic {audit}, or this user may not see it; create it", path="audit"
+                )
             cluster_id = reader.cluster_id
         self._policy: Final = self._cleanup_policy()
         self._topic_id: Final = self._asked_topic_id()
@@ -278,6 +293,21 @@ class Retention:
         result.stopped = self._stop.is_set()
         return result
 
+    def require_objects(self, chain: Chain, *, copies: Sequence[str] = ()) -> None:
+        """Raise what :meth:`objects` would raise at once; to be called before :meth:`execute`.
+
+        Args:
+            chain: as for :meth:`objects`.
+            copies: likewise.
+
+        Raises:
+            ConfigError: the chain has no ``claim_check`` for the topic, a topic is not there, or a store
+                cannot be opened.
+            confluent_kafka.KafkaException: the cluster does not answer.
+        """
+        topics = [self._topic, *copies]
+        require_topics_and_stores(self._conf, topics, chain, timeout_s=self._timeout_s)
+
     def objects(self, chain: Chain, *, copies: Sequence[str] = (), execute: bool = False) -> Objects:
         """Find the topic's objects that no record claims any more, and delete them if asked to.
 
@@ -320,13 +350,14 @@ class Retention:
         with self._open("read_committed") as reader:
             self._progress = lambda: reader.progress
             reader.start()
-            bounds = reader.bounds
+            bounds, room = reader.bounds, Room()
             partitions = {
                 number: Partition(
                     number,
                     begin,
                     deletes="delete" in self._policy,
                     keys=keys if "compact" in self._policy else None,
+                    room=room,
                 )
                 for number, (begin, _) in bounds.items()
             }

@@ -46,6 +46,8 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     size_bytes: int = 0
     part: str = ""
     is_last: bool = False
+    is_serialized: bool = False
+    """Whether the records are what the chain has made of them; set by whoever sends them."""
     is_stored: bool = False
     """Whether its records are stored; set by the acknowledgement."""
 

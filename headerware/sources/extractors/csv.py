@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
-from typing import Any, ClassVar, Final, Literal, cast
+from itertools import accumulate, chain
+from typing import Any, ClassVar, Final, Literal, NamedTuple, cast
 
 from msgspec.structs import force_setattr
 
@@ -105,7 +105,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         if self.header or names is None:
             rows = self._rows(text, grows=given.item.context.grows)
             row, position = next((found for found in rows if found[0] is not None), (None, 0))
-            if row is None:
+            if row is None or isinstance(row, _Block):  # the latter is for who gives a width
                 return
             if isinstance(row, BadRecordError):
                 raise ObjectError(f"its first row cannot be read: {row}")
@@ -130,8 +130,12 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         before, width, names, schema = text.position, shape.width, shape.names, shape.schema
         run: list[Found] = []
         try:
-            for row, position in self._rows(text, end, grows=given.item.context.grows):
+            for row, position in self._rows(text, end, grows=given.item.context.grows, width=width):
                 if row.__class__ is not list:
+                    if row.__class__ is _Block:
+                        run = _extracted(names, schema, row, before)
+                        before = position
+                        continue
                     if row is None:
                         yield run
                         run = []
@@ -166,11 +170,12 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         return line_splits(open_text(self, given, self.encoding), size_bytes)
 
     def _rows(
-        self, text: Text, end: int = _FOREVER, *, grows: bool
-    ) -> Iterator[tuple[list[str] | BadRecordError | None, int]]:
+        self, text: Text, end: int = _FOREVER, *, grows: bool, width: int = 0
+    ) -> Iterator[tuple[list[str] | BadRecordError | _Block | None, int]]:
         """Yield rows that are not blank, or what is wrong with them, and the position behind each.
 
-        None stands behind the rows of a block: what follows is still to be read.
+        None stands behind the rows of a block: what follows is still to be read. With a width, blocks are
+        yielded whole as long as each of their lines is a row of as many fields.
         """
         limit = self.max_record_bytes
         quote = b"" if self.quote is None else self.quote.encode()
@@ -191,6 +196,14 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 raise ObjectError(f"a quoted field of the row at byte {began} never ends")
             lines = _Lines(block, began, text.encoding, limit, b"" if by_lines else quote)
             each = by_lines and (self.escape is not None or (bool(quote) and quote in block))
+            if width and not each and not known and not lines.bad:
+                whole = self._whole(lines, width)
+                if whole is not None:
+                    yield whole, lines.ends[-1]
+                    text.advance(len(block))
+                    yield None, text.position
+                    continue
+                width = 0  # it may be read twice, so this is not tried again
             rows: Any = _EachLine(lines.texts, self._reader) if each else self._reader(lines.texts)
             ends, position, count, known = lines.ends, began, 0, 0
             while True:
@@ -221,6 +234,16 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                     yield BadRecordError(f"the row at byte {begun} is not CSV: {_told(error)}"), position
             text.advance(position - began if known else len(block))
             yield None, text.position
+
+    def _whole(self, lines: _Lines, width: int) -> _Block | None:
+        """Return a block's rows if each line is one of so many fields."""
+        try:
+            rows = list(self._reader(lines.texts))
+        except csv.Error:
+            return None
+        if len(rows) != len(lines.texts) or set(map(len, rows)) != {width}:
+            return None
+        return _Block(rows, lines.ends)
 
     def _reader(self, lines: Iterable[str]) -> Any:
         return csv.reader(
@@ -293,6 +316,26 @@ class _Lines:
         except UnicodeDecodeError:
             self.bad.setdefault(at, f"is not {encoding}")
             return part.decode(encoding, "replace")
+
+
+class _Block(NamedTuple):
+    """Rows that have a line each, and the position behind each."""
+
+    rows: list[list[str]]
+    ends: list[int]
+
+
+def _extracted(names: list[str], schema: Schema | None, block: _Block, began: int) -> list[Found]:
+    """Return the records of a block that begins at a position; blank lines before it count for its first."""
+    values: Iterable[Any]
+    if schema is None:
+        values = [dict(zip(names, row)) for row in block.rows]  # noqa: B905 - they are as long
+    else:
+        values = [Struct.trusted(schema, row) for row in block.rows]
+    return [
+        Extracted(value, properties={"byte": end}, size_bytes=end - begin)
+        for value, begin, end in zip(values, chain((began,), block.ends), block.ends, strict=False)
+    ]
 
 
 class _EachLine:

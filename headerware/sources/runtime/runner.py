@@ -42,7 +42,7 @@ from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sh
 from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from headerware.core.record import Record
     from headerware.sources.engine.statistics import Statistics
@@ -241,6 +241,7 @@ class _SourceProducer(Producer):
     def __init__(self, config: RunConfig, settings: dict[str, Any]) -> None:
         self._source: Final = config.name
         self._known: Final[set[str]] = set()
+        self._queued_run: RecordRun | None = None
         super().__init__(
             {"enable.idempotence": True, **config.kafka, **settings, "allow.auto.create.topics": False}
         )
@@ -278,7 +279,19 @@ class _SourceProducer(Producer):
 
     def _hw_queue_run(self, run: RecordRun, report: Any) -> list[Exception | None]:
         self.require(run.topic)
+        self._queued_run = run
         return super()._hw_queue_run(run, report)
+
+    def taken_run(self) -> RecordRun | None:
+        """Return, once, the run that was sent by columns, as the chain has made it."""
+        found, self._queued_run = self._queued_run, None
+        return found
+
+    def produce_run_past_chain(
+        self, run: RecordRun, report: Callable[..., Any] | None
+    ) -> list[Exception | None]:
+        """Send a run as it is."""
+        return self._hw_queue_run(run, report)
 
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
         """Send a record as it is."""
@@ -338,19 +351,32 @@ class _Sender:
             KafkaException: the producer cannot go on.
         """
         self._wait_for_room(batch)
-        reports = at = 0
+        reports = 0
         letters = list(batch.dead_letters)
-        for topic, records in _by_topic(batch.records):
-            for error in self._producer.produce_many(topic, records, on_delivery=report):
-                if error is None:
-                    reports += 1
-                else:
-                    letters += self._refused(batch, at, error)
-                at += 1
+        for at, error in enumerate(self._produced(batch, report)):
+            if error is None:
+                reports += 1
+            else:
+                letters += self._refused(batch, at, error)
         for letter in letters:
             self._producer.produce_past_chain(letter, report)
             reports += 1
         return reports
+
+    def _produced(self, batch: Batch, report: Callable[..., Any] | None) -> Iterator[Exception | None]:
+        """Queue the records of a batch, and yield a result for each."""
+        producer, run = self._producer, batch.records
+        if not isinstance(run, RecordRun):
+            for topic, records in groupby(run, _TOPIC_OF):
+                yield from producer.produce_many(topic, records, on_delivery=report)
+        elif batch.is_serialized:
+            yield from producer.produce_run_past_chain(run, report)
+        else:
+            errors = producer.produce_many(run.topic, run, on_delivery=report)
+            if (sent := producer.taken_run()) is not None:
+                # In place of the objects, which take far more memory, should the batch be sent again.
+                batch.records, batch.is_serialized = sent, True
+            yield from errors
 
     def _wait_for_room(self, batch: Batch) -> None:
         """Wait until the client's queue has room for a batch: a full one would take its records in part."""
@@ -615,13 +641,6 @@ def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce
 """Past the chain, which has no part in offsets."""
 _TOPIC_OF: Final = attrgetter("topic")
-
-
-def _by_topic(records: Sequence[Record]) -> Iterable[tuple[str, Iterable[Record]]]:
-    """Return stretches of records of one topic, with it."""
-    if isinstance(records, RecordRun):
-        return ((records.topic, records),)
-    return groupby(records, _TOPIC_OF)
 
 
 def _type_error(record: Record) -> RecordError | None:

@@ -898,8 +898,9 @@ PROCESS = """
         mine = Producer(conf)
     else:
         mine = producer
-    with open(path, "w") as file:
+    with open(path + ".next", "w") as file:
         file.write('[[interceptors]]\\ntype = "trail"\\nservice = "two"\\n')
+    os.replace(path + ".next", path)  # whole at once, for it is watched
     if case != "fork-watch":
         os.kill(os.getpid(), signal.SIGHUP)
     deadline = time.monotonic() + 60

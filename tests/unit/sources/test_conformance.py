@@ -10,9 +10,9 @@ from typing import Any, BinaryIO, ClassVar
 
 import pytest
 
-from headerware.core.errors import BadRecordError
 from headerware.sources import Extracted, Extractor, Input, NativeItem, Source, Split
 from headerware.sources.conformance import ExtractorConformance, SourceConformance
+from headerware.sources.extractor import Found
 from tests.spool import Lines, Spool, SpoolFile
 
 FILES = {"a": "1\n2\n", "c": "3\n", "d": "", "e": "4\n5\n6\n"}
@@ -134,7 +134,7 @@ class TestFindsFaultsOfSources:
 class _Wrong(Lines, frozen=True, kw_only=True):
     fault: str
 
-    def extract(self, given: Input) -> Iterator[Extracted | BadRecordError]:
+    def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         if self.fault == "leaves it open":
             yield from (Extracted(line) for line in given.item.open_stream())
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Iterator
@@ -18,10 +19,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from headerware import DROP, Chain, ConfigError, Context, Interceptor, InterceptorError, Record
+from headerware import DROP, Chain, ConfigError, Context, Interceptor, InterceptorError, Record, load_chain
 from headerware.core.dead_letter import read_reason
 from headerware.core.hooks import OnError
-from headerware.interceptors import Audit, Metrics, Slice, Trace
+from headerware.interceptors import Audit, Metrics, Serialize, Slice, Trace
 from headerware.interceptors.audit import decode_report
 from headerware.ops.guard import Guard, Status
 from headerware.testing import EmbeddedCluster
@@ -133,6 +134,7 @@ class Hears(Interceptor, frozen=True, kw_only=True):
         )
 
 
+ROOT: Final = Path(__file__).parents[4]
 HEARD: Final[list[Any]] = []
 
 
@@ -261,6 +263,37 @@ class TestBuiltInSteps:
         sent = [each for each in found if each.name == f"send {topics.egress}"]
         assert len(sent) == len(processed) == 2
         assert {each.parent.span_id for each in sent if each.parent is not None} == processed
+
+
+class TestThePage:
+    def test_s_second_chain_transforms_validates_and_routes(
+        self, embedded: EmbeddedCluster, topics: Topics, ingress: Ingress, tmp_path: Path
+    ) -> None:
+        section = (ROOT / "docs/guard.md").read_text().partition("### Transform, validate and route")[2]
+        (tmp_path / "second.toml").write_text(section.partition("```\n")[2].partition("```")[0])
+        for size in ("small", "large"):
+            embedded.create_topic(f"{topics.egress}-{size}")
+        order = b'{"customer": "Ann", "price": %d, "count": 2}'
+        count = 0
+        for value, options in (
+            (order % 5, {}),
+            (order % 90_000, {}),
+            (b'{"customer": "Bob", "count": 2}', {}),
+            (b"no JSON", {}),
+            (order % 7, {"headers": [("origin", b"load test")]}),
+            (order % 9, {"who": "thief"}),
+        ):
+            count += put(topics, *ingress.sent(value, topic=topics.ingress, **options))
+        first = with_first(ingress, Serialize(key="string", value="json"))
+        status = guarded(topics, ingress, count, chain=first, second=load_chain(tmp_path / "second.toml"))
+        assert (status.admitted, status.dropped) == ({topics.ingress: 2}, {topics.ingress: 1})
+        for size, total in (("small", 10), ("large", 180_000)):
+            (message,) = read(topics, f"{topics.egress}-{size}")
+            sent = json.loads(message.value() or b"")
+            assert (sent["customer"], sent["total"], message.key()) == ("", total, b"k")
+        letters = [each.value() for each in read(topics, topics.letters)]
+        assert letters == [b'{"customer": "Bob", "count": 2}', b"no JSON", order % 9]
+        assert read(topics, topics.egress) == []
 
 
 class TestAFlood:

@@ -150,7 +150,7 @@ class TestACluster:
         monkeypatch.setattr("headerware.ops.guard.worker._LOOK_FOR_TOPICS_S", 0.2)
         told: list[Any] = []
         with EmbeddedCluster(topics={INGRESS: 1, "orders": 1, LETTERS: 1}) as embedded:
-            guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=2.0, look_back_s=0)
+            guard = guard_of(ingress, embedded.bootstrap_servers, timeout_s=4.0, look_back_s=0)
             thread = threading.Thread(target=guard.run, args=[told.append], daemon=True)
             thread.start()
             until(lambda: told, "that it tells of its work, though there is none")

@@ -16,6 +16,7 @@ from headerware.ops.retention.rules import (
     Partition,
     PartitionPlan,
     RetentionRule,
+    Room,
     Tombstones,
 )
 
@@ -338,6 +339,28 @@ class TestPartitions:
         partition.take(0, b"a", "expired", slices(2)[0])
         partition.take(1, b"a", "alive")
         assert not partition.beginning_is_known
+
+    @pytest.mark.parametrize("order", [(0, 1, 2, 3), (1, 2, 3, 0), (3, 1, 1, 0, 2), (2, 0, 3, 3, 1)])
+    def test_take_slices_in_any_order_and_give_their_room_back(self, order: tuple[int, ...]) -> None:
+        room = Room(3)
+        partition = Partition(0, 0, deletes=True, keys=None, room=room)
+        partition.take(0, b"a", "alive")
+        for offset, number in enumerate(order, 1):
+            partition.take(offset, b"a", "expired" if number == 0 else "no_lifetime", slices(4)[number])
+            assert (room.left == 3) == (offset == len(order))
+        assert partition.plan(9).fates == {"alive": 1, "expired": len(order)}
+
+    def test_remember_no_more_messages_than_there_is_room_for(self, keys: Keys) -> None:
+        partition = Partition(0, 0, deletes=True, keys=keys, room=Room(1))
+        for offset, message in enumerate((0, 0, 1, 1)):
+            (head, later) = slices(2, message)
+            part, fate = (later, "no_lifetime") if offset % 2 else (head, "expired")
+            partition.take(offset, b"%d" % message, fate, part)  # type: ignore[arg-type]  # fates
+        partition.take(4, b"1", "expired")
+        plan = partition.plan(5)
+        assert (plan.delete_before, plan.stays) == (2, "not_remembered")
+        assert plan.fates == {"expired": 3, "not_remembered": 2}
+        assert chosen(keys, plan)[1] == [], "what has the key of a message that stays, stays"
 
     def test_keep_messages_whose_slices_contradict_one_another(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)

@@ -16,7 +16,9 @@ import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
 from headerware.core.errors import MissingPartError
+from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.core.record_run import RecordRun
 from headerware.sources import (
     BadRecordError,
     EvolvingRecord,
@@ -263,6 +265,80 @@ def failure(made: SourceConfig, offsets: MemoryOffsets | None = None) -> tuple[S
 
 def entry(offsets: MemoryOffsets, key: str, made: SourceConfig | None = None) -> Any:
     return offsets.get(offset_key(made or config(), key))
+
+
+class Mixed(Extractor, frozen=True, kw_only=True):
+    """Gives records of all kinds, some of them together."""
+
+    type: ClassVar[str] = "mixed"
+    content_type: ClassVar[str | None] = "text/plain"
+
+    together: int = 1
+    kinds: tuple[str, ...]
+
+    def extract(self, given: Input) -> Iterator[Any]:
+        found: list[Any] = []
+        for number, kind in enumerate(self.kinds):
+            properties = {"at": number}
+            found.append(
+                {
+                    "bytes": Extracted(b"%d" % number, properties=properties, size_bytes=1),
+                    "large": Extracted(b"x" * 60, properties=properties),
+                    "object": Extracted({"n": number}, key=b"k", timestamp_ms=5, properties=properties),
+                    "schema": Extracted("x", STRING_SCHEMA, "k", STRING_SCHEMA),
+                    "headers": Extracted(b"h", headers=Headers({"own": b"1"})),
+                    "bad": BadRecordError("as this test wants it", raw=b"raw"),
+                    "wrong": Extracted(b"w", headers=5),  # type: ignore[arg-type]  # no headers at all
+                }[kind]
+            )
+            if len(found) == self.together:
+                yield found
+                found = []
+        yield found
+
+
+class TestRuns:
+    """Records that are read together come out as they would one by one."""
+
+    @pytest.mark.parametrize("together", [2, 7, 100])
+    @pytest.mark.parametrize("options", [{}, {"headers": False}, {"poll_records": 5}, {"poll_bytes": 100}])
+    @pytest.mark.parametrize(
+        "kinds",
+        [
+            ["bytes"] * 40,
+            ["object"] * 40,
+            ["schema"] * 13,
+            ["bytes", "object", "schema"] * 5,
+            ["bytes"] * 9 + ["headers"] + ["bytes"] * 9,
+            ["bytes", "large"] * 10,
+            ["bytes"] * 9 + ["bad"] * 3 + ["object"] * 9 + ["wrong"] + ["object"] * 3,
+        ],
+        ids=["bytes", "objects", "schemas", "mixed", "headers", "large", "bad"],
+    )
+    def test_are_the_same_records(
+        self, shelf: Shelf, kinds: list[str], together: int, options: dict[str, Any]
+    ) -> None:
+        shelf.objects = {"a": b"1"}
+        read = partial(config, on_record_error="dead_letter", **options)
+        one_by_one = read_all(read(extractor=Mixed(kinds=tuple(kinds))))
+        found = read_all(read(extractor=Mixed(kinds=tuple(kinds), together=together)))
+        assert found.records == one_by_one.records
+        numbers = [number for batch in found.batches for number in batch.numbers]
+        assert numbers == [number for batch in one_by_one.batches for number in batch.numbers]
+        assert [letter.key for letter in found.letters] == [letter.key for letter in one_by_one.letters]
+        assert max(len(batch.records) for batch in found.batches) <= options.get("poll_records", 500)
+        assert found.batches[-1].entry == one_by_one.batches[-1].entry
+        assert all(
+            batch.entry.properties == {"at": batch.numbers[-1] - 1}
+            for batch in found.batches
+            if batch.numbers and set(kinds) <= {"bytes", "object", "large"}
+        )
+
+    def test_go_by_columns(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"1"}
+        sink = read_all(config(extractor=Mixed(kinds=("bytes",) * 30, together=10), poll_records=20))
+        assert [type(batch.records) for batch in sink.batches if batch.records] == [RecordRun, RecordRun]
+        assert [len(batch.records) for batch in sink.batches if batch.records] == [20, 10]
 
 
 class TestReading:

@@ -16,8 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from headerware import ConfigError, Interceptor, Record
+from headerware.clients import Producer
 from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
+from headerware.core.record_run import RecordRun
 from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
 from headerware.sources.extractors import JsonLinesExtractor
@@ -114,7 +116,7 @@ class Place(NamedTuple):
         given: dict[str, Any] = {
             "name": self.name,
             "source": Spool(folder=str(self.folder)),
-            "extractor": Lines(),
+            "extractor": Lines(together=2),
             "topic": self.topic,
             "kafka": {"bootstrap.servers": self.cluster.bootstrap_servers, **options.pop("kafka", {})},
             "dead_letter_topic": "letters",
@@ -327,6 +329,32 @@ class TestDelivery:
         place.run(delivery=delivery, tasks=3)
         place.run(delivery=delivery, tasks=2)
         assert sorted(place.values(), key=int) == [b"%d" % number for number in range(20)]
+
+    def test_serializes_once_what_is_sent_again(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        left = [BufferError()]
+        queue = Producer._hw_queue_run
+
+        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
+            errors = queue(self, run, report)
+            return [*errors[:-1], left.pop()] if left else errors
+
+        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
+        place.write("a", '{"n":1}', '{"n":2}')
+        place.run(
+            delivery=delivery,
+            extractor=JsonLinesExtractor(),
+            kafka={"interceptors": "serialize", "interceptors.serialize.value": "json"},
+            retry_pause_s=0.01,
+        )
+        assert not left
+        assert set(place.values()) == {b'{"n":1}', b'{"n":2}'}
+        (found,) = {tuple(message.headers() or ())[-2:] for message in place.read()[-1:]}
+        assert found == (("hw.source.record", b"2"), ("content-type", b"application/json"))
+        offset = place.offset("a")
+        assert offset is not None
+        assert offset.record_number == 2
 
     def test_waits_for_what_is_held_back_and_drops_none_of_it(
         self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
