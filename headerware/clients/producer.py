@@ -323,8 +323,8 @@ class Producer(FollowsFile, cimpl.Producer):
         if not self._hw_chained:
             return self._hw_queue_run(run, on_delivery)
         deliveries = self._hw_deliveries
-        sent = deliveries.session.send_outcomes(run) if deliveries.passes_reports else None
-        if isinstance(sent, RecordRun):
+        sent = deliveries.session.send_run(run) if deliveries.passes_reports else None
+        if sent is not None:
             return self._hw_queue_run(sent, self._hw_default if on_delivery is None else on_delivery)
         return self.produce_many(run.topic, iter(run), on_delivery=on_delivery)
 

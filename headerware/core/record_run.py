@@ -68,7 +68,15 @@ class RecordRun(Sequence[Record]):
         return zip(*columns, strict=False)
 
     def having(self, headers: Headers, keys: list[Any], values: list[Any]) -> RecordRun:
-        """Return a run with other headers (of the first record), keys and values."""
+        """Return a run with other headers (of the first record), keys and values.
+
+        Raises:
+            ValueError: there are not as many, or the headers have the numbered pair no more, or a copy of it.
+        """
+        if not len(keys) == len(values) == len(self):
+            raise ValueError(f"expected {len(self)} keys and values, found {len(keys)} and {len(values)}")
+        if self.numbered is not None and not any(pair is self.numbered for pair in headers):
+            raise ValueError(f"expected the pair of header {self.numbered[0]!r} as it was")
         return RecordRun(
             self.topic,
             self.partition,

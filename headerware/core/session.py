@@ -236,8 +236,12 @@ class Session:
         """
         if not self._steps:
             return records
-        whole = self._send.run(records) if isinstance(records, RecordRun) else None
+        whole = self.send_run(records) if isinstance(records, RecordRun) else None
         return self._send.many(records) if whole is None else whole
+
+    def send_run(self, run: RecordRun) -> RecordRun | None:
+        """Return what becomes of a run if all steps take it by columns; else None, and no record was sent."""
+        return self._send.run(run) if self._steps else run
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others."""

@@ -291,7 +291,8 @@ class _SourceProducer(Producer):
         self, run: RecordRun, report: Callable[..., Any] | None
     ) -> list[Exception | None]:
         """Send a run as it is."""
-        return self._hw_queue_run(run, report)
+        self.require(run.topic)
+        return super()._hw_queue_run(run, report)
 
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
         """Send a record as it is."""

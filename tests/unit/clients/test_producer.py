@@ -177,6 +177,27 @@ class TestMany:
         assert make_producer(Stamp()).produce_many(topic, run) == [None]
         assert wire(connection, topic, 1)[0].headers() == [("stamp", b"1")]
 
+    @pytest.mark.parametrize("stops", [False, True], ids=["what goes on", "what is refused"])
+    def test_a_run_goes_through_the_chain_once(
+        self,
+        make_producer: Callable[..., Producer],
+        topic: str,
+        stops: bool,  # noqa: FBT001 - a parameter of the test
+    ) -> None:
+        seen: list[Any] = []
+
+        class Once(Interceptor, frozen=True, kw_only=True):
+            def on_send(self, record: Record) -> Record:
+                seen.append(record.value)
+                if stops:
+                    raise InterceptorError("as this test wants it")
+                return record
+
+        run = RecordRun(topic, None, Headers(), None, [], [None] * 2, [b"1", b"2"], [None] * 2)
+        errors = make_producer(Once()).produce_many(topic, run)
+        assert [error is not None for error in errors] == [stops, stops]
+        assert seen == [b"1", b"2"]
+
     def test_lets_no_bad_record_take_its_neighbours_along(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
     ) -> None:

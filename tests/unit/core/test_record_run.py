@@ -131,6 +131,29 @@ class TestChains:
         ]
         assert found[0] == expected[0]
 
+    @pytest.mark.parametrize("part", ["key", "value"])
+    @pytest.mark.parametrize("fault", ["one less", "other pairs"])
+    def test_a_serializer_that_breaks_its_contract_gets_records(self, part: str, fault: str) -> None:
+        class Ours:
+            def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes, Headers]:
+                return b"%d" % value, headers
+
+            def serialize_many(
+                self,
+                topic: str,
+                headers: Headers,
+                values: list[Any],
+            ) -> tuple[list[bytes], Headers]:
+                made = [b"%d" % value for value in values]
+                if fault == "one less":
+                    return made[1:], headers
+                return made, Headers.trusted((name, value) for name, value in headers)
+
+        run = run_of([b"1", b"2"], key=5) if part == "key" else run_of([1, 2])
+        step = Serialize(key=Ours()) if part == "key" else Serialize(value=Ours())
+        found, expected = self.sent(run, step)
+        assert list(found) == expected
+
     def test_a_step_that_knows_records_only_gets_records(self) -> None:
         found, expected = self.sent(run_of([{"n": 1}, {"n": 2}]), JSON, Stamp())
         assert found == expected

@@ -356,6 +356,34 @@ class TestDelivery:
         assert offset is not None
         assert offset.record_number == 2
 
+    def test_what_was_sent_again_stays_out_of_the_next_batch(
+        self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The next one goes record by record, and is sent again, too."""
+        left = [BufferError(), BufferError()]
+        queue, raw = Producer._hw_queue_run, Producer._hw_send_chunk
+
+        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
+            errors = queue(self, run, report)
+            return [*errors[:-1], left.pop()] if len(left) == 2 else errors
+
+        def sent(self: Producer, *arguments: Any) -> list[Exception | None]:
+            errors = raw(self, *arguments)
+            return [left.pop(), *errors[1:]] if left else errors
+
+        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
+        monkeypatch.setattr(Producer, "_hw_send_chunk", sent)
+        place.write("a", '{"n":1}', '{"n":2}')
+        place.write("b", '{"n":3}', '{"n":4}', "null")
+        place.run(
+            delivery=delivery,
+            extractor=JsonLinesExtractor(),
+            kafka={"interceptors": "serialize", "interceptors.serialize.value": "json"},
+            retry_pause_s=0.01,
+        )
+        assert not left
+        assert set(place.values()) == {*(b'{"n":%d}' % number for number in range(1, 5)), None}
+
     def test_waits_for_what_is_held_back_and_drops_none_of_it(
         self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
