@@ -24,6 +24,6 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # None: whoever started this has closed it
         raise click.UsageError("this cannot be taken back, and there is no terminal to ask on: give --yes")
     click.confirm(question, abort=True, err=True)

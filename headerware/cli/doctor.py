@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, require_servers
-from headerware.cli.times import Duration
+from headerware.cli.times import LONGEST_ANSWER_S, Duration
 
 if TYPE_CHECKING:
     from headerware.ops.doctor import Finding
@@ -32,7 +32,11 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
 )
 @click.option(
-    "--timeout", type=Duration(), default="10s", show_default=True, help="How long each answer may take."
+    "--timeout",
+    type=Duration(most_s=LONGEST_ANSWER_S),
+    default="10s",
+    show_default=True,
+    help="How long each answer may take.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(

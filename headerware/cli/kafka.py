@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headerware.cli.times import Duration
+from headerware.cli.times import LONGEST_ANSWER_S, Duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def timeout_option(command: _Command) -> _Command:
     """Add ``--timeout`` to a command that reads topics to their end."""
     return click.option(
         "--timeout",
-        type=Duration(),
+        type=Duration(most_s=LONGEST_ANSWER_S),
         default="60s",
         show_default=True,
         help="How long the cluster may give no answer.",

@@ -19,6 +19,10 @@ else:  # older ones are not generic
 
 _EPOCH_MS_DIGITS: Final = 12
 """Milliseconds since the epoch have as many from 1973 on."""
+_MOST_S: Final = 1e10
+"""Three centuries."""
+LONGEST_ANSWER_S: Final = 3_600.0
+"""Clients of Kafka wait no longer for one answer."""
 
 
 class Duration(_Seconds):
@@ -26,12 +30,14 @@ class Duration(_Seconds):
 
     Args:
         above_s: what it must be more than, in seconds; None permits 0.
+        most_s: the most that it may be, in seconds.
     """
 
     name = "duration"
 
-    def __init__(self, *, above_s: float | None = 0.0) -> None:
+    def __init__(self, *, above_s: float | None = 0.0, most_s: float = _MOST_S) -> None:
         self._above_s = above_s
+        self._most_s = most_s
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; whatever is no duration is wrong use."""
@@ -46,6 +52,8 @@ class Duration(_Seconds):
             self.fail(f"{expected}; found {value!r}", param, ctx)
         if self._above_s is not None and seconds <= self._above_s:
             self.fail(f"expected more than {self._above_s:g} s, found {value!r}", param, ctx)
+        if seconds > self._most_s:
+            self.fail(f"expected {self._most_s:g} s at most, found {value!r}", param, ctx)
         return seconds
 
 

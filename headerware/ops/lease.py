@@ -7,8 +7,8 @@ leave.
 
 A process that was killed loses the lease when its session times out (``session.timeout.ms``, 45 s unless the
 settings say otherwise), and so does one that stood still for as long. It learns that from :meth:`require`,
-which asks the group's coordinator. What was begun before may still take effect. So a lease saves work and
-does not replace fencing.
+which asks the group's coordinator, and leaves the group: it holds up nobody who comes later. What was begun
+before may still take effect. So a lease saves work and does not replace fencing.
 """
 
 from __future__ import annotations
@@ -83,11 +83,13 @@ class Lease:
         self._has, self._lost, self._closing = Event(), Event(), Event()
         # Without it a member that comes would interrupt the lease of the one that stays.
         strategy = {"partition.assignment.strategy": "cooperative-sticky"}
+        # A static member keeps its partitions when it leaves, until its session times out.
+        own = {name: value for name, value in conf.items() if name != "group.instance.id"}
         self._consumer: Final = cimpl.Consumer(
             {
                 "log_level": 0,  # errors are raised
                 "client.id": f"{group_id}-{socket.gethostname()}-{os.getpid()}",
-                **conf,
+                **own,
                 **({} if conf.get("group.protocol") == "consumer" else strategy),
                 "group.id": group_id,
                 "enable.auto.commit": False,
@@ -114,7 +116,7 @@ class Lease:
                 return str(self._consumer.memberid())
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
-                raise KafkaException(error)
+                raise _about(self._group, error)
             now = time.monotonic()
             if now > ask_at:
                 ask_at = now + _ASK_S
@@ -144,8 +146,12 @@ class Lease:
         self._on_revoke(consumer, partitions)
 
     def _keep(self) -> None:
+        has_left = False
         while not self._closing.is_set():
             self._consumer.poll(_POLL_S)
+            if self._lost.is_set() and not has_left:
+                self._consumer.unsubscribe()  # else it would join again, and be taken for another process
+                has_left = True
 
     @property
     def is_lost(self) -> bool:
@@ -209,5 +215,10 @@ def members_of(admin: AdminClient, group_id: str, timeout_s: float) -> list[Any]
             return list(asked[group_id].result().members)
         except KafkaException as error:
             if error.args[0].code() not in coordinator_moves() or time.monotonic() > deadline:
-                raise
+                raise _about(group_id, error.args[0]) from error
             time.sleep(_POLL_S)
+
+
+def _about(group_id: str, error: KafkaError) -> KafkaException:
+    """Return an error that names the group; of one that may not be read, the cluster does not."""
+    return KafkaException(KafkaError(error.code(), f"group {group_id}: {error.str()}"))

@@ -47,7 +47,7 @@ from headerware.core.dead_letter import (
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.interceptors.slice.header import is_slice_key
+from headerware.interceptors.slice.header import MAX_SLICES, is_slice_key
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
@@ -92,7 +92,7 @@ WHY: Final[dict[Why, str]] = {
     "changed": "it has no payload, and another record stands where the original was",
     "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
     "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
-    "incomplete": "its message lacks slices, and would replace a whole one in the compacted topic it goes to",
+    "incomplete": "its message lacks slices: it would replace a whole one in a compacted topic, or go astray",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -101,7 +101,10 @@ _INTERNAL: Final = frozenset(
 )
 _BATCH: Final = 500
 _LOOK_BACK: Final = 1_000
-"""How many letters before the first that is left are read again, for the first slices of messages."""
+"""How many letters before the first that is left are read again, for the other slices of messages.
+
+If some are missing then, it is read once more, from as far back as a message may reach.
+"""
 _MAX_MESSAGES: Final = 1_000
 _CONFIGURATION_S: Final = 3.0
 """How long a topic's configuration may take to come; without it a run goes on, too."""
@@ -373,38 +376,84 @@ class Redrive:
         limit = self._selection.limit
         size = _BATCH if self._rate is None else max(1, min(_BATCH, int(self._rate)))
         is_cut = False
-        begins = {number: max(0, offset - _LOOK_BACK) for number, offset in places.begins.items()}
-        self._reader.start(offsets=begins)
+        self._reader.start(offsets=places.begins_before(_LOOK_BACK))
         result.deleted = places.begin(self._reader, self._topic, self._group)
-        for batch in self._reader.to_end(max_records=size, each_batch=True):
-            room = None if limit is None else limit - result.done
-            letters: list[Letter] = []
-            for message in batch:
-                # What is not looked at now must not be passed over: nothing is read behind it.
-                if self._stop.is_set() or room == 0:
-                    is_cut = True
-                    break
-                letter = record_of(message)
-                is_done = places.is_done(message.partition() or 0, message.offset() or 0)
-                if is_done and slice_header_of(letter) is None:
-                    continue
-                found = self._judge(letter, is_done=is_done)  # an earlier run may have left other slices
-                if not is_done:
-                    letters.append(found)
-                    if room is not None and found.sent is not None:
-                        room -= 1
-                for head in () if room == 0 else self._heads(found.message):
-                    letters.append(head)
-                    if room is not None and head.sent is not None:
-                        room -= 1
-            yield letters
-            if is_cut or self._stop.is_set() or (limit is not None and result.done >= limit):
-                result.stopped = self._stop.is_set()
-                return
-        places.end(self._reader)
-        yield list(self._heads_left())
+        look = self._look
+        waiting: defaultdict[int, Stays] = defaultdict(Stays)
 
-    def _judge(self, letter: Record, *, is_done: bool) -> Letter:
+        def noted(letter: Letter) -> Letter:
+            stays = waiting[letter.record.partition or 0]
+            (stays.add if letter.outcome == "waits" else stays.discard)(letter.record.offset or 0)
+            return letter
+
+        while True:
+            for batch in self._reader.to_end(max_records=size, each_batch=True):
+                room = None if limit is None else limit - result.done
+                letters: list[Letter] = []
+                for message in batch:
+                    # What is not looked at now must not be passed over: nothing is read behind it.
+                    if self._stop.is_set() or (room is not None and room <= 0):
+                        is_cut = True
+                        break
+                    for found in look(record_of(message), places):
+                        letters.append(noted(found))
+                        if room is not None and found.sent is not None:
+                            room -= 1
+                            if room <= 0:
+                                break
+                yield letters
+                if is_cut or self._stop.is_set() or (limit is not None and result.done >= limit):
+                    result.stopped = self._stop.is_set()
+                    return
+            if look == self._look_again:
+                break
+            places.end(self._reader)
+            unfinished = {
+                number or 0 for (number, _), known in self._messages.entries().items() if known.waits
+            }
+            if not unfinished:
+                break
+            ends = {number: end for number, (_, end) in self._reader.bounds.items() if number in unfinished}
+            self._reader.start(offsets=places.begins_before(MAX_SLICES), up_to=ends)
+            look = self._look_again
+        yield list(map(noted, self._heads_left()))
+        # Of more messages than are kept in mind, it is only known that they are not whole.
+        if rest := sum(map(len, waiting.values())):
+            result.letters += rest
+            result.stays["incomplete"] = result.stays.get("incomplete", 0) + rest
+
+    def _look(self, letter: Record, places: _Places) -> Iterator[Letter]:
+        """Yield what becomes of a letter, and of first slices that have waited for it."""
+        is_done = places.is_done(letter.partition or 0, letter.offset or 0)
+        if is_done and slice_header_of(letter) is None:
+            return
+        found = self._judge(letter, is_done=is_done)  # an earlier run may have left other slices
+        if not is_done:
+            yield found
+        yield from self._heads(found.message)
+
+    def _look_again(self, letter: Record, places: _Places) -> Iterator[Letter]:
+        """Yield what becomes of a slice that has waited for the first one of its message.
+
+        That may stand behind it, or be done since long. And slices that are done since long may be all that a
+        first one waits for.
+        """
+        header = slice_header_of(letter)
+        known = None if header is None else self._messages.get((letter.partition, header.message_id))
+        if header is None or known is None or not known.waits:
+            return
+        has_waited = known.early >> header.index & 1
+        if places.is_done(letter.partition or 0, letter.offset or 0):
+            found = self._judge(letter, is_done=True)
+        elif has_waited:
+            known.early &= ~(1 << header.index)  # a copy is for the next run
+            found = self._judge(letter, is_done=False, again=True)
+            yield found
+        else:
+            return
+        yield from self._heads(found.message)
+
+    def _judge(self, letter: Record, *, is_done: bool, again: bool = False) -> Letter:
         """Decide what becomes of one letter; one that is done only says what its message is."""
         if not is_readable(letter):
             return Letter(letter, None, "stays", why="unreadable")
@@ -414,10 +463,19 @@ class Redrive:
         # Only the first slice has the reason, and the others go where it goes.
         of = letter.partition, message.message_id
         known = self._messages.get(of)
-        if message.index == 0 or known is None:
-            found = self._judge_first(letter, of)
-            if known is None:
-                known = self._messages[of] = _Message(message.count)
+        if known is None:
+            known = self._messages[of] = _Message(message.count)
+        if message.index == 0 or known.letter is None:
+            found = self._judge_whole(letter)._replace(message=of)
+            if message.index and self._needs_first(found):
+                if again:
+                    why = found.why or "incomplete"
+                    is_selected = found.outcome != "passed_over"
+                    return found._replace(outcome="stays", sent=None, why=why) if is_selected else found
+                if not is_done:
+                    known.early |= 1 << message.index
+                return found._replace(outcome="waits", sent=None, why=None)
+            found = self._in_one_partition(found, message.message_id)
             known.letter = _stripped(found)
         else:
             found = known.letter._replace(record=letter)
@@ -438,19 +496,19 @@ class Redrive:
         # What a dead letter was split into has the message's key, of which compaction would leave one.
         return found._replace(sent=found.sent.replace(key=message.own_key))
 
-    def _judge_first(self, letter: Record, of: tuple[int | None, bytes]) -> Letter:
-        """Decide what becomes of a message in slices, by the slice that says it."""
-        found = self._judge_whole(letter)._replace(message=of)
-        if found.sent is not None and found.sent.partition is None:
-            return found._replace(sent=self._in_one_partition(found.sent, of[1]))
-        return found
+    def _needs_first(self, found: Letter) -> bool:
+        """Return whether only the first slice of a message can tell where another one goes."""
+        sent = found.sent
+        if sent is None or sent.partition is not None:
+            return found.reason is None
+        return is_slice_key(sent.key) and self._count_partitions(sent.topic) > 1
 
     def _heads(self, of: tuple[int | None, bytes] | None) -> Iterator[Letter]:
         """Yield the first slices of a message that have waited, if the others have gone."""
         known = None if of is None else self._messages.get(of)
-        if of is None or known is None or known.letter.sent is None or not known.is_complete:
+        if of is None or known is None or known.letter is None or known.letter.sent is None:
             return
-        if known.heads:
+        if known.heads and known.is_complete:
             yield from self._taken_heads(of, known)
             known.gone = 0  # a copy of the message may follow
 
@@ -459,7 +517,7 @@ class Redrive:
         for offset in heads:
             letter = self._fetched.get(self._topic, of[0] or 0, offset, seen=True)
             if letter is not None:
-                yield self._judge_first(letter, of)
+                yield self._in_one_partition(self._judge_whole(letter)._replace(message=of), of[1])
 
     def _heads_left(self) -> Iterator[Letter]:
         """Yield the first slices that still wait at the end, because others of their messages are missing.
@@ -468,6 +526,8 @@ class Redrive:
         slices may be in the topic, or come by another way.
         """
         for of, known in self._messages.entries().items():
+            if known.letter is None:
+                continue
             sent = known.letter.sent
             if sent is not None and self._is_compacted(sent.topic) is None:
                 yield from self._taken_heads(of, known)
@@ -494,11 +554,15 @@ class Redrive:
                 self._compacted[topic] = None
         return self._compacted[topic]
 
-    def _in_one_partition(self, sent: Record, message_id: bytes) -> Record:
+    def _in_one_partition(self, found: Letter, message_id: bytes) -> Letter:
         """Choose one partition for all slices of a message, whatever their keys; each run chooses alike."""
+        sent = found.sent
+        if sent is None or sent.partition is not None:
+            return found
         count = self._count_partitions(sent.topic)
         decided = partition_of_key(sent.key, str(self._conf.get("partitioner", PARTITIONER)), count)
-        return sent.replace(partition=zlib.crc32(message_id) % count if decided is None else decided)
+        partition = zlib.crc32(message_id) % count if decided is None else decided
+        return found._replace(sent=sent.replace(partition=partition))
 
     def _judge_whole(self, letter: Record) -> Letter:
         reason = read_reason(letter.headers)
@@ -630,17 +694,23 @@ def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
 class _Message:
     """What is known of a message in slices; the same size whatever its headers and key are."""
 
-    __slots__ = ("_all", "gone", "heads", "letter")
-
-    letter: Letter
-    """Where its slices go, or why they do not."""
+    __slots__ = ("_all", "early", "gone", "heads", "letter")
 
     def __init__(self, count: int) -> None:
         self._all: Final = (1 << count) - 2
+        self.letter: Letter | None = None
+        """Where its slices go, or why they do not; None as long as only the first one can tell."""
+        self.early = 0
+        """The slices that wait for that, as bits by their indexes."""
         self.gone = 0
         """The slices that have gone into a compacted topic, as bits by their indexes."""
         self.heads: list[int] = []
         """The offsets of its first slice, that waits for the others; there may be copies."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether some of its slices wait for others."""
+        return bool(self.early or self.heads)
 
     @property
     def is_complete(self) -> bool:
@@ -674,6 +744,10 @@ class _Places:
         self._known: dict[int, tuple[int, frozenset[int]]] = {
             number: decode_stays(offset, metadata) for number, (offset, metadata) in committed.items()
         }
+
+    def begins_before(self, count: int) -> dict[int, int]:
+        """Return where partitions begin, and so many offsets before that."""
+        return {number: max(0, offset - count) for number, offset in self.begins.items()}
 
     def begin(self, reader: TopicReader, topic: str, group: str) -> int:
         """Begin where a reader begins, and return how many offsets before that no run has answered.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
+_LONGEST_ANSWER_S: Final = 3_600.0
+"""librdkafka counts milliseconds in 32 bits: what does not fit is no time at all."""
 _END_IS_TOLD_MS: Final = 100
 """How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
 
@@ -55,7 +57,7 @@ class Start(msgspec.Struct, frozen=True):
             return cls("last", -int(text)) if text.startswith("-") else cls("offset", int(text))
         age_s = duration_s(text)
         if age_s is not None:
-            return cls("time", now_ms() - round(age_s * 1_000))
+            return cls("time", max(0, now_ms() - round(age_s * 1_000)))
         try:
             moment = datetime.fromisoformat(text)
         except ValueError:
@@ -64,7 +66,7 @@ class Start(msgspec.Struct, frozen=True):
                 f"2026-01-31T17:30 (UTC unless it says otherwise), or an age such as 15m; found {text!r}"
             ) from None
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return cls("time", int(moment.timestamp() * 1000))
+        return cls("time", max(0, int(moment.timestamp() * 1000)))
 
 
 BEGINNING: Final = Start("offset", 0)
@@ -324,7 +326,7 @@ class TopicReader:
         self.close()
 
     def _left_s(self) -> float:
-        return max(0.1, self._deadline - time.monotonic())
+        return min(max(0.1, self._deadline - time.monotonic()), _LONGEST_ANSWER_S)
 
 
 def coordinator_moves() -> frozenset[int]:

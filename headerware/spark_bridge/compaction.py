@@ -49,6 +49,8 @@ _TASK_RECORDS: Final = 500_000
 """How many records are compared in one task. Spark has a number of its own, whatever there is to do, and does
 not change it where the result is kept."""
 _PLAIN: Final = "PLAINTEXT"
+_PLACES: Final = ("subscribe", "assign", "starting", "ending", "failondataloss")
+"""How options begin that say what of which topics is read, and whether all of it must be there."""
 
 
 def copy_topic(
@@ -73,7 +75,8 @@ def copy_topic(
 
     Args:
         spark: the session.
-        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers``.
+        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers``; those that say what is read,
+            such as ``startingTimestamp`` and ``failOnDataLoss``, do not count.
         source: the topic that is read; it is not changed.
         target: the topic that is written, with as many partitions; nobody else writes to it.
         rule: what is kept: a ``Rule`` of ``headerware.ops.compaction``, or a ``RetentionRule`` of
@@ -90,7 +93,8 @@ def copy_topic(
 
     Raises:
         ConfigError: the topics do not fit, and it is to be executed; or the session is Spark Connect's.
-        HeaderwareError: the group has done something else, or another job has taken over.
+        HeaderwareError: the group has done something else, another job has taken over, or the source ends
+            before what is done.
         AdminError: the cluster does not answer, or a topic does not exist.
         MissingPartError: the session has no Kafka connector.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses what it is asked.
@@ -109,6 +113,7 @@ def copy_topic(
         done = work.copied.claim(job, own, admin.fence_producers) if execute else work.copied.positions()
         try:
             ends = admin.end_offsets([source, target], committed=True)
+            _require_uncut(source, done, ends)
             judging = Judging(
                 topic=source,
                 rule=rule.for_topic(source),
@@ -159,6 +164,18 @@ def _client_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": found["bootstrap.servers"]}
 
 
+def _require_uncut(source: str, done: Mapping[int, int], ends: Mapping[tuple[str, int], int]) -> None:
+    """Raise a HeaderwareError if a partition ends before what is done, as ``Compaction`` does."""
+    for number, offset in sorted(done.items()):
+        end = ends.get((source, number), offset)
+        if offset > end:
+            raise HeaderwareError(
+                f"{source}[{number}] is done up to offset {offset}, but it ends at {end}: its leader is new "
+                f"and does not know its end yet, so start the job again; or records were lost, so begin "
+                f"anew, with another group and target"
+            )
+
+
 def _read(
     spark: SparkSession,
     options: Mapping[str, Any],
@@ -179,7 +196,8 @@ def _read(
         "endingOffsets": offsets(ends),
         "kafka.isolation.level": "read_committed",
     }
-    return kafka_source(spark.read, {**options, **own})
+    others = {key: value for key, value in options.items() if not key.lower().startswith(_PLACES)}
+    return kafka_source(spark.read, {**others, **own})
 
 
 def _judged(frame: DataFrame, judging: Judging) -> DataFrame:

@@ -28,6 +28,7 @@ from headerware.cli import main
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.doctor import Finding, examine
+from headerware.ops.lease import Lease
 from headerware.testing import KafkaBroker, MissingPartError
 from headerware.testing.pytest_plugin import cannot_run
 from tests.screens import assert_is_in_docs
@@ -135,6 +136,13 @@ def silent_broker() -> Iterator[KafkaBroker]:
 
 
 class TestWhatTheClusterDoesNotTell:
+    def test_of_a_group_is_said_with_the_group_where_a_lease_needs_it(
+        self, silent_broker: KafkaBroker
+    ) -> None:
+        settings = {"bootstrap.servers": silent_broker.bootstrap_servers}
+        with pytest.raises(confluent_kafka.KafkaException, match=r"group billing: .*authorization failed"):
+            Lease(settings, "orders", "billing", what="test", timeout_s=DEADLINE_S)
+
     def test_is_said_and_the_rest_goes_on(self, silent_broker: KafkaBroker, slicing: Path) -> None:
         settings = {"bootstrap.servers": silent_broker.bootstrap_servers}
         found = examine(slicing, settings, ["orders"], group="billing")

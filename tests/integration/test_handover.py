@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headerware import ConfigError, HeaderwareError
 from headerware.clients.messages import record_of
@@ -153,6 +155,29 @@ class TestHandover:
         # One that begins when all is done has nothing to do.
         with topics.copied().partition("job", 0) as third:
             assert third.done == 10
+
+    def test_begins_anew_where_the_group_was_deleted_with_what_it_has_written(self, topics: Topics) -> None:
+        topics.claim("job")
+        for number in range(PARTITIONS):
+            with topics.copied().partition("job", number) as writer:
+                topics.send(writer, number, 0, 10)
+        topics.copied().release("job", dict.fromkeys(range(PARTITIONS), 10))
+        admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
+        group = topics.copied().group
+        for future in admin.delete_consumer_groups([group]).values():
+            future.result(DEADLINE_S)
+        ends = topics.cluster.ends(topics.target)
+        places = [TopicPartition(topics.target, number, end) for number, end in enumerate(ends)]
+        for future in admin.delete_records(places).values():
+            future.result(DEADLINE_S)
+        assert topics.worker().problems() == []
+        assert topics.copied().positions() == {}
+        assert topics.claim("again") == {0: 0, 1: 0}
+        for number in range(PARTITIONS):
+            with topics.copied().partition("again", number) as writer:
+                assert writer.done == 0
+                topics.send(writer, number, 0, 6)
+        assert topics.claim("third") == topics.copied().positions() == {0: 6, 1: 6}
 
     def test_ends_a_worker_that_follows(self, topics: Topics) -> None:
         failures: list[str] = []

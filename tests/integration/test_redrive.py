@@ -503,6 +503,26 @@ class TestMessagesInSlices:
         found = cluster.on_the_wire(other)
         assert len({message.partition() for message in found}) == 1, "that of the message's key"
 
+    def test_whose_first_slice_comes_last_stay_together_in_another_topic(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        other = cluster.topic("repaired", partitions=16)
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        wire = cluster.plain_producer()
+        first, *rest = cut_by_hand(b"a" * 1_000, 100)
+        for offset, (value, header) in enumerate([*rest, first]):
+            own = b"key" if header == first[1] else SliceHeader.decode(header[1]).own_key
+            wire.produce(letters, value, own, 0, headers=[header, *connect(topic, 0, offset)])
+        assert wire.flush(DEADLINE_S) == 0
+        for limit in (5, None):
+            selection = Selection(to=other, limit=limit)
+            with Redrive({"bootstrap.servers": cluster.servers}, letters, selection) as work:
+                assert work.execute().done == 5
+        wire.produce(other, b"plain", b"key")
+        assert wire.flush(DEADLINE_S) == 0
+        found = cluster.on_the_wire(other)
+        assert len({message.partition() for message in found}) == 1, "that of the message's key"
+
     def test_stay_together_if_the_topic_refuses_one(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders", config={"max.message.bytes": "10000"})
         letters = f"{topic}.dead-letter"
@@ -577,6 +597,40 @@ class TestSlicesOnCompactedTopics:
         keys = [message.key() for message in cluster.on_the_wire(topic)]
         assert keys.index(b"key") > max(at for at, key in enumerate(keys) if is_slice_key(key))
         assert self.redrive(cluster, topic).letters == 0
+
+    def test_messages_that_lack_slices_are_all_told_however_many(
+        self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.redrive._MAX_MESSAGES", 2)
+        wire = cluster.plain_producer()
+        for number in range(5):
+            header = SliceHeader(bytes([number]) * 16, 0, 3, 3, 1).encode()
+            headers: Any = [(SLICE_HEADER, header), *connect(topic, 0, number)]
+            wire.produce(f"{topic}.dead-letter", b"a", b"%d" % number, 0, headers=headers)
+        assert wire.flush(DEADLINE_S) == 0
+        for _ in range(2):
+            result = self.redrive(cluster, topic)
+            assert (result.letters, result.done, result.stays) == (5, 0, {"incomplete": 5})
+
+    @pytest.mark.parametrize("is_last", [True, False])
+    def test_a_message_that_began_long_before_is_ended_by_a_later_run(
+        self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, *, is_last: bool
+    ) -> None:
+        monkeypatch.setattr("headerware.ops.redrive._LOOK_BACK", 5)
+        target = topic if is_last else cluster.topic("orders")
+        wire = cluster.plain_producer()
+        first, *rest = cut_by_hand(b"a" * 30, 1)
+        for offset, (value, header) in enumerate([*rest, first] if is_last else [first, *rest]):
+            own = b"key" if header == first[1] else SliceHeader.decode(header[1]).own_key
+            reason: Any = connect(target, 0, offset) if is_last or not offset else []
+            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *reason])
+        assert wire.flush(DEADLINE_S) == 0
+        selection = Selection(allow=(target,), limit=20)
+        assert self.redrive(cluster, topic, selection).done == 20
+        result = self.redrive(cluster, topic, Selection(allow=(target,)))
+        assert (result.done, result.stays) == (10, {})
+        keys = [key for key, _ in self.slices(cluster, target)]
+        assert keys.index(b"key") == (29 if is_last else 0)
 
     def test_a_message_that_lacks_a_slice_does_not_replace_a_whole_one(
         self, cluster: Cluster, topic: str

@@ -406,6 +406,22 @@ class TestCopies:
         (account,) = (json.loads(m.value() or b"") for m in cluster.on_the_wire(audit))
         assert (account["worker"], account["partitions"]["0"]["loses: expired"]) == ("retain", 2)
 
+    def test_go_on_while_a_pass_removes_records_of_the_copy(self, clicks: Topic, copy: Topic) -> None:
+        settings = {"bootstrap.servers": clicks.cluster.servers}
+        removed: list[int] = []
+
+        def remove(_: object) -> None:
+            copy.cluster.wait_until_stable(copy.name)
+            with copy.open(now_ms=lambda: 2 * int(FUTURE)) as work:
+                removed.append(work.execute().deleted)
+
+        for number in range(4):
+            clicks.put(b"%d" % number, FUTURE)
+        with Compaction(settings, clicks.name, copy.name, RetentionRule(), rate=3) as copying:
+            assert copying.execute(tell=remove).written == 4
+        assert len(removed) > 1
+        assert sum(removed) == 4
+
     def test_go_on_where_they_ended(self, clicks: Topic, copy: Topic) -> None:
         clicks.put(b"1", FUTURE)
         self.copy_from(clicks, copy)
@@ -549,17 +565,26 @@ class TestLease:
         until(lambda: not self.holders(clicks))
         assert clicks.retain().deleted == 5
 
-    def test_stops_one_that_stood_still_for_too_long(self, clicks: Topic) -> None:
+    @pytest.mark.parametrize(("taken", "code"), [(True, 3), (False, 1)])
+    def test_stops_one_that_stood_still_for_too_long(self, clicks: Topic, *, taken: bool, code: int) -> None:
         clicks.put(b"1", PAST)
         with self.at_work(clicks, "--rate", "0.1") as first:
             first.send_signal(signal.SIGSTOP)
             until(lambda: not self.holders(clicks))
-            with self.lease(clicks):
+            with self.lease(clicks) if taken else nullcontext():
                 first.send_signal(signal.SIGCONT)
-                assert first.wait(DEADLINE_S) == 3
+                assert first.wait(DEADLINE_S) == code
             assert first.stderr is not None
-            assert b"has the lease" in first.stderr.read()
+            assert (b"has the lease" if taken else b"has lost its lease") in first.stderr.read()
         assert clicks.values() == [b"1"]
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_is_free_at_once_when_a_static_member_gives_it_back(self, clicks: Topic, protocol: str) -> None:
+        settings = {"bootstrap.servers": clicks.cluster.servers, "group.protocol": protocol}
+        settings |= {"group.instance.id": "nightly"}
+        Lease(settings, clicks.name, clicks.name, what="test", timeout_s=DEADLINE_S).close()
+        admin = AdminClient({"bootstrap.servers": clicks.cluster.servers})
+        assert members_of(admin, clicks.name, DEADLINE_S) == []
 
     def test_is_given_to_one_of_those_that_begin_at_once(
         self, clicks: Topic, monkeypatch: pytest.MonkeyPatch

@@ -370,7 +370,17 @@ class TestReads:
         ]
         account = Account(group="guard", instance="a", at_ms=bucket, records=tuple(verdicts), done=())
         other = msgspec.structs.replace(account, version=2)
-        others = [account.encode(), other.encode(), msgspec.json.encode(sent), b"nonsense", b"\xff", None]
+        forged = msgspec.structs.replace(verdicts[0], count=-100)
+        negative = msgspec.structs.replace(account, records=(forged,)).encode()
+        others = [
+            account.encode(),
+            negative,
+            other.encode(),
+            msgspec.json.encode(sent),
+            b"nonsense",
+            b"\xff",
+            None,
+        ]
         frame = spark.createDataFrame([(each,) for each in (*reports, *others)], "value binary")
         found = self.out(count(*self.ROWS, audit=audit_counts(frame)))
         assert [(each.group, each.hour, each.source, each.records, each.bytes) for each in found] == [

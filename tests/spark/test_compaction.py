@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     ConfigResource,
 )
 
-from headerware import Chain, ConfigError, Headers, Record
+from headerware import Chain, ConfigError, Headers, HeaderwareError, Record
 from headerware.interceptors import Sign, Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -98,7 +98,9 @@ class Topics:
 
     def by_job(self, *, execute: bool = True, **options: Any) -> Result:
         target, beside = self.copies[1]
-        settings = {"kafka.bootstrap.servers": self.kafka.servers}
+        # As a stream's options may have them; all is read none the less.
+        later = {"startingTimestamp": str(self._began_ms), "failOnDataLoss": "false"}
+        settings = {"kafka.bootstrap.servers": self.kafka.servers, **later}
         options = {"beside": beside, "execute": execute, **options}
         return copy_topic(self.spark, settings, self.source, target, self.rule, **options)
 
@@ -272,6 +274,17 @@ class TestCopyTopic:
         topics.by_worker()
         assert topics.by_job().written == left.written
         topics.require_the_same()
+
+    def test_refuses_a_source_that_ends_before_what_is_done(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        topics.flush()
+        target, beside = topics.copies[1]
+        conf = {"bootstrap.servers": topics.kafka.servers}
+        with Compaction(conf, topics.source, target, topics.rule, beside=beside) as work:
+            work.copied.claim("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
+            work.copied.release("job", {})
+        with pytest.raises(HeaderwareError, match=r"\[0\] is done up to offset 5, but it ends at 1"):
+            topics.by_job()
 
     def test_refuses_topics_that_do_not_fit(self, topics: Topics) -> None:
         topics.copies = topics.copies[0], (topics.kafka.topic("plain"), topics.copies[1][0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -37,8 +37,8 @@ class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     verdict: Literal["admitted", "refused", "dropped"]
     reason: str | None
-    count: int
-    bytes: int
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,11 +60,13 @@ CREATE TABLE group_offset (
 ) WITHOUT ROWID;
 CREATE TABLE report (session TEXT NOT NULL PRIMARY KEY, sequences TEXT NOT NULL) WITHOUT ROWID;
 """
-_ADD: Final = """
+_MOST: Final = (1 << 62) - 1
+"""The most of a sum: two of them fit SQLite's integers, whatever somebody has forged in a report."""
+_ADD: Final = f"""
 INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    records = records + excluded.records, bytes = bytes + excluded.bytes,
+    records = min(records + excluded.records, {_MOST}), bytes = min(bytes + excluded.bytes, {_MOST}),
     malformed = malformed + excluded.malformed
-"""
+"""  # noqa: S608 - a number of our own
 """A null stays a null: what is not known of one part is not known of the sum."""
 _MOVE: Final = """
 INSERT INTO position VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
@@ -353,8 +355,8 @@ def _row(item: tuple[Line, Sum]) -> tuple[Any, ...]:
         -1 if line.partition is None else line.partition,
         line.message or b"",
         int(line.first),
-        own.records,
-        own.bytes,
+        None if own.records is None else min(own.records, _MOST),
+        None if own.bytes is None else min(own.bytes, _MOST),
         own.malformed,
     )
 

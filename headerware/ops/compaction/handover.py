@@ -10,6 +10,9 @@ A job that was killed leaves its claim, and the next one takes it over. Then a t
 still run, so the order counts. The next job commits its own claim; then it ends all tasks by their ids; then
 it reads how far they have come. A task opens its id, and then looks for the claim: either it did that before,
 and is ended, or it finds that the claim is another's.
+
+Claims that take over from one another are a series, named by the first. What tasks have committed counts in
+their series alone: where nobody has a claim, the worker's offsets say it all, also if the group was deleted.
 """
 
 from __future__ import annotations
@@ -87,7 +90,10 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             HeaderwareError: the group has done something else.
         """
-        return self._with_progress({each: offset for each, (offset, _) in self.offsets().items()})
+        found = self.offsets()
+        done = {each: offset for each, (offset, _) in found.items()}
+        series = self._series(found)
+        return done if series is None else self._with_progress(done, series)
 
     def claim(self, job: str, begins: Mapping[int, int], fence: Fence) -> dict[int, int]:
         """Claim the copy for a job, and return up to where it is done. The worker and other jobs end.
@@ -102,8 +108,9 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         with closing(self._sender(self.group)) as sender:
-            done = {each: offset for each, (offset, _) in self.offsets().items()}
-            return self._take(sender, job, {**begins, **done}, fence)
+            found = self.offsets()
+            done = {each: offset for each, (offset, _) in found.items()}
+            return self._take(sender, {**begins, **done}, self._series(found) or job, job, fence)
 
     def release(self, job: str, ends: Mapping[int, int]) -> None:
         """Say where a job has ended that has done all; the worker goes on from there.
@@ -113,7 +120,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         with closing(self._sender(self.group)) as sender:
-            claimed = self._claimed(job)
+            claimed, _ = self._claimed(job)
             self._commit(sender, {each: max(at, ends.get(each, at)) for each, at in claimed.items()})
 
     def give_up(self, job: str, fence: Fence) -> None:
@@ -124,50 +131,58 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         with closing(self._sender(self.group)) as sender:
-            self._commit(sender, self._take(sender, f"{job}-failed", self._claimed(job), fence))
+            claimed, series = self._claimed(job)
+            self._commit(sender, self._take(sender, claimed, series, f"{job}-failed", fence))
 
     def partition(self, job: str, number: int) -> PartitionCopy:
         """Begin to copy a partition in a task of a job; whoever copies it is ended."""
         return PartitionCopy(self, job, number)
 
     def _take(
-        self, sender: TransactionalSender, job: str, done: Mapping[int, int], fence: Fence
+        self, sender: TransactionalSender, done: Mapping[int, int], series: str, job: str, fence: Fence
     ) -> dict[int, int]:
-        self._commit(sender, done, job)
+        self._commit(sender, done, series, job)
         fence([self._task_id(number) for number in done])
-        return self._with_progress(done)
+        return self._with_progress(done, series)
 
-    def _with_progress(self, done: Mapping[int, int]) -> dict[int, int]:
-        progress, _ = self._progress()
+    def _with_progress(self, done: Mapping[int, int], series: str) -> dict[int, int]:
+        progress, _ = self._progress(series)
         return {each: max(offset, progress.get(each, 0)) for each, offset in done.items()}
 
-    def _claimed(self, job: str, number: int | None = None) -> dict[int, int]:
-        """Return the offsets that a job has claimed, all of them or that of one partition.
+    def _series(self, found: Offsets) -> str | None:
+        """Return which series of claims offsets belong to; None if no job has claimed them."""
+        claims = [metadata for _, metadata in found.values() if self.is_claimed(metadata)]
+        return claims[0].removeprefix(f"{self.metadata}:").partition(":")[0] if claims else None
+
+    def _claimed(self, job: str, number: int | None = None) -> tuple[dict[int, int], str]:
+        """Return the offsets that a job has claimed, all of them or that of one partition, and its series.
 
         Raises:
             HeaderwareError: another has.
         """
         found = self.offsets(number)
-        if not found or any(metadata != f"{self.metadata}:{job}" for _, metadata in found.values()):
+        series = self._series(found)
+        if series is None or any(metadata != self._claim(series, job) for _, metadata in found.values()):
             raise HeaderwareError(
                 f"another job has taken over the copy of {self.source}, or the offsets of group {self.group} "
                 f"have changed or expired; what this job had not finished is undone"
             )
-        return {each: offset for each, (offset, _) in found.items()}
+        return {each: offset for each, (offset, _) in found.items()}, series
 
-    def _progress(self, number: int | None = None) -> tuple[dict[int, int], Any]:
-        """Return how far tasks have come, and the metadata of their group."""
+    def _claim(self, *names: str) -> str:
+        return ":".join((self.metadata, *names))
+
+    def _progress(self, series: str, number: int | None = None) -> tuple[dict[int, int], Any]:
+        """Return how far tasks have come in a series, and the metadata of their group."""
         with self._reader(self._job_group, number) as reader:
             committed = reader.committed()
             member = reader.group_metadata()
-        found = {each: offset for each, (offset, metadata) in committed.items() if metadata == self.metadata}
-        return found, member
+        own = self._claim(series)
+        return {each: offset for each, (offset, metadata) in committed.items() if metadata == own}, member
 
-    def _commit(
-        self, sender: TransactionalSender, offsets: Mapping[int, int], job: str | None = None
-    ) -> None:
+    def _commit(self, sender: TransactionalSender, offsets: Mapping[int, int], *claim: str) -> None:
         with self._reader(self.group) as reader:
-            metadata = self.metadata if job is None else f"{self.metadata}:{job}"
+            metadata = self._claim(*claim)
             places = [TopicPartition(self.source, each, at, metadata) for each, at in offsets.items()]
             sender.send([], places, reader.group_metadata())
 
@@ -201,12 +216,13 @@ class PartitionCopy:
         self._sender: Final = copied._sender(copied._task_id(number))  # noqa: SLF001 - one thing in two classes
         try:
             # Only behind the sender's start: then nobody else goes on with this partition.
-            claimed = copied._claimed(job, number)[number]  # noqa: SLF001 - as above
-            progress, self._member = copied._progress(number)  # noqa: SLF001 - as above
+            claimed, series = copied._claimed(job, number)  # noqa: SLF001 - as above
+            progress, self._member = copied._progress(series, number)  # noqa: SLF001 - as above
         except BaseException:
             self._sender.close()
             raise
-        self.done: Final = max(claimed, progress.get(number, 0))
+        self._metadata: Final = copied._claim(series)  # noqa: SLF001 - as above
+        self.done: Final = max(claimed[number], progress.get(number, 0))
         """Up to which offset it was copied before."""
 
     def send(self, records: Sequence[Record], done: int) -> None:
@@ -216,7 +232,7 @@ class PartitionCopy:
             HeaderwareError: a topic refuses a record, or another task has taken over.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        place = TopicPartition(self._copied.source, self._number, done, self._copied.metadata)
+        place = TopicPartition(self._copied.source, self._number, done, self._metadata)
         for index, error in self._sender.send(records, [place], self._member).items():
             raise refusal(self._copied.source, records[index], error)
 

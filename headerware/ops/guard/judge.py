@@ -339,6 +339,16 @@ class Judge:
         for session in self._ticking:
             session.tick()
         decisions: list[Decision] = []
+        try:
+            self._decide(decisions)
+        except BaseException as failure:
+            # None of them is committed, so what the second chain has sent comes again.
+            for decision in decisions:
+                self._failed(decision, failure)
+            raise
+        return decisions
+
+    def _decide(self, decisions: list[Decision]) -> None:
         self._kept.clear()
         self._give_up(decisions)
         for partition in self._partitions.values():
@@ -353,7 +363,6 @@ class Judge:
                 self._let_go(partition)
         self._give_up(decisions)
         self._refuse_useless_slices(decisions)
-        return decisions
 
     def _next(self, partition: _Partition, decisions: list[Decision]) -> None:
         if partition.ready is None:

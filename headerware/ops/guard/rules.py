@@ -218,6 +218,8 @@ class Buckets:
                 most = rate * quota.burst_s
                 level, at_ms = self._levels.get(key) or (most, now_ms)
                 level = min(most, level + rate * max(0, now_ms - at_ms) / 1_000)
+                if now_ms < at_ms:  # a clock that has gone back fills from now on, not from where it was
+                    self._levels[key] = level, now_ms
                 missing = min(cost, most) - level
                 if missing > 0:
                     until_ms = max(until_ms, now_ms + int(missing / rate * 1_000) + 1)

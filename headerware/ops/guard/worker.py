@@ -650,29 +650,19 @@ class Guard(FollowsFile):
         group_metadata = consumer.consumer_group_metadata()
         began_ns = time.time_ns()
         delivered: dict[int, Message] = {}
-        while True:
-            places = [(plan, index) for plan in plans for index in range(len(plan.records))]
-            records = [plan.records[index] for plan, index in places]
-            if self._audit_topic is not None and plans:
-                records.append(self._account(self._audit_topic, plans, changed))
-            try:
+        try:
+            while True:
+                places = [(plan, index) for plan in plans for index in range(len(plan.records))]
+                records = [plan.records[index] for plan, index in places]
+                if self._audit_topic is not None and plans:
+                    records.append(self._account(self._audit_topic, plans, changed))
                 unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
-            except BaseException as failure:
-                judge.undone([plan.decision for plan in plans], failure, began_ns=began_ns)
-                raise
-            if not unfit:
-                break
-            if len(places) in unfit:
-                text = unfit[len(places)].str()
-                raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {text}")
-            by_plan: dict[_Plan, dict[int, KafkaError]] = {}
-            for at, error in unfit.items():
-                plan, index = places[at]
-                by_plan.setdefault(plan, {})[index] = error
-            for plan, errors in by_plan.items():
-                admitted = plan.decision
-                if refusal := plan.refuse(errors):
-                    judge.gave_up(admitted, refusal)
+                if not unfit:
+                    break
+                self._note_refusals(judge, places, unfit)
+        except BaseException as failure:
+            judge.undone([plan.decision for plan in plans], failure, began_ns=began_ns)
+            raise
         self._committed |= changed
         self._transactions += 1
         if judge.is_heard:
@@ -685,6 +675,22 @@ class Guard(FollowsFile):
             )
         self._count(plans)
         return True
+
+    def _note_refusals(
+        self, judge: Judge, places: Sequence[tuple[_Plan, int]], unfit: Mapping[int, KafkaError]
+    ) -> None:
+        """Take the answers of topics that refuse some of the records, of which the places are given."""
+        if len(places) in unfit:
+            text = unfit[len(places)].str()
+            raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {text}")
+        by_plan: dict[_Plan, dict[int, KafkaError]] = {}
+        for at, error in unfit.items():
+            plan, index = places[at]
+            by_plan.setdefault(plan, {})[index] = error
+        for plan, errors in by_plan.items():
+            admitted = plan.decision
+            if refusal := plan.refuse(errors):
+                judge.gave_up(admitted, refusal)
 
     def _account(
         self,

@@ -16,6 +16,7 @@ of it that stays. All else takes a copy, which the worker of compaction makes: t
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
@@ -307,7 +308,7 @@ class Judge:
 
 
 def _size_of(names: tuple[str, ...], _: _Reading | None) -> int:
-    return sum(map(len, names))
+    return sum(map(sys.getsizeof, names), sys.getsizeof(names))
 
 
 def _may_be_signed(record: Record) -> bool:

@@ -49,13 +49,16 @@ def audit_counts(frame: DataFrame) -> DataFrame:
     counts = (
         reports.select("report.*")
         .where(sql.col("v").isin(*VERSIONS) & (sql.col("side") == "consumer"))
+        .where(_none_is_negative("counts", "records"))
         .dropDuplicates(["session", "sequence"])
         .select("group", sql.explode("counts").alias("count"))
         .where(sql.col("count.given").isNull())  # else it has been counted as consumed
     )
     accounts = frame.select(sql.from_json(text, _ACCOUNT).alias("account")).select("account.*")
-    verdicts = accounts.where((sql.col("version") == VERSION) & (sql.col("worker") == GUARD)).select(
-        "group", "at_ms", sql.explode("records").alias("found")
+    verdicts = (
+        accounts.where((sql.col("version") == VERSION) & (sql.col("worker") == GUARD))
+        .where(_none_is_negative("records", "count"))
+        .select("group", "at_ms", sql.explode("records").alias("found"))
     )
     read = counts.select(
         "group", "count.topic", _hour("count.bucket"), "count.records", "count.bytes"
@@ -67,6 +70,13 @@ def audit_counts(frame: DataFrame) -> DataFrame:
     return read.groupBy("group", "topic", "hour").agg(
         sql.sum("records").alias("records"), sql.sum("bytes").alias("bytes")
     )
+
+
+def _none_is_negative(column: str, count: str) -> Column:
+    """Return whether all counts of a report are some that a reader without Spark takes, too."""
+    from pyspark.sql import functions as sql  # noqa: PLC0415
+
+    return sql.forall(column, lambda each: (each[count] >= 0) & (each["bytes"] >= 0))
 
 
 def _hour(column: str) -> Column:

@@ -141,6 +141,14 @@ class TestConfirmation:
         done(command, "--keyring", path, "--id", "orders", "--yes")
         assert read_keyring(path).keys[0].status == f"{command}d"
 
+    def test_without_any_input_needs_yes(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+        with pytest.raises(SystemExit) as ended:
+            main(["keys", "revoke", "--keyring", str(path), "--id", "orders"])
+        assert (ended.value.code, "give --yes" in capsys.readouterr().err) == (2, True)
+
     def test_a_terminal_is_asked(
         self, path: Path, terminal: Callable[..., int], capfd: pytest.CaptureFixture[str]
     ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from headerware.cli import main
 from headerware.cli.times import Duration, Moment
@@ -44,6 +45,15 @@ class TestDuration:
     def test_refuses_what_is_none(self, text: str) -> None:
         with pytest.raises(click.BadParameter, match=r"expected (seconds|more than 0 s)"):
             Duration().convert(text, None, None)
+
+    @pytest.mark.parametrize("text", ["1e308", "999999999d"])
+    def test_refuses_what_no_clock_can_count(self, text: str) -> None:
+        with pytest.raises(click.BadParameter, match=r"expected 1e\+10 s at most"):
+            Duration(above_s=None).convert(text, None, None)
+
+    def test_of_one_answer_is_no_longer_than_clients_wait(self) -> None:
+        result = CliRunner().invoke(main, ["retain", "t", "--timeout", "2h"])
+        assert (result.exit_code, "expected 3600 s at most" in result.stderr) == (2, True)
 
     def test_may_be_nothing_where_that_makes_sense(self) -> None:
         assert Duration(above_s=None).convert("0", None, None) == 0

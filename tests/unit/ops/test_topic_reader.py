@@ -34,6 +34,8 @@ class TestStart:
             ("2026-01-01", Start("time", NOW)),
             ("2026-01-01T01:00+01:00", Start("time", NOW)),
             ("15m", Start("time", NOW - 900_000)),
+            ("30000d", Start("time", 0)),  # to brokers, times before 1970 are words
+            ("1969-12-31", Start("time", 0)),
         ],
     )
     def test_reads(self, text: str, start: Start) -> None:
@@ -165,6 +167,13 @@ class TestTopicReader:
             producer.produce(topic, b"later", partition=1)
             assert producer.flush(60) == 0
             assert [places(batch) for batch in batches] == [[(1, 1)]]
+
+    def test_takes_more_time_than_clients_can_count(
+        self, opened: Callable[..., TopicReader], topic: str
+    ) -> None:
+        with opened(topic, timeout_s=30 * 86_400.0) as reader:
+            reader.start()
+            assert sum(map(len, reader.to_end())) == 6
 
     def test_gives_up_in_time(self, opened: Callable[..., TopicReader], topic: str) -> None:
         with opened(topic) as reader:

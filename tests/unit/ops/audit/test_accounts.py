@@ -50,6 +50,7 @@ class TestAccount:
             b'{"worker": "compact"}',
             b"[" * 100_000,
             msgspec.structs.replace(account(5), version=2).encode(),
+            account(5, -3).encode(),
         ],
     )
     def test_is_told_from_other_records(self, value: bytes | None) -> None:

@@ -58,6 +58,14 @@ class TestAdd:
             (row,) = kept.usage()
         assert (row.records, row.bytes, row.source) == (None, None, "unknown")
 
+    def test_forged_counts_stop_nothing(self, path: Path) -> None:
+        audited = READ._replace(source="audit")
+        with KeptUsage(path) as kept:
+            for _ in range(3):
+                kept.add("orders", {}, {audited: Sum((1 << 64) - 1, 1 << 70)})
+            (row,) = kept.usage()
+        assert (row.records, row.bytes) == ((1 << 62) - 1, (1 << 62) - 1)
+
     def test_a_first_slice_may_come_in_a_later_run(self, path: Path) -> None:
         rest = SHOP._replace(owner=None, producer=None, partition=2, message=b"m" * 16)
         with KeptUsage(path) as kept:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from headerware import Chain, ConfigError, Context, Interceptor, InterceptorError, Record
+from headerware import Chain, ConfigError, Context, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.ops.guard import Guard, Routes
 from headerware.ops.guard.judge import Decision
 from headerware.ops.guard.worker import _Plan
@@ -94,6 +94,9 @@ class Answers:
     def committed(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         return [TopicPartition(each.topic, each.partition, 5) for each in asked]
 
+    def consumer_group_metadata(self) -> object:
+        return object()
+
     def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
         if self.leaders[place.partition] < 0:
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
@@ -161,6 +164,36 @@ class TestACluster:
             guard.stop()
             thread.join(DEADLINE_S)
         assert not thread.is_alive()
+
+
+class TestAnAuditTopic:
+    def test_that_takes_no_accounts_leaves_nothing_unheard(self, ingress: Ingress) -> None:
+        """The second chain's steps have something open for each record that goes through them."""
+        told: list[Any] = []
+
+        class Hears(Interceptor, frozen=True, kw_only=True):
+            type: ClassVar[str] = "hears-all"
+
+            def open(self, context: Context) -> Any:
+                return SimpleNamespace(
+                    on_send=lambda record: record.with_local("seen", record.value),
+                    on_acknowledgement=lambda record, _, error: told.append((record.value, type(error))),
+                )
+
+        guard = guard_of(ingress, second=Chain([Hears()]), audit_topic="accounts")
+        topics = (INGRESS, "orders", LETTERS, "accounts")
+        answers = Answers()
+        judge = guard._begin(answers, dry_run=False)
+        guard._topics = dict.fromkeys(topics, 1)
+        judge.assign((INGRESS, 0), 0)
+        (record,) = ingress.sent(b"v")
+        judge.add(record.replace(topic=INGRESS, partition=0, offset=0))
+        refusal = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        refuses = SimpleNamespace(send=lambda records, *_, **__: {len(records) - 1: refusal})
+        with pytest.raises(HeaderwareError, match="accounts takes no accounts"):
+            guard._send(answers, refuses, judge, judge.decide())  # type: ignore[arg-type]
+        assert told == [(b"v", HeaderwareError)]
+        guard._close()
 
 
 class TestAPlan:

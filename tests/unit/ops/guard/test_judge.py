@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,21 @@ class Upper(Interceptor, frozen=True, kw_only=True):
         return record.replace(topic=topic, value=record.value.upper(), headers=headers)
 
 
+class Hears(Interceptor, frozen=True, kw_only=True):
+    """Tell what becomes of each record that goes through it."""
+
+    type: ClassVar[str] = "hears"
+    told: Any
+
+    def on_send(self, record: Record) -> Record:
+        """Mark it."""
+        return record.with_local("seen", record.value)
+
+    def on_acknowledgement(self, record: Record, metadata: Any, error: Any) -> None:
+        """Tell it."""
+        self.told((record.value, type(error)))
+
+
 class TestASecondChain:
     def test_takes_what_was_admitted(self, ingress: Ingress) -> None:
         gate = Gate(ingress, second=Chain([Upper()]))
@@ -68,6 +84,23 @@ class TestASecondChain:
         (decision,) = gate.take(slices)
         assert len(decision.originals) == len(slices) < len(decision.sent)
         assert {each.partition for each in decision.sent} == {0}
+
+    def test_hears_of_what_it_has_sent_if_no_decision_comes_of_it(self, ingress: Ingress) -> None:
+        """The cluster may fail between two records of a batch; then all of them come again."""
+        told: list[Any] = []
+        gate = Gate(ingress, second=Chain([Hears(told=told.append)]))
+        ask, asked = gate.judge.count_partitions, list[str]()
+
+        def answer(topic: str, at_least: int) -> int:
+            asked.append(topic)
+            if asked.count("orders") > 2:  # of the first record it is asked twice
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return ask(topic, at_least)
+
+        gate.judge.count_partitions = answer
+        with pytest.raises(KafkaException):
+            gate.take(ingress.sent(b"a", b"b"))
+        assert told == [(b"a", KafkaException)]
 
 
 class TestAnotherChain:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headerware.clients.messages import message_of
 from headerware.core.errors import ConfigError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
@@ -12,6 +16,7 @@ from headerware.interceptors.slice.header import SliceHeader
 from headerware.ops.retention.keys import Choice, Keys, Tombstone
 from headerware.ops.retention.rules import (
     Fate,
+    Judge,
     Lifetime,
     Partition,
     PartitionPlan,
@@ -19,6 +24,8 @@ from headerware.ops.retention.rules import (
     Room,
     Tombstones,
 )
+from headerware.registry.names import default_names
+from headerware.registry.wire.compact_keys import compact_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,6 +126,68 @@ class TestFatesOnTheWire:
             expired, NOW_MS, lambda found: found.with_headers(Headers())
         )
         assert fate == "no_lifetime"
+
+
+class TestAJudge:
+    """It looks at names first; what it says of a record is what the rule says."""
+
+    NAMES = st.sampled_from(
+        [
+            *("hw.expires", "hw.sig", "hw.slice", "hw.ids", "legal-hold", "Legal-Hold", "class", "", "x"),
+            *("~", "~~", "~~legal-hold", "~A", "~zzzzzz", "0.0.77.5", "HW.EXPIRES", "STRASSE", "\u0663"),
+            *(compact_key(default_names().id_of("hw.expires") or 0), compact_key(77)),
+        ]
+    )
+    VALUES = st.sampled_from(
+        [
+            *(None, b"", b"1", b"01", b"%d" % (NOW_MS - 5_001), b"%d" % (NOW_MS - 5_000), b"gold"),
+            SliceHeader(bytes(16), 0, 2, 4, 2).encode(),
+        ]
+    )
+    LIFETIMES = st.builds(
+        Lifetime,
+        topics=st.just(("*",)),
+        after_ms=st.sampled_from([0, 5_000, 5_001, 2 * DAY_MS]),
+        header=st.sampled_from(["class", "", "~", "hw.expires", "0.0.77.5"]),
+        value=st.sampled_from([None, "gold", ""]),
+    ) | st.builds(Lifetime, topics=st.just(("*",)), after_ms=st.sampled_from([0, 2 * DAY_MS]))
+
+    @given(
+        headers=st.lists(st.tuples(NAMES, VALUES), max_size=3),
+        value=st.sampled_from([b"v", b"", None]),
+        timestamp=st.sampled_from([(0, None), (1, NOW_MS - 5_001), (2, NOW_MS - 5_000), (1, 0)]),
+        lifetimes=st.lists(LIFETIMES, max_size=3),
+        hold=st.sampled_from(["legal-hold", "LEGAL-HOLD", "stra\xdfe", "~legal-hold", "0.0.77.5"]),
+    )
+    def test_says_what_the_rule_says(
+        self,
+        headers: list[tuple[str, bytes | None]],
+        value: bytes | None,
+        timestamp: tuple[int, int | None],
+        lifetimes: list[Lifetime],
+        hold: str,
+    ) -> None:
+        kind, timestamp_ms = timestamp
+        found = record(
+            *headers, value=value, timestamp_ms=timestamp_ms, timestamp_type=kind, partition=0, offset=3
+        )
+        rule = RetentionRule(lifetimes=tuple(lifetimes), hold=hold)
+        fate, part = rule.fate_on_the_wire(found, NOW_MS)
+        judge = Judge(rule, NOW_MS)
+        said = [judge.fate_of(message_of(found)) for _ in range(2)]
+        assert said == [(fate, part)] * 2
+
+    def test_remembers_no_more_names_than_it_has_memory_for(self) -> None:
+        """Names may be empty, and a record may have 100,000 of them."""
+        judge = Judge(RetentionRule(), NOW_MS)
+        floods = [message_of(record(*[("", None)] * (20_000 + more))) for more in range(40)]
+        tracemalloc.start()
+        try:
+            assert {judge.fate_of(each) for each in floods} == {("no_lifetime", None)}
+            floods.clear()
+            assert tracemalloc.get_traced_memory()[0] < 2 << 20
+        finally:
+            tracemalloc.stop()
 
 
 class TestCopies:
