@@ -17,16 +17,8 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.compaction.rules import Judged
 from headerware.ops.compaction.winners import Winners
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import (
-    Fate,
-    Judge,
-    Lifetime,
-    Partition,
-    PartitionPlan,
-    RetentionRule,
-    Room,
-    Tombstones,
-)
+from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
+from headerware.ops.retention.rules import Fate, Judge, Lifetime, RetentionRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -54,15 +54,8 @@ from headerware.ops.claims import (
 )
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.rules import (
-    Fate,
-    Judge,
-    Partition,
-    PartitionPlan,
-    RetentionRule,
-    Room,
-    Tombstones,
-)
+from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
+from headerware.ops.retention.rules import Fate, Judge, RetentionRule
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification

@@ -14,16 +14,8 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SliceHeader
 from headerware.ops.retention.keys import Choice, Keys, Tombstone
-from headerware.ops.retention.rules import (
-    Fate,
-    Judge,
-    Lifetime,
-    Partition,
-    PartitionPlan,
-    RetentionRule,
-    Room,
-    Tombstones,
-)
+from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
+from headerware.ops.retention.rules import Fate, Judge, Lifetime, RetentionRule
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
 
