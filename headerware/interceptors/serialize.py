@@ -133,7 +133,7 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
 
 def _run_through(serdes: dict[Part, Any]) -> _RunHook | None:
     """Return the same for runs, if all serdes take many values at once."""
-    of_key, of_value = (getattr(serdes.get(part), "serialize_many", None) for part in PARTS)
+    of_key, of_value = (_for_many(serdes.get(part)) for part in PARTS)
     if (of_key is None and "key" in serdes) or (of_value is None and "value" in serdes):
         return None
 
@@ -146,6 +146,16 @@ def _run_through(serdes: dict[Part, Any]) -> _RunHook | None:
         return run.having(headers, keys, values)
 
     return hook
+
+
+def _for_many(serde: Any) -> Any:
+    """Return what a serde serializes many values with; None where ``serialize`` is newer than that."""
+    for kind in type(serde).__mro__:
+        if "serialize_many" in vars(kind):
+            return serde.serialize_many
+        if "serialize" in vars(kind):
+            return None
+    return None
 
 
 def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:

@@ -8,6 +8,8 @@ import pytest
 from headerware import Chain, Context, Headers, Record
 from headerware.core.record_run import RecordRun
 from headerware.interceptors import Metrics, Serialize
+from headerware.serdes.formats.plain import Json, JsonFunctions
+from headerware.serdes.serde import SerdeContext
 
 FIXED = (("a", b"1"), ("b", None))
 
@@ -153,6 +155,28 @@ class TestChains:
         step = Serialize(key=Ours()) if part == "key" else Serialize(value=Ours())
         found, expected = self.sent(run, step)
         assert list(found) == expected
+
+    @pytest.mark.parametrize("way", ["overrides", "delegates"])
+    def test_a_serializer_over_another_has_its_own_say(self, way: str) -> None:
+        inner = Json().open(SerdeContext())
+
+        class Overrides(JsonFunctions):
+            def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+                return b"own", headers
+
+        class Delegates:
+            def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
+                return b"own", headers
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(inner, name)
+
+        own: Any = Delegates()
+        if way == "overrides":
+            own = Overrides("JSON", inner._header, inner._encode_any, inner._decode)
+        found, expected = self.sent(run_of([{"n": 1}, {"n": 2}]), Serialize(value=own))
+        assert list(found) == expected
+        assert found[0].value == b"own"
 
     def test_a_step_that_knows_records_only_gets_records(self) -> None:
         found, expected = self.sent(run_of([{"n": 1}, {"n": 2}]), JSON, Stamp())

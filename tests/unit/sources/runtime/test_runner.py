@@ -30,7 +30,7 @@ from headerware.testing import EmbeddedCluster
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
-NAMES: Final = [f"source-{number:02}" for number in range(70)]
+NAMES: Final = [f"source-{number:02}" for number in range(120)]
 
 
 class Holding(Interceptor, frozen=True, kw_only=True):
