@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("numpy")
-
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 NAMES = ["registry", "keys", "reassembly", "trails", "windows", "guard", "retention", "chargeback"]

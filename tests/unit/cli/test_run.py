@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -148,9 +148,8 @@ class TestCommands:
     def test_of_a_python_without_headerware_are_an_error(
         self, run: Callable[..., Answer], application: Path, tmp_path: Path
     ) -> None:
-        other = shutil.which("python3", path="/usr/bin:/usr/local/bin")
-        if other is None:
-            pytest.skip("there is no other Python here")
+        venv.create(tmp_path / "other", symlinks=True)
+        other = str(tmp_path / "other" / "bin" / "python3")
         done = run(other, application)
         assert done.returncode == 1
         assert f"{other} has no Headerware" in done.stderr.replace("python3.11 ", "python3 ")
