@@ -6,21 +6,17 @@ accounts is what happened.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from headerware.core.errors import WireFormatError
 from headerware.core.printable import without_values
-from headerware.ops.chargeback.usage import Usage
+from headerware.ops.chargeback.usage import Usage, audited_reads
 
 VERSION: Final = 1
 GUARD: Final = "guard"
-_HOUR_MS: Final = 3_600_000
-_LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 
 
 class Verdicts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,19 +97,8 @@ def account_usage(accounts: Iterable[Account]) -> Iterator[Usage]:
 
     What was refused or dropped was read, too.
     """
-    sums: defaultdict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
-    for account in accounts:
-        for each in account.records:
-            total = sums[each.topic, account.group, account.at_ms // _HOUR_MS]
-            total[0] += each.count
-            total[1] += each.bytes
-    for (topic, group, hour), (records, size) in sorted(sums.items()):
-        yield Usage(
-            hour=datetime.fromtimestamp(min(max(hour, 0), _LAST_HOUR) * 3600, UTC),
-            topic=topic,
-            direction="out",
-            group=group,
-            records=records,
-            bytes=size,
-            source="audit",
-        )
+    return audited_reads(
+        (each.topic, account.group, account.at_ms, each.count, each.bytes)
+        for account in accounts
+        for each in account.records
+    )

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaException
 
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.interceptors.audit import AuditReport, decode_report
-from headerware.ops.chargeback.usage import Usage
+from headerware.ops.chargeback.usage import Usage, audited_reads
 from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
-
-_HOUR_MS: Final = 3_600_000
-_LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,25 +67,15 @@ def audit_usage(reports: Iterable[AuditReport]) -> Iterator[Usage]:
     Args:
         reports: the reports; one that is there twice counts once.
     """
-    sums: defaultdict[tuple[str, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
     seen: set[tuple[str, int]] = set()
-    for report in reports:
-        if report.side != "consumer" or (report.session, report.sequence) in seen:
-            continue
-        seen.add((report.session, report.sequence))
-        for count in report.counts:
-            if count.given:  # it has been counted as consumed
+
+    def counts() -> Iterator[tuple[str, str | None, int, int, int]]:
+        for report in reports:
+            if report.side != "consumer" or (report.session, report.sequence) in seen:
                 continue
-            total = sums[count.topic, report.group, count.bucket // _HOUR_MS]
-            total[0] += count.records
-            total[1] += count.bytes
-    for (topic, group, hour), (records, size) in sorted(sums.items(), key=lambda item: str(item[0])):
-        yield Usage(
-            hour=datetime.fromtimestamp(min(max(hour, 0), _LAST_HOUR) * 3600, UTC),
-            topic=topic,
-            direction="out",
-            group=group,
-            records=records,
-            bytes=size,
-            source="audit",
-        )
+            seen.add((report.session, report.sequence))
+            for each in report.counts:
+                if not each.given:  # else it has been counted as consumed
+                    yield each.topic, report.group, each.bucket, each.records, each.bytes
+
+    return audited_reads(counts())

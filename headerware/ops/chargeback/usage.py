@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Final, Literal
 
 import msgspec
+
+_HOUR_MS: Final = 3_600_000
+_LAST_HOUR: Final = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 
 Direction = Literal["in", "out"]
 """``in`` is produced into Kafka, ``out`` is read from it."""
@@ -43,3 +48,27 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None
     malformed: int = 0
     source: Source
+
+
+def audited_reads(counts: Iterable[tuple[str, str | None, int, int, int]]) -> Iterator[Usage]:
+    """Return what consumer groups say that they read, as a row for each topic, group and hour.
+
+    Args:
+        counts: topic, group, milliseconds since the epoch, records and bytes. A moment that no calendar has
+            counts in the first hour of 1970, or in the last of the year 9999.
+    """
+    sums: defaultdict[tuple[str, str | None, int], list[int]] = defaultdict(lambda: [0, 0])
+    for topic, group, at_ms, records, size in counts:
+        total = sums[topic, group, at_ms // _HOUR_MS]
+        total[0] += records
+        total[1] += size
+    for (topic, group, hour), (records, size) in sorted(sums.items(), key=lambda item: str(item[0])):
+        yield Usage(
+            hour=datetime.fromtimestamp(min(max(hour, 0), _LAST_HOUR) * 3600, UTC),
+            topic=topic,
+            direction="out",
+            group=group,
+            records=records,
+            bytes=size,
+            source="audit",
+        )
