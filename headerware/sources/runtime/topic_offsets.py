@@ -82,13 +82,15 @@ class _Topic:
                 writer: opened.enter_context(closing(_Writer(options.topic, kafka, writer)))
                 for writer in writers
             }
-            if not writers and not settled:
-                _require_reachable(kafka, options.topic)  # a command that shows them has nothing to wait for
             try:
+                if not writers and not settled:
+                    _require_reachable(kafka, options.topic)  # a command that shows them does not wait
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             except RegistryError as error:
                 servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
                 raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
+            except KafkaException as error:
+                raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
             self._opened: Final = opened.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
@@ -221,15 +223,12 @@ def _read(
 
 
 def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
-    """Raise SourceError soon if no broker can be reached."""
+    """Raise KafkaException soon if no broker can be reached."""
     troubles = Troubles()
     settings: dict[str, Any] = {**connection_settings(kafka), "log_level": 0, "error_cb": troubles}
     client = AdminClient(settings)
     servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
-    try:
-        troubles.first_metadata(client, servers, topic, time.monotonic() + _TIMEOUT_S)
-    except KafkaException as error:
-        raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
+    troubles.first_metadata(client, servers, topic, time.monotonic() + _TIMEOUT_S)
 
 
 def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
@@ -239,6 +238,8 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     those of a process that was killed, for instance, which are open until it is back or they are aborted.
     """
     admin = AdminClient({**connection_settings(kafka), "log_level": 0})
+    # One that asks for offsets before it is connected asks again a second later, or three.
+    admin.list_topics(topic, timeout=_TIMEOUT_S)
     end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
     if _end(admin, topic, IsolationLevel.READ_COMMITTED) >= end:
         return False
@@ -261,13 +262,10 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
 
 def _end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
     latest: Any = OffsetSpec
-    try:
-        (asked,) = admin.list_offsets(
-            {TopicPartition(topic, 0): latest.latest()}, isolation_level=isolation, request_timeout=_TIMEOUT_S
-        ).values()
-        return int(asked.result().offset)
-    except KafkaException as error:
-        raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
+    (asked,) = admin.list_offsets(
+        {TopicPartition(topic, 0): latest.latest()}, isolation_level=isolation, request_timeout=_TIMEOUT_S
+    ).values()
+    return int(asked.result().offset)
 
 
 def _is_of(key: bytes, source: str) -> bool:
