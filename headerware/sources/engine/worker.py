@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from headerware.sources.source import NativeItem, OpenSource, SourceContext
     from headerware.sources.transformers import Transformers
 
+_BATCH_BYTES: Final = 48 << 10
+"""A batch of more is sent on: one that fits the processor's cache is serialized sooner. A block of text is
+somewhat larger, and so becomes a batch as it is."""
 _EXTRACTED: Final = frozenset({Extracted})
 _log: Final = logging.getLogger("headerware.sources")
 
@@ -573,7 +576,7 @@ class _Reading:
         self._send_if_full()
 
     def _send_if_full(self) -> None:
-        if len(self._letters) + len(self._records) >= self._max_records:
+        if len(self._letters) + len(self._records) >= self._max_records or self._bytes >= _BATCH_BYTES:
             self._send(complete=False, is_last=False)
 
     def resume(self, config: SourceConfig) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, BinaryIO, ClassVar
 from weakref import WeakSet
 
+import msgspec
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
@@ -46,6 +47,7 @@ from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key, task_of
 from headerware.sources.engine.plan import plan
 from headerware.sources.engine.task import SourceTask
+from headerware.sources.extractors import JsonLinesExtractor
 from tests.spool import Lines
 from tests.waiting import until
 
@@ -339,6 +341,14 @@ class TestRuns:
         sink = read_all(config(extractor=Mixed(kinds=("bytes",) * 30, together=10), poll_records=20))
         assert [type(batch.records) for batch in sink.batches if batch.records] == [RecordRun, RecordRun]
         assert [len(batch.records) for batch in sink.batches if batch.records] == [20, 10]
+
+    def test_of_wide_rows_are_batches_of_a_block(self, shelf: Shelf) -> None:
+        rows = [{"number": number, "text": "x" * 2_000} for number in range(400)]
+        shelf.objects = {"a": b"".join(msgspec.json.encode(row) + b"\n" for row in rows)}
+        sink = read_all(config(extractor=JsonLinesExtractor()))
+        assert [record.value for record in sink.records] == rows
+        assert all(isinstance(batch.records, RecordRun) for batch in sink.batches if batch.records)
+        assert max(batch.size_bytes for batch in sink.batches) <= 100 << 10  # a block, and a line
 
 
 class TestReading:
