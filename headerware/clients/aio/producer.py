@@ -215,24 +215,32 @@ class _Reports:
 
     # On other threads
 
-    def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
-        """Make a call that would take reports, and have the loop take them; return what the call returns."""
+    def watch(self, call: Callable[[float], int], timeout: float) -> int:
+        """Make a call that would take reports, and have the loop take them; return what the call returns.
+
+        It is made again until it returns 0 or the time is over, and waits for ``_POLL_S`` at most: a flush of
+        0.2 s or more would take all reports itself, whatever their callbacks raise.
+        """
         deadline = inf if timeout < 0 else monotonic() + timeout
         ident = get_ident()
         while True:
-            left = deadline - monotonic()
             with self._round_ended:
                 if self._stopped:
                     return 0
                 self.watchers.add(ident)
+            found: int | None = None
             try:
-                return call(-1 if left == inf else max(0.0, left)) or 0
+                found = call(max(0.0, min(deadline - monotonic(), _POLL_S)))
             except _EnoughError:
                 pass
             finally:
                 with self._round_ended:
                     self.watchers.discard(ident)
                     self._round_ended.notify_all()
+            if found is not None:
+                if not found or monotonic() >= deadline:
+                    return found
+                continue
             with self._round_ended:
                 seen = self._rounds
                 self._results.add(self._serve)
@@ -360,7 +368,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the loop's
     thread, in the task's context; on a thread, in a copy of that context, if the record has to wait. What
-    interceptors hear of deliveries, they hear on the poller's thread.
+    interceptors hear of deliveries, they hear on the loop's thread or on the poller's.
     """
 
     _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer

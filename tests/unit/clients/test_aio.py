@@ -269,6 +269,27 @@ class TestProduce:
         run(main())
         assert heard == [threading.get_ident()] * 4_000
 
+    def test_flush_leaves_reports_to_the_loop(self, connection: dict[str, Any], topic: str) -> None:
+        count, threads = 2_000, list[int]()
+
+        class Hears:
+            name = "hears"
+
+            def on_acknowledgement(self, *_: object) -> None:
+                threads.append(threading.get_ident())
+
+        async def main() -> int:
+            conf = {**connection, "linger.ms": 60_000}  # none is sent before flush
+            async with AsyncProducer(conf, chain=Chain([Hears()])) as producer:
+                for at in range(count):
+                    await producer.produce(topic, b"%d" % at)
+                assert await producer.flush() == 0
+                return threading.get_ident()
+
+        on_loop = threads.count(run(main()))
+        assert len(threads) == count
+        assert on_loop > 0.9 * count, f"other threads took {count - on_loop} of {count}"
+
     def test_a_callback_that_raises_is_the_loops_to_report(
         self, connection: dict[str, Any], topic: str
     ) -> None:
