@@ -47,6 +47,12 @@ from headerware.core.record import Record
 
 _POLL_S: Final = 0.1
 """How long the poller waits for a report, and so how long closing may wait for the poller."""
+_FLUSH_S: Final = 0.01
+"""How long one call of librdkafka's flush lasts at most.
+
+It goes on with records that are sent meanwhile, which then do not linger. And confluent-kafka would begin one
+of 0.2 s or more again after each callback that raises, so that it took all reports itself.
+"""
 _ROOM_S: Final = 0.05
 _REPORTS_AT_ONCE: Final = 1_000
 """How many reports the loop takes before it looks at its other tasks."""
@@ -218,8 +224,7 @@ class _Reports:
     def watch(self, call: Callable[[float], int], timeout: float) -> int:
         """Make a call that would take reports, and have the loop take them; return what the call returns.
 
-        It is made again until it returns 0 or the time is over, and waits for ``_POLL_S`` at most: a flush of
-        0.2 s or more would take all reports itself, whatever their callbacks raise.
+        It is made again until it returns 0 or the time is over.
         """
         deadline = inf if timeout < 0 else monotonic() + timeout
         ident = get_ident()
@@ -230,7 +235,7 @@ class _Reports:
                 self.watchers.add(ident)
             found: int | None = None
             try:
-                found = call(max(0.0, min(deadline - monotonic(), _POLL_S)))
+                found = call(max(0.0, deadline - monotonic()))
             except _EnoughError:
                 pass
             finally:
@@ -577,8 +582,13 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                 await self._hw_on_thread(core.release)
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
                 error = raised
+        ended = False
+
+        def flush(left: float) -> int:
+            return 0 if ended else core.await_reports(min(left, _FLUSH_S))
+
         flushed: asyncio.Future[int] = self._hw_results.bind().run_in_executor(
-            self._hw_threads(), self._hw_reports.watch, core.await_reports, left
+            self._hw_threads(), self._hw_reports.watch, flush, left
         )
         try:
             # librdkafka may need 10 ms to see that somebody else has taken the last report.
@@ -586,6 +596,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                 await asyncio.wait((flushed, self._hw_reports.next()), return_when=asyncio.FIRST_COMPLETED)
             found = flushed.result() if flushed.done() else 0
         finally:
+            ended = True
             flushed.cancel()
         await self._hw_results.taken()
         if error is not None:
