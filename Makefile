@@ -106,7 +106,7 @@ $(CLASSES): .venv/.ready | java
 	@mv $@.new $@
 
 # Files of tests that a client has a part in; with another client the rest would only run twice.
-NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
+NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent[_-]kafka|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
 
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
