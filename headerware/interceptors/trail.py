@@ -146,34 +146,33 @@ class _TrailStep:
 
     def on_send(self, record: Record) -> Record:
         """Complete the latest entry, or add an entry."""
-        topic, headers = record.topic, record.headers
         if self._cluster is None:
             self._look_for_cluster()
-        parts = self._produced[topic]
-        for pair in headers:
-            if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts, pair[1])
-        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
-        return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
+        return self._extended(record, self._produced[record.topic])
 
     def on_consume(self, record: Record) -> Record:
         """Add an entry."""
-        topic, headers = record.topic, record.headers
         if self._cluster is None:
             self._look_for_cluster()
-        parts = self._read[topic]
-        for pair in headers:
-            if pair[0] == TRAIL_HEADER:
-                return self._continued(record, parts, pair[1])
-        fresh = b"1,at=%d%b" % (self._now_ms(), parts.entry)
-        return record.with_headers(_new_headers(Headers, (*headers, (TRAIL_HEADER, fresh))))
+        return self._extended(record, self._read[record.topic])
 
-    def _continued(self, record: Record, parts: _Parts, found: bytes | None) -> Record:
-        """Continue the trail of the record, or the last one if there are several."""
-        headers = record.headers
-        others: list[Pair] = [pair for pair in headers if pair[0] != TRAIL_HEADER]
-        if len(others) + 1 < len(headers):
-            found = headers.last(TRAIL_HEADER)
+    def _extended(self, record: Record, parts: _Parts) -> Record:
+        """Continue the trail of the record, or the last one if there are several, or begin one."""
+        pairs: list[Pair] = []
+        trail: Pair | None = None
+        for pair in record.headers:
+            if pair[0] == TRAIL_HEADER:
+                trail = pair
+            else:
+                pairs.append(pair)
+        if trail is None:
+            value = b"1,at=%d%b" % (self._now_ms(), parts.entry)
+        else:
+            value = self._continued(trail[1], parts)
+        pairs.append((TRAIL_HEADER, value))
+        return record.with_headers(_new_headers(Headers, pairs))
+
+    def _continued(self, found: bytes | None, parts: _Parts) -> bytes:
         value = _checked(found)
         if parts.completion is not None and _is_completable(value):
             value += parts.completion
@@ -181,8 +180,7 @@ class _TrailStep:
             value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
         if value.count(b",at=") > self._max_entries or len(value) > self._max_bytes:
             value = shortened(value, self._max_entries, self._max_bytes)
-        others.append((TRAIL_HEADER, value))
-        return record.with_headers(_new_headers(Headers, others))
+        return value
 
     def _look_for_cluster(self) -> None:
         """Take the cluster's id once it is known; the parts that were made without it are made anew."""

@@ -47,6 +47,12 @@ from headerware.core.record import Record
 
 _POLL_S: Final = 0.1
 """How long the poller waits for a report, and so how long closing may wait for the poller."""
+_FLUSH_S: Final = 0.01
+"""How long one call of librdkafka's flush lasts at most.
+
+It goes on with records that are sent meanwhile, which then do not linger. And confluent-kafka would begin one
+of 0.2 s or more again after each callback that raises, so that it took all reports itself.
+"""
 _ROOM_S: Final = 0.05
 _REPORTS_AT_ONCE: Final = 1_000
 """How many reports the loop takes before it looks at its other tasks."""
@@ -215,24 +221,31 @@ class _Reports:
 
     # On other threads
 
-    def watch(self, call: Callable[[float], int | None], timeout: float) -> int:
-        """Make a call that would take reports, and have the loop take them; return what the call returns."""
+    def watch(self, call: Callable[[float], int], timeout: float) -> int:
+        """Make a call that would take reports, and have the loop take them; return what the call returns.
+
+        It is made again until it returns 0 or the time is over.
+        """
         deadline = inf if timeout < 0 else monotonic() + timeout
         ident = get_ident()
         while True:
-            left = deadline - monotonic()
             with self._round_ended:
                 if self._stopped:
                     return 0
                 self.watchers.add(ident)
+            found: int | None = None
             try:
-                return call(-1 if left == inf else max(0.0, left)) or 0
+                found = call(max(0.0, deadline - monotonic()))
             except _EnoughError:
                 pass
             finally:
                 with self._round_ended:
                     self.watchers.discard(ident)
                     self._round_ended.notify_all()
+            if found is not None:
+                if not found or monotonic() >= deadline:
+                    return found
+                continue
             with self._round_ended:
                 seen = self._rounds
                 self._results.add(self._serve)
@@ -360,7 +373,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     It belongs to the event loop on which it is first awaited, and is used there only. Hooks run on the loop's
     thread, in the task's context; on a thread, in a copy of that context, if the record has to wait. What
-    interceptors hear of deliveries, they hear on the poller's thread.
+    interceptors hear of deliveries, they hear on the loop's thread or on the poller's.
     """
 
     _hw_core_type: ClassVar[type[QueueingProducer]] = QueueingProducer
@@ -569,8 +582,13 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                 await self._hw_on_thread(core.release)
             except Exception as raised:  # noqa: BLE001 - it is raised below, when the others are delivered
                 error = raised
+        ended = False
+
+        def flush(left: float) -> int:
+            return 0 if ended else core.await_reports(min(left, _FLUSH_S))
+
         flushed: asyncio.Future[int] = self._hw_results.bind().run_in_executor(
-            self._hw_threads(), self._hw_reports.watch, core.await_reports, left
+            self._hw_threads(), self._hw_reports.watch, flush, left
         )
         try:
             # librdkafka may need 10 ms to see that somebody else has taken the last report.
@@ -578,6 +596,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                 await asyncio.wait((flushed, self._hw_reports.next()), return_when=asyncio.FIRST_COMPLETED)
             found = flushed.result() if flushed.done() else 0
         finally:
+            ended = True
             flushed.cancel()
         await self._hw_results.taken()
         if error is not None:

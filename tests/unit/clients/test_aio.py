@@ -8,6 +8,7 @@ import inspect
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka.aio
@@ -268,6 +269,46 @@ class TestProduce:
 
         run(main())
         assert heard == [threading.get_ident()] * 4_000
+
+    def test_flush_leaves_reports_to_the_loop(self, connection: dict[str, Any], topic: str) -> None:
+        count, threads = 2_000, list[int]()
+
+        class Hears:
+            name = "hears"
+
+            def on_acknowledgement(self, *_: object) -> None:
+                threads.append(threading.get_ident())
+
+        async def main() -> int:
+            conf = {**connection, "linger.ms": 60_000}  # none is sent before flush
+            async with AsyncProducer(conf, chain=Chain([Hears()])) as producer:
+                for at in range(count):
+                    await producer.produce(topic, b"%d" % at)
+                assert await producer.flush() == 0
+                return threading.get_ident()
+
+        on_loop = threads.count(run(main()))
+        assert len(threads) == count
+        assert on_loop > 0.9 * count, f"other threads took {count - on_loop} of {count}"
+
+    def test_a_flush_that_has_ended_does_not_go_on(
+        self, connection: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def goes_on(left: float) -> int:
+            time.sleep(min(left, 0.1))
+            return 1
+
+        async def main() -> None:
+            with ThreadPoolExecutor(1) as executor:
+                async with AsyncProducer(connection, executor=executor, chain=Chain()) as producer:
+                    with monkeypatch.context() as patch:
+                        # As librdkafka's does while records are sent; they would not linger.
+                        patch.setattr(producer._hw_core, "await_reports", goes_on)
+                        await producer.produce(topic, b"x")
+                        await producer.flush()
+                        await asyncio.wait_for(asyncio.wrap_future(executor.submit(int)), 10)
+
+        run(main())
 
     def test_a_callback_that_raises_is_the_loops_to_report(
         self, connection: dict[str, Any], topic: str
