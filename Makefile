@@ -1,7 +1,7 @@
 # Targets for people and for .ci/run; `make` alone lists them.
 #   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
 #   ARGS=...     arguments for demo, bench and broker
-#   WORKERS=, CLUSTERS=   how many processes run the quick tests, and those with a real Kafka or Spark
+#   WORKERS=, CLUSTERS=   how many processes run tests, and how many those with a Spark
 #   MINUTES=     for `make fuzz`: how long
 #   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
 
@@ -17,14 +17,13 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 # Many tests wait for a cluster or a deadline, so there are more processes than cores.
 WORKERS ?= 4
-# Each of these starts a Kafka and a Spark of its own.
+# Each of these starts a Kafka and a Spark of its own, and Spark seldom waits.
 CLUSTERS ?= 2
 # How long `make fuzz` tries.
 MINUTES ?= 10
 # What a file's tests share is made once.
 PARALLEL := --dist loadfile
 QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks
-SLOW_TESTS := tests/integration tests/spark
 # Compiled once, rather than by each process that a test starts.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -94,8 +93,20 @@ demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 java: .venv/.ready
 	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
 
+# What Java has loaded when a Kafka and a Spark end, for those that start in tests: see tests/conftest.py. A Spark
+# outlives its program and ends when it has written its file; `cat` waits for it.
+CLASSES := .venv/classes
+AT_EXIT := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$(CURDIR)/$(CLASSES).new
+
+$(CLASSES): .venv/.ready | java
+	@echo "making $@: once, the classes of Kafka and Spark as Java maps them"
+	@rm -rf $@ $@.new && mkdir $@.new
+	@HEADERWARE_KAFKA_OPTS="$(AT_EXIT)/kafka.jsa" SPARK_SUBMIT_OPTS="$(AT_EXIT)/spark.jsa" \
+		$(BIN)/python examples/spark_foreach_batch.py 2>&1 | cat >$@.new/log
+	@mv $@.new $@
+
 # Files of tests that a client has a part in; with another client the rest would only run twice.
-NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
+NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent[_-]kafka|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
 
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
@@ -108,9 +119,10 @@ $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/te
 endef
 
 .PHONY: test
-test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
+test: java $(CLASSES) .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) $(SLOW_TESTS) $(ARGS)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) tests/integration $(ARGS)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)
 	$(test_with_oldest)
 	$(test_with_frameworks)
 

@@ -21,6 +21,8 @@ RECORDS = (
 )
 NINE = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 class Stream:
     """A stream of Parquet files, and the query that counts it."""

@@ -122,7 +122,7 @@ class TestAProducer:
         def once(interrupter: Interrupter) -> None:
             producer.produce(topic, b"value", on_delivery=lambda *report: reports.append(report))
             with interrupter:
-                getattr(producer, serve)(10)
+                getattr(producer, serve)(1)  # all of it passes in confluent-kafka's own `poll` of 2.13
 
         reports: list[Any] = []
         producer = make_producer(Pass())
