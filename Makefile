@@ -93,18 +93,6 @@ demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 java: .venv/.ready
 	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
 
-# What Java has loaded when a Kafka and a Spark end, for those that start in tests: see tests/conftest.py. A Spark
-# outlives its program and ends when it has written its file; `cat` waits for it.
-CLASSES := .venv/classes
-AT_EXIT := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$(CURDIR)/$(CLASSES).new
-
-$(CLASSES): .venv/.ready | java
-	@echo "making $@: once, the classes of Kafka and Spark as Java maps them"
-	@rm -rf $@ $@.new && mkdir $@.new
-	@HEADERWARE_KAFKA_OPTS="$(AT_EXIT)/kafka.jsa" SPARK_SUBMIT_OPTS="$(AT_EXIT)/spark.jsa" \
-		$(BIN)/python examples/spark_foreach_batch.py 2>&1 | cat >$@.new/log
-	@mv $@.new $@
-
 # Files of tests that a client has a part in; with another client the rest would only run twice.
 NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent[_-]kafka|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
 
@@ -119,7 +107,7 @@ $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/te
 endef
 
 .PHONY: test
-test: java $(CLASSES) .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
+test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) tests/integration $(ARGS)
 	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)

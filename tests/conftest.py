@@ -24,12 +24,6 @@ os.register_at_fork(after_in_child=gc.disable)
 # Java's second compiler takes half of the time of brokers and of Spark, and pays off only in longer runs.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# With these files, which `make test` makes, Java maps the classes of brokers and of Spark into memory, rather
-# than read them. It passes over files of another Java.
-for name, file in (("HEADERWARE_KAFKA_OPTS", "kafka.jsa"), ("SPARK_SUBMIT_OPTS", "spark.jsa")):
-    if (archive := Path(sys.prefix, "classes", file)).exists():
-        os.environ.setdefault(name, f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off")
-
 # How many examples Hypothesis makes: `make test-exhaustive` asks for full; fast is for a quick look.
 # Two cores shared with brokers and other tests say nothing about an example's time.
 settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,7 +1,6 @@
 """A real broker: Apache Kafka in KRaft mode, one node, started and stopped with this process.
 
-``python -m headerware.testing.broker`` runs one in the foreground. Its Java gets the options in
-``HEADERWARE_KAFKA_OPTS``, if that is set in the environment.
+``python -m headerware.testing.broker`` runs one in the foreground.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import base64
 import os
 import random
-import shlex
 import shutil
 import signal
 import socket
@@ -205,8 +203,7 @@ class KafkaBroker:
 
     def _launch(self, ports: tuple[int, int]) -> None:
         logging = write_logging_file(self._work, target="SYSTEM_OUT", level="INFO")
-        options = shlex.split(os.environ.get("HEADERWARE_KAFKA_OPTS", ""))
-        java = [str(find_java()), self._heap, *options, logging, "-cp", f"{find_jars(BROKER_JARS)}/*"]
+        java = [str(find_java()), self._heap, logging, "-cp", f"{find_jars(BROKER_JARS)}/*"]
         properties = self._work / "server.properties"
         properties.write_text(_server_properties(ports, self._data, self._config), encoding="utf-8")
         if not (self._data / "meta.properties").exists():

@@ -124,13 +124,6 @@ class TestKafkaBroker:
         message = consume_one(own_broker, topic)
         assert (message.value(), message.headers()) == (b"before", [("h", b"1")])
 
-    def test_gives_its_java_the_options_of_the_environment(
-        self, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("HEADERWARE_KAFKA_OPTS", "-Dsome='two words' -XX:NoSuchOption")
-        with pytest.raises(BrokerError, match="NoSuchOption"), KafkaBroker():
-            pass
-
     def test_says_why_it_did_not_start(self, kafka_broker: KafkaBroker) -> None:
         broker = KafkaBroker({"num.network.threads": "many"})
         with pytest.raises(BrokerError, match=r"(?s)did not start.*num\.network\.threads"), broker:
