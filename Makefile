@@ -1,7 +1,7 @@
 # Targets for people and for .ci/run; `make` alone lists them.
 #   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
 #   ARGS=...     arguments for demo, bench and broker
-#   WORKERS=, CLUSTERS=   how many processes run tests, and how many those with a Spark
+#   WORKERS=, CLUSTERS=   how many processes run the tests, and how many run those of Spark
 #   MINUTES=     for `make fuzz`: how long
 #   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
 
@@ -17,7 +17,7 @@ PIP_FLAGS := --quiet --disable-pip-version-check
 REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 # Many tests wait for a cluster or a deadline, so there are more processes than cores.
 WORKERS ?= 4
-# Each of these starts a Kafka and a Spark of its own, and Spark seldom waits.
+# Each of these starts a Kafka and a Spark of its own; Spark works all the time.
 CLUSTERS ?= 2
 # How long `make fuzz` tries.
 MINUTES ?= 10
