@@ -225,8 +225,7 @@ def _read(
 def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
     """Raise KafkaException soon if no broker can be reached."""
     troubles = Troubles()
-    settings: dict[str, Any] = {**connection_settings(kafka), "log_level": 0, "error_cb": troubles}
-    client = AdminClient(settings)
+    client = _admin(kafka, error_cb=troubles)
     servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
     troubles.first_metadata(client, servers, topic, time.monotonic() + _TIMEOUT_S)
 
@@ -237,7 +236,7 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     Nothing is read behind the first record of an open transaction, not even what others have committed since:
     those of a process that was killed, for instance, which are open until it is back or they are aborted.
     """
-    admin = AdminClient({**connection_settings(kafka), "log_level": 0})
+    admin = _admin(kafka)
     # One that asks for offsets before it is connected asks again a second later, or three.
     admin.list_topics(topic, timeout=_TIMEOUT_S)
     end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
@@ -258,6 +257,12 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
             )
         time.sleep(_PAUSE_S)
     return True
+
+
+def _admin(kafka: Mapping[str, Any], **more: Any) -> AdminClient:
+    """Return a client that makes no topic by asking for it, as brokers would otherwise, uncompacted."""
+    asking = {"log_level": 0, "allow.auto.create.topics": False}
+    return AdminClient({**connection_settings(kafka), **asking, **more})
 
 
 def _end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:

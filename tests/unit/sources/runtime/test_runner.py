@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from headerware import ConfigError, Interceptor, Record
 from headerware.clients import Producer
@@ -564,6 +565,14 @@ def test_offsets_that_are_only_looked_at_give_up_early_without_brokers() -> None
     with pytest.raises(SourceError, match=r"offsets cannot be read: 127\.0\.0\.1:1 cannot be reached: "):
         TopicOffsets().open({"bootstrap.servers": "127.0.0.1:1"}, source="s")
     assert time.monotonic() - began < 20
+
+
+def test_looking_at_offsets_makes_no_topic(embedded_cluster: EmbeddedCluster) -> None:
+    connection: dict[str, Any] = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
+    for _ in range(2):  # brokers would make it with their defaults, and then it is there, but not compacted
+        with pytest.raises(SourceError, match="offsets cannot be read"):
+            TopicOffsets(topic="misspelt", create=False).open(connection, source="s")
+    assert "misspelt" not in AdminClient(connection).list_topics(timeout=60).topics
 
 
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
