@@ -106,17 +106,28 @@ define test_with_frameworks
 $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
+# The stages of `make test`, each of which runs alone, too.
+STAGES := test-quick test-integration test-spark test-oldest test-frameworks
+
 .PHONY: test
-test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all tests, then those of clients with the oldest confluent-kafka; needs Java 17
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) tests/integration $(ARGS)
-	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)
-	$(test_with_oldest)
-	$(test_with_frameworks)
+test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all stages of the tests, and say at the end which failed; needs Java 17
+	@failed=''; for stage in $(STAGES); do \
+		$(REQUIRE_ALL) $(MAKE) --no-print-directory "$$stage" || failed="$$failed $$stage"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make test: failed:$$failed; 'make STAGE' runs one alone" >&2; exit 1; fi; \
+	echo 'make test: passed: $(STAGES)'
 
 .PHONY: test-quick
 test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spark (ARGS=...)
 	$(BIN)/pytest -n $(WORKERS) $(PARALLEL) $(QUICK_TESTS) $(ARGS)
+
+.PHONY: test-integration
+test-integration: java ## run the tests that need a real Kafka (ARGS=...)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(WORKERS) $(PARALLEL) tests/integration $(ARGS)
+
+.PHONY: test-spark
+test-spark: java ## run the tests that need Spark (ARGS=...)
+	$(REQUIRE_ALL) $(BIN)/pytest -n $(CLUSTERS) $(PARALLEL) tests/spark $(ARGS)
 
 .PHONY: test-exhaustive
 test-exhaustive: java ## run the property tests and the comparison with Kafka Connect with all their examples

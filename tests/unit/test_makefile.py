@@ -20,6 +20,35 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def environments(clone: Path) -> Path:
+    """Environments whose pytest says how it was called; tests/integration and the oldest client's fail."""
+    for name in (".venv", ".venv-oldest", ".venv-frameworks"):
+        programs = clone / name / "bin"
+        programs.mkdir(parents=True)
+        (programs / "python").write_text("#!/bin/sh\n")
+        (programs / "pytest").write_text(
+            '#!/bin/sh\necho "ran $0 $*"\ncase "$0 $*" in *tests/integration|*-oldest*) exit 1;; esac\n'
+        )
+        for program in programs.iterdir():
+            program.chmod(0o755)
+        (clone / name / ".ready").touch()
+    return clone
+
+
+def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    done = subprocess.run([make, "test"], cwd=environments, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    started = [
+        line for line in done.stdout.splitlines() if "/pytest" in line and not line.startswith("HEADERWARE")
+    ]
+    for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks"):
+        assert any(folder in line for line in started), folder
+    assert "make test: failed: test-integration test-oldest;" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("target", "program"),
     [("demo", "bin/python examples/demo/run.py"), ("broker", "bin/python -m headerware.testing.jars")],
