@@ -20,7 +20,7 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
 from headerware.core.explanation import PROBE_BYTES, ExplainedInterceptor, Growth, growth
 from headerware.core.explanation import explain as explanation_of
-from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, sizes, weaknesses
+from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
 _SERVERS: Final = "localhost:9092"
@@ -39,8 +39,20 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "and the like must be there.",
 )
 @click.option("--side", type=click.Choice(_SIDES), help="With --open: as this client only.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="A topic that the chain is for; several are possible. Patterns that fit none of them are told.",
+)
 @_json
-def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+def check(
+    config: str | None,
+    opens: bool,  # noqa: FBT001 - click passes flags by name
+    side: Any,
+    topics: tuple[str, ...],
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
     """Check a chain's CONFIG file, for CI.
 
     If something is wrong, the exit code is 1, and one line says what and where. Without CONFIG the file is
@@ -61,13 +73,14 @@ def check(config: str | None, opens: bool, side: Any, as_json: bool) -> None:  #
         _open(config, chain, each, alone=bool(side))
     if opens:
         _require_local_parts(config, chain, side)
+    found = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), topics)]
     if as_json:
-        warnings = [{"interceptor": name, "warning": text} for name, text in weaknesses(tuple(chain))]
+        warnings = [{"interceptor": name, "warning": text} for name, text in found]
         show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
     else:
         opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open does that, too"
         click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
-        for name, text in weaknesses(tuple(chain)):
+        for name, text in found:
             click.echo(f"warning: {name}: {text}")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -14,7 +15,13 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
 from headerware.core.options import refused
-from headerware.core.order import check_order, require_no_plain_dead_letters, role_of, signing
+from headerware.core.order import (
+    check_order,
+    idle_steps,
+    require_no_plain_dead_letters,
+    role_of,
+    signing,
+)
 from headerware.core.plugins import require_arguments, require_hooks
 from headerware.core.services import HoldsOffset, offered
 from headerware.core.session import Session
@@ -23,6 +30,8 @@ from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+_log: Final = logging.getLogger("headerware")
 
 
 class Chain:
@@ -103,6 +112,9 @@ class Chain:
         """
         if context is not None and context.side == "producer":
             require_no_plain_dead_letters(self._interceptors)
+        if previous is None and not (context is not None and context.dry_run):
+            for name, why in idle_steps(self._interceptors):
+                _log.warning("%s: %s", name, why)
         going_on = self._going_on(previous)
         steps = [
             _opener(

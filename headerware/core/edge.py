@@ -11,7 +11,7 @@ from headerware.core.errors import HeaderError, RecordError, TransportHeaderErro
 from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from headerware.core.record import Record
     from headerware.core.record_run import RecordRun
@@ -26,7 +26,8 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """Tell what Headerware's own headers mean to the edge.
 
     ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
-    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it.
+    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it, in
+    the order in which a chain encodes.
     ``compact_keys`` has the name of each compact key; None for a reserved key. ``compactor`` is the word for
     the interceptor that reads and escapes compact keys.
     """
@@ -215,18 +216,38 @@ def refuse_encodings(record: Record) -> Record:
     """Refuse a record that is still encoded, which an application would take for the real thing."""
     for pair in record.headers:
         if pair[0] in _encodings:
-            raise _undecoded(pair[0], _encodings[pair[0]])
+            raise _undecoded(_encoders(record.headers))
     return record
 
 
 def refuse_compacted(record: Record) -> Record:
     """Refuse a record also if a compact key marks it as encoded, on topics where no step reads such keys."""
     for pair in record.headers:
-        if pair[0] in _compacted:
-            raise _undecoded(pair[0], _own.compactor)
-        if pair[0] in _encodings:
-            raise _undecoded(pair[0], _encodings[pair[0]])
+        if pair[0] in _encodings or pair[0] in _compacted:
+            raise _undecoded(_encoders(record.headers, compacted=True))
     return record
+
+
+def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderError | None:
+    """Return the error of a step that failed on a record which steps behind it should have decoded.
+
+    Consuming goes from right to left, so what was encoded behind a step is decoded before it. ``step`` has
+    the headers that the step itself takes off.
+    """
+    order = tuple(_encodings.values())
+    own = [order.index(_encodings[name]) for name in step if name in _encodings]
+    missing = [word for word in _encoders(headers) if own and order.index(word) > max(own)]
+    return _undecoded(missing) if missing else None
+
+
+def _encoders(headers: Headers, *, compacted: bool = False) -> list[str]:
+    """Return the words for the interceptors that have encoded a record, in the order of sending."""
+    found = {_encodings[name] for name, _ in headers if name in _encodings}
+    if compacted:
+        keys = [name for name, _ in headers if name in _compacted]
+        found.update(_encodings[str(_own.compact_keys[key])] for key in keys)
+        found.update(_own.compactor for _ in keys)
+    return [word for word in _encodings.values() if word in found]
 
 
 def compact_advice(headers: Headers) -> str:
@@ -236,10 +257,11 @@ def compact_advice(headers: Headers) -> str:
     return ""
 
 
-def _undecoded(name: str, word: str) -> TransportHeaderError:
+def _undecoded(words: Sequence[str]) -> TransportHeaderError:
+    names = ", ".join(map(repr, words))
     return TransportHeaderError(
-        f"header {name!r} says that the value is encoded, and nothing in this chain decodes it; add the "
-        f"{word!r} interceptor to the consumer's chain"
+        f"its headers say that the record was sent through {names}, and nothing in this chain decodes that; "
+        f"the consumer's chain needs, in this order: {names}"
     )
 
 

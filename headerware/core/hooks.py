@@ -150,6 +150,10 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     returns an object that has them from :meth:`open`. That object belongs to one session; beside
     the hooks it may have any of the methods in :mod:`headerware.core.services`, such as ``poll``.
 
+    If it does nothing with the options that it has, its attribute ``idle`` says why; and ``needs_serializer``
+    says what becomes of records where no step of its chain serializes. A client says both when it starts, and
+    so do ``headerware check`` and ``headerware doctor``.
+
     Args:
         name: its name in configuration, errors and statistics; None means its type.
         topics: patterns of the topics that it works on; a leading ``!`` excludes.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
+from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -208,10 +209,35 @@ TOPIC_TAKES_BYTES: Final = 1_048_588
 """``max.message.bytes`` of a topic whose brokers do not set it."""
 
 
+def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
+    """Return the interceptors that do nothing as they stand, by name, and why."""
+    found = [(label(each), str(why)) for each in interceptors if (why := getattr(each, "idle", None))]
+    serializing = [each for each in interceptors if place_of(each) is Place.SERIALIZE]
+    for each in interceptors:
+        lacking = getattr(each, "needs_serializer", None)
+        if lacking and not any(_share_topics(each, other) for other in serializing):
+            found.append((label(each), str(lacking)))
+    return found
+
+
+def idle_on(interceptors: Sequence[object], topics: Iterable[str]) -> list[tuple[str, str]]:
+    """Return by name which patterns of interceptors fit none of these topics, if there are any."""
+    found: list[tuple[str, str]] = []
+    known = list(topics)
+    for each in interceptors:
+        patterns = TopicPatterns(getattr(each, "topics", ("*",)))
+        for topic in known:
+            patterns.note(topic)
+        if patterns.unmatched:
+            found.append((label(each), f"no topic fits {', '.join(map(repr, patterns.unmatched))}"))
+    return found
+
+
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return what works, but protects less than it seems: names of interceptors, and what to know."""
+    """Return what does nothing, or protects less than it seems: names of interceptors, and what to know."""
     hiding = (each for each in interceptors if states(each, "hides"))
-    found = [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
+    found = idle_steps(interceptors)
+    found += [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
     for index, each in enumerate(interceptors):
         left = interceptors[:index]
         if place_of(each) is Place.CLAIM_CHECK and not any(

@@ -6,6 +6,7 @@ the handler the record is still the last good one.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # ty
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
 """The references held by the list, the loop over it, and the call of getrefcount."""
+_log: Final = logging.getLogger("headerware")
 _INCOMPLETE: Final = "a part of the message was dropped further on, and without it the others are of no use"
 
 
@@ -236,10 +238,22 @@ class Runner:
                     if len(self._by_topic) >= _TOPICS_LIMIT:
                         self._retired, self._by_topic = [*self._retired, *self._by_topic.values()], {}
                         self._add_retired()
+                    self._warn_of_chain_elsewhere(topic)
                     hooks = TopicHooks(topic, self._direction, self._steps, self._wrappings)
                     hooks.keeps_local |= self._keeps_originals
                     self._by_topic[topic] = hooks
         return hooks
+
+    def _warn_of_chain_elsewhere(self, topic: str) -> None:
+        """Log the first topic if no step works on it: one letter of a pattern can switch a chain off."""
+        own = [step for step in self._steps if step.interceptor is not None and not step.settles]
+        if own and not self._by_topic and not any(step.topics.matches(topic) for step in own):
+            patterns = sorted({pattern for step in own for pattern in step.topics.patterns})
+            _log.warning(
+                "no step of the chain works on topic %r, so its records pass as they are; topics: %s",
+                topic,
+                ", ".join(patterns),
+            )
 
     def _add_retired(self) -> None:
         """Add up the counts of forgotten hooks, except those that another thread still runs."""

@@ -8,6 +8,7 @@ from threading import RLock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from headerware.core.edge import undecoded_before
 from headerware.core.errors import (
     DeadLetterError,
     DelayedError,
@@ -250,7 +251,7 @@ class Failures:
 
         ``current`` is the last good record, and ``original`` the record as it came in, for the dead letter.
         """
-        refused = error_at(error, step, current)
+        refused = error_at(_for_lack_of_steps(error, step, current), step, current)
         if step.on_error == "skip":
             self._note(step, "skipped", refused, original)
             return None
@@ -338,6 +339,15 @@ class Failures:
         self._tell_stopped(original or _record_at(error), step.name, count, error)
         if step.logged.is_new_error(error):
             _log.warning("%s (%s; further ones for this reason are only counted)", error, count)
+
+
+def _for_lack_of_steps(error: Exception, step: Step, record: Record) -> Exception:
+    """Return an error, or one that names the steps which the record needs first and the chain lacks."""
+    lacking = undecoded_before(getattr(step.interceptor, "decodes", ()), record.headers)
+    if lacking is None or isinstance(error, HeldBackError | KeyringError):
+        return error
+    lacking.__cause__ = error
+    return lacking
 
 
 def _refuses_unavailable(step: Step) -> bool:

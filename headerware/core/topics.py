@@ -39,10 +39,12 @@ class TopicPatterns:
     exclusions mean all other topics.
     """
 
-    __slots__ = ("_excluded", "_found", "_included", "_seen", "_unmatched")
+    __slots__ = ("_excluded", "_found", "_included", "_seen", "_unmatched", "patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         found = list(patterns)
+        self.patterns: Final = tuple(found)
+        """The patterns as they were written."""
         included = [pattern for pattern in found if not pattern.startswith("!")]
         self._included = _compiled(included or ["*"])
         self._excluded = _compiled([pattern[1:] for pattern in found if pattern.startswith("!")])

@@ -51,8 +51,8 @@ HEADERS: Final = OwnHeaders(
     encodings={
         "hw.compress": "compress",
         "hw.encrypt": "encrypt",
-        "hw.slice": "slice",
         "hw.claim": "claim_check",
+        "hw.slice": "slice",
         "hw.ids": "compact",
     },
     compact_keys={  # spec/header-ids.md

@@ -26,6 +26,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import cause_of
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
 from headerware.core.record import Record, bytes_of
+from headerware.interceptors.telemetry import warn_without_sdk, why_idle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,8 +91,15 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
     max_topics: Annotated[int, msgspec.Meta(ge=1)] = 1_000
     max_durations_per_s: Annotated[int, msgspec.Meta(ge=1)] | None = 1_000
 
+    @property
+    def idle(self) -> str | None:
+        """Why it measures nothing, or None if it may."""
+        return why_idle()
+
     def open(self, context: Context) -> _MetricsStep:
         """Return the hooks for one session."""
+        is_set_up = _instruments_of(get_meter_provider()) is not None
+        warn_without_sdk(self.name or self.type, context, is_set_up=is_set_up, what="metrics")
         return _MetricsStep(self, context)
 
 

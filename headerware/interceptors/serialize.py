@@ -54,6 +54,15 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, part, serde)
 
     @property
+    def idle(self) -> str | None:
+        """Why it does nothing, or None if it does something."""
+        if self.key is None and self.value is None:
+            return (
+                "it has a serde neither for keys nor for values, so it does nothing; set key, value or both"
+            )
+        return None
+
+    @property
     def unsignable(self) -> str | None:
         """Why it cannot be in a chain that signs, or None if it can."""
         return first_unsignable([self.key, self.value])

@@ -42,6 +42,7 @@ from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.record import Record
 from headerware.core.stored_bytes import StoredBytes
+from headerware.interceptors.telemetry import warn_without_sdk, why_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -143,10 +144,17 @@ class Trace(Interceptor, frozen=True, kw_only=True):
                 path="spans",
             )
 
+    @property
+    def idle(self) -> str | None:
+        """Why it makes no spans, or None if it makes some, or is to make none."""
+        return None if self.mode == "propagate" else why_idle()
+
     def open(self, context: Context) -> _TraceStep:
         """Return the hooks for one session."""
         if self.mode == "propagate":
             return _TraceStep()
+        is_set_up = _tracer_of(trace.get_tracer_provider()) is not None
+        warn_without_sdk(self.name or self.type, context, is_set_up=is_set_up, what="spans")
         if context.instrumented_by is not None:
             _warn_of_others()
             return _TraceStep()

@@ -33,7 +33,7 @@ from headerware.core.errors import (
     UnknownSchemaError,
 )
 from headerware.core.hooks import Interceptor
-from headerware.core.order import weaknesses
+from headerware.core.order import idle_on, weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.dictionaries.store import Dictionaries
@@ -531,6 +531,13 @@ class _Cluster:
                 status="warn",
                 found="one broker: while it restarts, librdkafka may forget the cluster (its issue 5301)",
                 advice="make clients anew if they find no broker after a restart, or have several brokers",
+            )
+        for name, found in idle_on(tuple(self._chain), {*self._topics, *self._known}):
+            yield Finding(
+                check=f"chain: {name}",
+                status="warn",
+                found=f"{found}: neither one that was named nor one of the cluster",
+                advice="correct topics of that step, or name the topic that is to be made",
             )
         yield from self._of_cluster()
         yield from self._of_group()

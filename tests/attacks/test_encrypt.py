@@ -216,7 +216,7 @@ class TestStrip:
             world.read(RECORD)
 
     def test_a_reader_without_encrypt_takes_no_ciphertext_for_a_value(self, world: World) -> None:
-        with pytest.raises(TransportHeaderError, match="nothing in this chain decodes it"):
+        with pytest.raises(TransportHeaderError, match="nothing in this chain decodes that"):
             Chain([Compress()]).open().consume([world.sent()])
 
     @pytest.mark.parametrize("other", ["HW.ENCRYPT", "hw.encrypt ", "~D"])

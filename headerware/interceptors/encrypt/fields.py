@@ -113,6 +113,10 @@ class EncryptFields(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown
 
     type: ClassVar[str] = "encrypt_fields"
     stage: ClassVar[Stage] = Stage.OBJECTS
+    needs_serializer: ClassVar[str | None] = (
+        "fields are those of objects, and no step behind it serializes these: values that are bytes are "
+        "refused, and null ones pass; put serialize behind it, unless the client serializes by itself"
+    )
 
     fields: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     missing: _Missing = "refuse"

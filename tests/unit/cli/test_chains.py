@@ -76,6 +76,18 @@ LINEAGE = '[[interceptors]]\ntype = "lineage"\n'
 
 
 class TestCheck:
+    def test_tells_which_patterns_fit_none_of_the_topics_that_it_is_given(self, config: Path) -> None:
+        assert "no topic fits" not in run("check", config, "--topic", "orders.us").stdout
+        told = run("check", config, "--topic", "order.us", "--topic", "payments").stdout
+        assert "warning: trail: no topic fits '[o]rders.*'" in told
+
+    def test_tells_of_a_step_that_does_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "idle.toml"
+        path.write_text('[[interceptors]]\ntype = "serialize"\n')
+        assert (
+            "warning: serialize: it has a serde neither for keys nor for values" in run("check", path).stdout
+        )
+
     def test_says_that_all_is_well(self, config: Path) -> None:
         result = run("check", config)
         assert (result.exit_code, result.stderr) == (0, "")

@@ -198,7 +198,7 @@ class TestFromConfiguration:
         fill(SECRET, headers=[("hw.compress", b"zstd")])
         error: Any = polled(configured(), 1)[0].error()
         assert isinstance(error.cause, TransportHeaderError)
-        assert "add the 'compress' interceptor" in error.str()
+        assert "needs, in this order: 'compress'" in error.str()
         assert "dead_letter" not in error.str(), "no step has such an option here"
 
     @pytest.mark.parametrize("call", ["poll", "consume"])

@@ -152,7 +152,7 @@ class TestFailures:
         assert dead_letters == []
 
     def test_encoded_bytes_are_refused_before_a_deserializer_sees_them(self) -> None:
-        with pytest.raises(TransportHeaderError, match=r"hw\.compress"):
+        with pytest.raises(TransportHeaderError, match="sent through 'compress'"):
             Chain([BOTH]).open().consume([Record("t", b"!", None, Headers({"hw.compress": b""}))])
 
 

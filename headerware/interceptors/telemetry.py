@@ -1,0 +1,31 @@
+"""OpenTelemetry's SDK: without one its API does nothing, and says nothing of that."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headerware.core.context import Context
+
+_SDK: Final = "opentelemetry.sdk"
+_log: Final = logging.getLogger("headerware")
+
+
+def why_idle() -> str | None:
+    """Return why nothing is recorded in this environment, or None if an SDK is installed."""
+    if find_spec("opentelemetry") is not None and find_spec(_SDK) is not None:
+        return None
+    return "OpenTelemetry's SDK is not installed here, so nothing is recorded; pip install opentelemetry-sdk"
+
+
+def warn_without_sdk(name: str, context: Context, *, is_set_up: bool, what: str) -> None:
+    """Log that an SDK is installed and that the application has set none up, as a client starts."""
+    if not (is_set_up or context.dry_run or why_idle()):
+        _log.warning(
+            "%s makes no %s as long as the application has set up no SDK of OpenTelemetry (such as with "
+            "opentelemetry-instrument)",
+            name,
+            what,
+        )
