@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import signal
-import stat
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Lock, RLock, Thread, current_thread, main_thread
@@ -34,6 +33,7 @@ from headerware.core.files import read_text
 from headerware.core.hooks import Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import role_of
+from headerware.core.plain_files import writable_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +46,6 @@ _LOOK_S: Final = 0.5
 _STEP_MS: Final = 100
 _STOP_TIMEOUT_S: Final = 5.0
 _THREAD: Final = "headerware-reload"
-_WRITABLE_BY_OTHERS: Final = 0o022
 _DIGEST_DIGITS: Final = 12
 _REQUIRE: Final[Mapping[Any, int]] = {"off": 0, False: 0, "warn": 1, "enforce": 2, True: 2}
 
@@ -382,13 +381,13 @@ def _warn_of_writers(paths: Iterable[str]) -> None:
     """Warn, once for each file, that others can change which chain is in force."""
     for path in paths:
         with suppress(OSError):
-            mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - as above
-            if mode & _WRITABLE_BY_OTHERS and path not in _warned_of:
+            problem = writable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
+            if problem is not None and path not in _warned_of:
                 _warned_of.add(path)
                 _log.warning(
-                    "%s can be written by others (mode %04o), and whoever writes it decides what is signed, "
-                    "checked and hidden while the application runs: run chmod go-w %s",
-                    *(path, mode, path),
+                    "%s %s; whoever writes it decides what is signed, checked and hidden while the "
+                    "application runs",
+                    *(path, problem),
                 )
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
+from typing import Final
+
+_WRITTEN_BY_OTHERS: Final = 0o022
 
 
 def read_plain(
@@ -30,3 +34,32 @@ def read_plain(
         raise OSError(errno.EFBIG, f"it is larger than {max_bytes:,} bytes")
     finally:
         os.close(descriptor)
+
+
+def changeable_by_others(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
+    """Return who else can change a file that is relied on, and what to do; None if nobody can.
+
+    Args:
+        path: the file's name, for the advice.
+        status: the file's status when it was open.
+    """
+    return owned_by_another(path, status) or writable_by_others(path, status)
+
+
+def owned_by_another(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
+    """Return whose file it is if it is neither this process's user's nor root's, and what to do."""
+    user = os.geteuid()
+    if status.st_uid in {0, user}:
+        return None
+    return (
+        f"belongs to user {status.st_uid}, who could change what is trusted here; expected this process's "
+        f"user {user} or root: run chown {user} {shlex.quote(os.fspath(path))}"
+    )
+
+
+def writable_by_others(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
+    """Return the mode of a file that its group or all can write, and what to do."""
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & _WRITTEN_BY_OTHERS:
+        return None
+    return f"can be written by others (mode {mode:04o}): run chmod go-w {shlex.quote(os.fspath(path))}"

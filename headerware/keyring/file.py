@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import owned_by_another, read_plain, writable_by_others
 from headerware.keyring.keyring import Key, Keyring, decode_keyring
 from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 
@@ -34,10 +34,7 @@ _EXTRA_LOOK_MS: Final = 100
 _EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
 """The bits of the mode that a file with secrets must not have; Kubernetes may let the group read."""
-_FORBIDDEN_PUBLIC: Final = 0o022
-"""Everyone may read public halves, but the writers of the file decide which keys are trusted."""
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
-_ADVICE_PUBLIC: Final = "644"
 
 _Stamp = tuple[int, int, int, int, int, int]
 
@@ -287,19 +284,18 @@ def _read(
             command = f"headerware keys generate --keyring {shlex.quote(path)} --id NAME"
             advice = f"; name the file that has the keys, or make one: {command}"
         raise KeyringError(f"{_text(path, error)}{advice}") from error
-    user = os.geteuid()
-    if status.st_uid not in {0, user} and not any_owner:
-        raise KeyringError(
-            f"keyring {path} belongs to user {status.st_uid}, who could change which keys are trusted here; "
-            f"expected this process's user {user} or root: run chown {user} {path}"
-        )
+    if not any_owner and (problem := owned_by_another(path, status)):
+        raise KeyringError(f"keyring {path} {problem}")
     source, expires_ms = f"keyring {path}", math.inf
     if checks is None:
         keyring = decode_keyring(text, source=source, jwks=jwks)
     else:
         snapshot, keyring = checks.accept(text, now_ms, source=source)
         expires_ms = snapshot.expires_ms
-    _check_permissions(path, keyring, status.st_mode, permissions, linked=linked)
+    if keyring.is_secret:
+        _check_permissions(path, status.st_mode, permissions, linked=linked)
+    elif problem := writable_by_others(path, status):
+        raise KeyringError(f"keyring {path} {problem}")
     return _Found(keyring, _stamp(status), expires_ms)
 
 
@@ -313,20 +309,18 @@ def _contents(path: str) -> tuple[bytes, os.stat_result, bool]:
         return *read_plain(path, MAX_BYTES), True
 
 
-def _check_permissions(
-    path: str, keyring: Keyring, mode: int, permissions: Permissions, *, linked: bool
-) -> None:
-    if keyring.is_secret and linked and permissions == "owner":
+def _check_permissions(path: str, mode: int, permissions: Permissions, *, linked: bool) -> None:
+    if linked and permissions == "owner":
         raise KeyringError(
             f"keyring {path} holds secrets and is a symbolic link: name the file itself, or set "
             'permissions to "kubernetes" for a mounted secret'
         )
     bits = stat.S_IMODE(mode)
-    forbidden = FORBIDDEN[permissions] if keyring.is_secret else _FORBIDDEN_PUBLIC
-    if bits & forbidden:
-        wrong = "holds secrets that others can reach" if keyring.is_secret else "can be written by others"
-        advice = _ADVICE[permissions] if keyring.is_secret else _ADVICE_PUBLIC
-        raise KeyringError(f"keyring {path} {wrong} (mode {bits:04o}): run chmod {advice} {path}")
+    if bits & FORBIDDEN[permissions]:
+        raise KeyringError(
+            f"keyring {path} holds secrets that others can reach (mode {bits:04o}): run chmod "
+            f"{_ADVICE[permissions]} {path}"
+        )
 
 
 def _stamp(status: os.stat_result) -> _Stamp:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -348,6 +349,87 @@ class TestForged:
             world.read(record)
 
 
+_SMALL_ORDER_Y = (0, 1, 2**255 - 20)
+"""Three y coordinates of points of small order; for each, one signature fits many texts."""
+
+
+class TestKeysOfAnIssuerThatProveNothing:
+    def policy_of(self, world: World, key: dict[str, Any], alg: str = "Ed25519") -> None:
+        path = world.folder / "issuer.jwks.json"
+        path.write_text(json.dumps({"keys": [{"kid": "issuer:1", **key}]}))
+        world.policy(POLICY.replace("Ed25519", alg))
+        read_policy(str(world.folder / "policy.toml"))
+
+    @pytest.mark.parametrize("y", _SMALL_ORDER_Y)
+    def test_points_of_small_order(self, world: World, y: int) -> None:
+        weak = {"kty": "OKP", "crv": "Ed25519", "x": _encoded(y.to_bytes(32, "little"))}
+        with pytest.raises(ConfigError, match=r"issuer:1.* small order"):
+            self.policy_of(world, weak)
+
+    @pytest.mark.filterwarnings("default")  # joserfc warns of them, too
+    @pytest.mark.parametrize(("bits", "exponent"), [(1024, 65537), (2048, 3), (8192, 65537)])
+    def test_rsa_with_a_small_modulus_or_exponent(self, world: World, bits: int, exponent: int) -> None:
+        number = (1 << (bits - 1)) + 1
+        weak = {
+            "kty": "RSA",
+            "n": _encoded(number.to_bytes(bits // 8)),
+            "e": _encoded(exponent.to_bytes((exponent.bit_length() + 7) // 8)),
+        }
+        with pytest.raises(ConfigError, match=r"issuer:1.*2048 to 4096 bits and the exponent 65537"):
+            self.policy_of(world, weak, "PS256")
+
+    def test_another_curve(self, world: World) -> None:
+        with pytest.raises(ConfigError, match="another curve than Ed25519"):
+            self.policy_of(world, OKPKey.generate_key("Ed448").as_dict(private=False), "EdDSA")
+
+    def test_the_old_name_of_an_algorithm_counts_and_warns_of_nothing(self, world: World) -> None:
+        world.policy(POLICY.replace('"Ed25519"', '"Ed25519", "EdDSA"'))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of joserfc, in signing
+            token = world.forged({**HEAD, "alg": "EdDSA"})
+            other = world.forged({**HEAD, "alg": "EdDSA"}, OKPKey.generate_key("Ed25519"))
+        assert world.read(world.sent(token)).value == b"v"
+        with pytest.raises(AdmissionError, match="signature does not fit"):
+            world.read(world.sent(other))
+
+
+class TestFilesOfOthers:
+    """Whoever can change a policy, a key set or a token decides who is let in."""
+
+    FILES = ("policy.toml", "issuer.jwks.json")
+
+    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666])
+    def test_that_others_can_write_are_refused(self, world: World, name: str, mode: int) -> None:
+        (world.folder / name).chmod(mode)
+        with pytest.raises(ConfigError, match=rf"{name}: can be written by others \(mode {mode:04o}\)"):
+            read_policy(str(world.folder / "policy.toml"))
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+    @pytest.mark.parametrize("name", FILES)
+    def test_that_belong_to_others_are_refused(self, world: World, name: str) -> None:
+        os.chown(world.folder / name, 12345, -1)
+        with pytest.raises(ConfigError, match=rf"{name}: belongs to user 12345"):
+            read_policy(str(world.folder / "policy.toml"))
+
+    def test_that_are_opened_to_others_while_they_are_followed_change_nothing(self, world: World) -> None:
+        followed = PolicyFile(str(world.folder / "policy.toml"), now_ms=0)
+        before = followed.current(0)
+        path = world.folder / "policy.toml"
+        path.chmod(0o666)
+        path.write_text(POLICY.replace("shop-banned", "nobody"))
+        assert followed.current(10_000) is before
+        assert "can be written by others" in (followed.failure or "")
+
+    def test_of_a_certificate_are_refused_likewise(self, world: World) -> None:
+        path = world.folder / "certificate.jwt"
+        path.write_text(world.certificate())
+        path.chmod(0o666)
+        sign = Sign(keyring=str(world.folder / "shop.json"), key_id="shop", cluster="c")
+        with pytest.raises(ConfigError, match="can be written by others"):
+            Chain([Admission(certificate=str(path)), sign]).open(world.context("producer"))
+
+
 class TestBearer:
     @pytest.mark.parametrize("cnf", ["", {}, {"jwk": {}}, {"jkt": "short"}, {"jkt": "a" * 43, "kid": "x"}])
     def test_is_refused_by_readers_and_senders(self, world: World, cnf: Any) -> None:
@@ -395,6 +477,18 @@ class TestClaims:
     def test_valid_for_too_long(self, world: World) -> None:
         with pytest.raises(AdmissionError, match="max_lifetime_s"):
             world.read(world.sent(world.certificate(valid_for_s=86_401)))
+
+    def test_valid_for_too_long_by_an_earlier_first_moment(self, world: World) -> None:
+        """`iat` alone is what the issuer says; all of the time in which it is valid counts."""
+        early = world.forged(HEAD, nbf=NOW_S - 86_400, exp=NOW_S + 3_600)
+        with pytest.raises(AdmissionError, match="valid for 90000 s; max_lifetime_s"):
+            world.read(world.sent(early))
+
+    def test_issued_in_the_future(self, world: World) -> None:
+        ahead = world.forged(HEAD, iat=NOW_S + 61, nbf=NOW_S - 10)
+        with pytest.raises(AdmissionError, match="issued in the future"):
+            world.read(world.sent(ahead))
+        assert world.read(world.sent(world.forged(HEAD, iat=NOW_S + 60, nbf=NOW_S - 10))).value == b"v"
 
     def test_another_audience(self, world: World) -> None:
         with pytest.raises(AdmissionError, match="another audience"):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headerware import AdmissionError, Headers, Record, Verified
+from headerware import AdmissionError, ConfigError, Headers, Record, Verified
 from headerware.core.record import VERIFIED
 from headerware.interceptors.admission.policy import Issuer, Policy, Rule
 from headerware.keyring import Key, certify, key_thumbprint, read_certificate
@@ -41,11 +41,22 @@ def key_of(name: str, public: bytes) -> Key:
 
 class TestAdmissionVectors:
     def test_covers_every_kind(self) -> None:
-        assert (len(VECTORS["thumbprints"]), len(VECTORS["judged"])) == (4, 26)
+        assert (len(VECTORS["thumbprints"]), len(VECTORS["judged"])) == (4, 29)
+        assert len(VECTORS["key_sets"]) == 7
 
     @by_name("thumbprints")
     def test_thumbprints(self, case: dict[str, Any]) -> None:
         assert key_thumbprint(key_of("k", bytes.fromhex(case["public_hex"]))) == case["thumbprint"]
+
+    @by_name("key_sets")
+    @pytest.mark.filterwarnings("default")  # joserfc warns of weak keys, too
+    def test_takes_key_sets(self, case: dict[str, Any]) -> None:
+        jwks = json.dumps(case["jwks"]).encode()
+        if case["outcome"] == "taken":
+            IssuerKeys(jwks, case["algorithms"])
+        else:
+            with pytest.raises(ConfigError, match=case["outcome"]):
+                IssuerKeys(jwks, case["algorithms"])
 
     @by_name("judged")
     def test_judges(self, case: dict[str, Any], policy: Policy) -> None:

@@ -14,7 +14,7 @@ from headerware.core.errors import AdmissionError, ConfigError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import CERTIFIED, VERIFIED
 from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Quota
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
@@ -240,7 +240,10 @@ class _CertificateFile:
                 self._failure = reason
 
     def _read(self) -> bytes:
-        return read_plain(self._path, MAX_BYTES)[0].strip()
+        content, status = read_plain(self._path, MAX_BYTES)
+        if problem := changeable_by_others(self._path, status):
+            raise ValueError(problem)
+        return content.strip()
 
     def _take(self, raw: bytes) -> None:
         certificate = read_certificate(raw.decode("ascii", "replace"))

@@ -21,7 +21,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
 from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import TimestampType
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
@@ -55,7 +55,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         issuer: its name, which the claim ``iss`` must be.
         jwks: path of a file with its public keys; relative to the policy's file.
         algorithms: the algorithms that it signs certificates with; no others count.
-        max_lifetime_s: the longest time from ``iat`` to ``exp``, in seconds.
+        max_lifetime_s: the longest time from ``iat``, or ``nbf`` if that is earlier, to ``exp``, in seconds.
     """
 
     issuer: _Text
@@ -259,7 +259,8 @@ class Policy:
         keys.verify(text, certificate)
         if self._audience.isdisjoint(certificate.audience):
             raise AdmissionError("its certificate is for another audience than the policy's")
-        lifetime_s = (certificate.expires_ms - certificate.issued_ms) / 1_000
+        begins_ms = min(certificate.issued_ms, certificate.not_before_ms)
+        lifetime_s = (certificate.expires_ms - begins_ms) / 1_000
         if lifetime_s > issuer.max_lifetime_s:
             raise AdmissionError(
                 f"its certificate is valid for {lifetime_s:.0f} s; max_lifetime_s of its issuer is "
@@ -425,9 +426,12 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
 
 def _content(path: Path) -> bytes:
     try:
-        return read_plain(path, _MAX_BYTES)[0]
+        content, status = read_plain(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot be read: {error}", path=str(path)) from error
+    if problem := changeable_by_others(path, status):
+        raise ConfigError(problem, path=str(path))
+    return content
 
 
 def _stamps(files: Iterable[Path]) -> tuple[Stamp, ...]:
@@ -443,6 +447,9 @@ def _require_valid(
         raise AdmissionError(f"its certificate had expired {at_ms - certificate.expires_ms} ms before")
     if at_ms < begins_ms or now_ms < begins_ms:
         raise AdmissionError("its certificate is not valid yet")
+    # Else an issuer could make its certificates look young for as long as it likes.
+    if now_ms < certificate.issued_ms - clock_skew_ms:
+        raise AdmissionError("its certificate was issued in the future, by its iat")
     written_ms = record.timestamp_ms
     by_broker = record.timestamp_type == TimestampType.LOG_APPEND_TIME
     # The broker's word: who has signed before a certificate expires does not send long after it.

@@ -28,7 +28,7 @@ from headerware.core.errors import (
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
-from headerware.core.plain_files import read_plain
+from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.remote import require_safe_address
 from headerware.keyring.services.service import KeyServiceOptions, Wrapped, require_undeleted
 
@@ -207,10 +207,13 @@ def _refusal(what: str, operation: str, error: Any) -> KeyServiceError:
 
 def _read_token(path: str) -> str:
     try:
-        token = read_plain(path, _MAX_TOKEN_BYTES)[0].decode().strip()
+        content, status = read_plain(path, _MAX_TOKEN_BYTES)
+        token = content.decode().strip()
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise KeyServiceUnavailableError(f"token_file {os.fspath(path)} cannot be read: {reason}") from None
+    if problem := changeable_by_others(path, status):
+        raise KeyServiceUnavailableError(f"token_file {os.fspath(path)} {problem}")
     if not _is_token(token):
         raise KeyServiceUnavailableError(f"token_file {os.fspath(path)} holds no token: expected one line")
     return token

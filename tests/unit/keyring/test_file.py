@@ -135,7 +135,7 @@ class TestPermissions:
 
     def test_public_halves_may_not_be_written_by_others(self, tmp_path: Path) -> None:
         path = written(tmp_path / "public.json", public_ring(), 0o666)
-        with pytest.raises(KeyringError, match=r"can be written by others .*chmod 644"):
+        with pytest.raises(KeyringError, match=r"can be written by others .*chmod go-w"):
             read_keyring(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -28,7 +29,7 @@ from headerware.keyring.services import (
 from tests.vault_server import TOKEN, VaultServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from headerware.keyring.services import KeyService
@@ -165,6 +166,22 @@ class TestToken:
         path.write_text(content)
         with pytest.raises(KeyServiceUnavailableError, match="token_file"):
             opened(vault, token=None, token_file=str(path)).wrap("orders", KEY, b"c")
+
+    @pytest.mark.parametrize(
+        "change", [lambda path: path.chmod(0o666), lambda path: os.chown(path, 12345, -1)]
+    )
+    def test_in_a_file_that_others_can_change_are_not_used(
+        self, vault: VaultServer, tmp_path: Path, change: Callable[[Path], None]
+    ) -> None:
+        path = tmp_path / "token"
+        path.write_text(TOKEN)
+        if os.geteuid() != 0:
+            pytest.skip("only root can give files away")
+        change(path)
+        before = len(vault.calls)
+        with pytest.raises(KeyServiceUnavailableError, match=r"written by others|belongs to user 12345"):
+            opened(vault, token=None, token_file=str(path)).wrap("orders", KEY, b"c")
+        assert len(vault.calls) == before, "nothing was sent"
         assert vault.calls == []
 
     def test_is_neither_taken_from_the_environment_nor_sent_through_it(
