@@ -71,7 +71,7 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     multiple=True,
     default=("*",),
     show_default=True,
-    help="A glob of the groups whose committed offsets tell what was read; repeatable.",
+    help="A pattern of the groups whose committed offsets tell what was read; repeatable.",
 )
 @click.option("--no-reads", is_flag=True, help="Do not look at the offsets of groups.")
 @click.option(
@@ -104,9 +104,9 @@ def chargeback(
 
     Records and bytes are counted by owner, producer, hour and consumer group.
 
-    TOPICS are names or globs. A run reads what is new since the one before; without TOPICS nothing is read,
-    and the bill is of what is kept. What groups read is known from the second run on: it is what lies between
-    the offsets that they had at both. Nothing is committed, and no consumer group is joined.
+    TOPICS are names or patterns. A run reads what is new since the one before; without TOPICS nothing is
+    read, and the bill is of what is kept. What groups read is known from the second run on: it is what lies
+    between the offsets that they had at both. Nothing is committed, and no consumer group is joined.
 
     Exit codes: 0 the bill is made, 1 something went wrong, 2 wrong use.
     """

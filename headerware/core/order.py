@@ -314,7 +314,7 @@ def _surely_share_topics(left: object, right: object) -> bool:
 
 def _literal_topics(interceptor: object) -> set[str] | None:
     patterns: Sequence[str] = getattr(interceptor, "topics", ("*",))
-    if not patterns or any(character in pattern for pattern in patterns for character in "*?[!"):
+    if not patterns or any(character in pattern for pattern in patterns for character in "*?!"):
         return None  # no patterns at all are all topics
     return set(patterns)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-from glob import escape
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.errors import ConfigError
+from headerware.core.patterns import WILDCARDS, fits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,8 +41,9 @@ class Origins:
         if same_cluster and topic == found_in:
             return None
         for clusters, topics in self._patterns:
-            permitted = topics.replace(_TOPIC, escape(found_in))
-            if fnmatchcase(cluster, clusters) and fnmatchcase(topic, permitted):
+            # The topic that is read is a name, even if somebody could have put a wildcard into it.
+            permitted = topics.replace(_TOPIC, found_in)
+            if WILDCARDS.isdisjoint(found_in) and fits(clusters, cluster) and fits(permitted, topic):
                 return None
         return (
             f"for topic {topic!r} of cluster {_name(cluster)}, found in topic {found_in!r} of cluster "

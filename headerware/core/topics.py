@@ -1,33 +1,33 @@
-"""Match topics by globs, and by globs to exclude."""
+"""Match topics by patterns (:mod:`headerware.core.patterns`), and by patterns that exclude."""
 
 from __future__ import annotations
 
 import re
-from fnmatch import translate
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError
+from headerware.core.patterns import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
 _TOPICS_LIMIT: Final = 1_000
-_NOT_IN_GLOBS: Final = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
-# A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a glob.
+_NOT_IN_TOPICS: Final = re.compile(r"[^A-Za-z0-9._\-*?]")
+# A repeated dot in a position at which no part of a name can end: `.*`, `orders-.*`; `orders.*` is a pattern.
 _REPEATED_DOT: Final = re.compile(r"(?:^|[-_.])\.[*?]")
 
 
 def check_patterns(patterns: Iterable[str], *, path: str) -> None:
     """Refuse patterns that can match no topic, such as regular expressions."""
     for pattern in patterns:
-        glob = pattern.removeprefix("!")
-        if not glob or _NOT_IN_GLOBS.search(glob) or _REPEATED_DOT.search(glob):
+        own = pattern.removeprefix("!")
+        if not own or _NOT_IN_TOPICS.search(own) or _REPEATED_DOT.search(own):
             raise ConfigError(
-                f"expected a glob such as 'orders-*' or 'orders-[0-9]', found {pattern!r}, which looks like "
-                f"a regular expression or has what no topic's name has; '*' stands for any text, and "
-                f"alternatives are patterns of their own: ['orders', 'payments']",
+                f"expected a pattern such as 'orders-*' or 'orders-?', found {pattern!r}, which looks like a "
+                f"regular expression or has what no topic's name has; '*' stands for any text, '?' for one "
+                f"character, and alternatives are patterns of their own: ['orders', 'payments']",
                 path=path,
             )
 
@@ -35,8 +35,7 @@ def check_patterns(patterns: Iterable[str], *, path: str) -> None:
 class TopicPatterns:
     """Tell which topics an interceptor works on.
 
-    Patterns are globs (``orders.*``); those that begin with ``!`` exclude, and exclusion wins. Only
-    exclusions mean all other topics.
+    Those that begin with ``!`` exclude, and exclusion wins. Only exclusions mean all other topics.
     """
 
     __slots__ = ("_excluded", "_found", "_included", "_seen", "_unmatched", "patterns")
@@ -46,8 +45,8 @@ class TopicPatterns:
         self.patterns: Final = tuple(found)
         """The patterns as they were written."""
         included = [pattern for pattern in found if not pattern.startswith("!")]
-        self._included = _compiled(included or ["*"])
-        self._excluded = _compiled([pattern[1:] for pattern in found if pattern.startswith("!")])
+        self._included = list(map(compiled, included or ["*"]))
+        self._excluded = [compiled(pattern[1:]) for pattern in found if pattern.startswith("!")]
         self._unmatched = dict(zip(included, self._included, strict=False))
         self._seen = False
         self._found: BoundedCache[str, bool] = BoundedCache(_TOPICS_LIMIT, self._matches)
@@ -61,8 +60,8 @@ class TopicPatterns:
     def note(self, topic: str) -> None:
         """Note a topic that a record belongs to, for :attr:`unmatched`."""
         self._seen = True
-        for pattern, compiled in list(self._unmatched.items()):
-            if compiled.match(topic):
+        for pattern, expression in list(self._unmatched.items()):
+            if expression.match(topic):
                 self._unmatched.pop(pattern, None)
 
     @property
@@ -83,7 +82,3 @@ class Elsewhere(TopicPatterns):
     def matches(self, topic: str) -> bool:
         """Return whether none of the patterns match this topic."""
         return not any(patterns.matches(topic) for patterns in self._patterns)
-
-
-def _compiled(patterns: Iterable[str]) -> list[re.Pattern[str]]:
-    return [re.compile(translate(pattern)) for pattern in patterns]

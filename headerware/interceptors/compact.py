@@ -30,7 +30,7 @@ _ESCAPE_BYTES: Final = 2
 """A marker, and the second byte of a name's length above 63."""
 _PLAIN_BYTES: Final = 2
 """The most that a packed block takes for a plain header between others."""
-_PATTERN_CHARACTERS: Final = frozenset("*?[!")
+_PATTERN_CHARACTERS: Final = frozenset("*?!")
 
 
 def _is_no_path(location: str) -> bool:

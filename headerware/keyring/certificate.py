@@ -46,7 +46,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         issuer: who says it.
         subject: who holds the key.
         audience: whom it is shown to, such as a cluster.
-        topics: globs of the topics that the holder may write, those with ``!`` excluded.
+        topics: patterns of the topics that the holder may write, those with ``!`` excluded.
         thumbprint: the JWK thumbprint of the key (RFC 7638).
         issued_ms: when it was issued, in milliseconds since the epoch.
         not_before_ms: the first moment at which it is valid, likewise.
@@ -104,7 +104,7 @@ def read_certificate(text: str) -> Certificate:
     try:
         check_patterns(claims.topics, path="topics")
     except ConfigError:
-        raise AdmissionError("its topics are no globs") from None
+        raise AdmissionError("its topics are no patterns") from None
     if all(pattern.startswith("!") for pattern in claims.topics):
         raise AdmissionError("its topics name none, and only exclude some")
     return Certificate(
@@ -236,7 +236,7 @@ def certify(
         issuer: the issuer's name, as readers' policies have it.
         subject: who holds the key.
         audience: whom it is for, such as the cluster.
-        topics: globs of the topics that the holder may write.
+        topics: patterns of the topics that the holder may write.
         valid_for_s: for how many seconds it is valid.
         now: when it is issued, with a time zone; None is now.
 

@@ -75,7 +75,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
             although the key is revoked.
         reason: why it was revoked, for people.
-        topics: globs of the topics that it may sign for, as interceptors take them (``orders.*``,
+        topics: patterns of the topics that it may sign for, as interceptors take them (``orders.*``,
             ``!orders.test``); empty is every topic.
         use: its purposes; a key without ``sign`` neither signs nor verifies records, and one without ``wrap``
             neither wraps nor unwraps data keys.

@@ -46,7 +46,7 @@ def with_new_key(
         key_id: the key's name.
         algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256`` to sign, ``aes-256`` to
             wrap data keys.
-        topics: globs of the topics that it may sign for; empty is every topic.
+        topics: patterns of the topics that it may sign for; empty is every topic.
         use: its purposes; without any, what the algorithm is for: ``sign`` or ``wrap``.
         not_before: the first moment at which it may sign or wrap, with a time zone, or None.
         not_after: the last moment at which it may sign or wrap, with a time zone, or None.

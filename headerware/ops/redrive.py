@@ -116,7 +116,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         to: a topic, or ``original`` for the one that each letter names.
-        allow: globs of the topics that letters may name. None means those whose dead-letter topic this is,
+        allow: patterns of the topics that letters may name. None means those whose dead-letter topic this is,
             by ``patterns``.
         patterns: the patterns of dead-letter topics in the configuration, such as ``{topic}.dead-letter``.
         where: conditions on the letter's headers, of which all must hold.

@@ -522,6 +522,13 @@ class TestRules:
         with pytest.raises(AdmissionError, match="no rule allows"):
             world.read(world.sent(world.certificate(), topic="clicks"))
 
+    def test_brackets_are_no_classes_of_characters(self, world: World) -> None:
+        """A rule for the subject `svc[1]` let in `svc1`, and not whom it names."""
+        world.policy(POLICY.replace('"shop-*"', '"svc[1]"'))
+        with pytest.raises(AdmissionError, match="no rule allows"):
+            world.read(world.sent(world.certificate(subject="svc1")))
+        assert world.read(world.sent(world.certificate(subject="svc[1]"))).value == b"v"
+
     def test_a_denial_outweighs_whatever_stands_before_or_behind_it(self, world: World) -> None:
         with pytest.raises(AdmissionError, match="a rule denies"):
             world.read(world.sent(world.certificate(subject="shop-banned")))

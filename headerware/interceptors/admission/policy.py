@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from fnmatch import fnmatchcase
 from hmac import compare_digest
 from pathlib import Path
 from threading import Lock
@@ -20,6 +19,7 @@ import msgspec
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
 from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
+from headerware.core.patterns import any_fits, fits
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import TimestampType
@@ -77,7 +77,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         effect: ``allow``, or ``deny``, which no other rule can outweigh.
         issuers: patterns of issuers, with ``*`` and ``?``.
         subjects: patterns of subjects, likewise.
-        topics: globs of topics, as interceptors take them; a leading ``!`` excludes.
+        topics: patterns of topics, as interceptors take them; a leading ``!`` excludes.
         headers: patterns of values by header name. To allow, a record must have the header and each of its
             values must fit; to deny, one value that fits is enough, whatever the case of the name.
     """
@@ -104,7 +104,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Args:
         issuers: patterns of issuers, with ``*`` and ``?``.
         subjects: patterns of subjects, likewise.
-        topics: globs of topics, as interceptors take them; a leading ``!`` excludes.
+        topics: patterns of topics, as interceptors take them; a leading ``!`` excludes.
         records_per_s: how many records a second, 0.000001 or more; so is the next.
         bytes_per_s: how many bytes of keys, values and headers a second.
         burst_s: for how many seconds may be saved up.
@@ -235,7 +235,7 @@ class Policy:
         return tuple(
             quota
             for quota, topics in self._quotas
-            if topics.matches(topic) and _fits(quota.issuers, issuer) and _fits(quota.subjects, subject)
+            if topics.matches(topic) and any_fits(quota.issuers, issuer) and any_fits(quota.subjects, subject)
         )
 
     def _examined(self, value: bytes, topic: str, signed_topic: str) -> _Known:
@@ -244,8 +244,8 @@ class Policy:
             rule
             for rule, topics in self._rules
             if topics.matches(topic)
-            and _fits(rule.issuers, certificate.issuer)
-            and _fits(rule.subjects, certificate.subject)
+            and any_fits(rule.issuers, certificate.issuer)
+            and any_fits(rule.subjects, certificate.subject)
         )
         return _Known(certificate, certificate.permits(signed_topic), rules)
 
@@ -470,10 +470,6 @@ def _is_later_slice(record: Record) -> bool:
         return False
 
 
-def _fits(patterns: tuple[str, ...], text: str) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
 def _all_values_fit(record: Record, name: str, pattern: str) -> bool:
     values = [pair[1] for pair in record.headers if pair[0] == name]
     return bool(values) and all(_value_fits(value, pattern, unreadable=False) for value in values)
@@ -491,6 +487,6 @@ def _some_value_fits(record: Record, name: str, pattern: str) -> bool:
 def _value_fits(value: bytes | None, pattern: str, *, unreadable: bool) -> bool:
     """Return whether a value fits; ``unreadable`` is the answer for one that is no text."""
     try:
-        return unreadable if value is None else fnmatchcase(value.decode(), pattern)
+        return unreadable if value is None else fits(pattern, value.decode())
     except UnicodeDecodeError:
         return unreadable

@@ -62,7 +62,7 @@ _REPORTS_KEPT_AFTER: Final = 10_000
 _AUDIT: Final = "audit:"
 """Before the name of an audit's topic: its records may be counted as traffic, too, and to another offset."""
 _INTERNAL: Final = "__"
-"""What the names of Kafka's own topics begin with; a glob does not mean these."""
+"""What the names of Kafka's own topics begin with; a pattern does not mean these."""
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +98,10 @@ def count_usage(
 
     Args:
         conf: the settings of a client of confluent-kafka.
-        topics: names or globs of topics; a glob matches none of Kafka's own.
+        topics: names or patterns of topics; a pattern matches none of Kafka's own.
         kept: where the sums are kept.
-        groups: globs of the consumer groups whose committed offsets tell what was read; None counts no reads.
+        groups: patterns of the consumer groups whose committed offsets tell what was read; None counts no
+            reads.
         audit_topics: the topics with the reports of consumers' ``audit``, and with the accounts of guards.
         timeout_s: how long the cluster may give no answer, in seconds.
         on_progress: called with a topic and how far it was read.
@@ -352,7 +353,7 @@ def _line_of(row: Usage) -> tuple[Line, Sum]:
 
 
 def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
-    """Return the topics that names or globs match, in order; ConfigError if one matches none."""
+    """Return the topics that names or patterns match, in order; ConfigError if one matches none."""
     found: set[str] = set()
     for each in dict.fromkeys(topics):
         if each in there:

@@ -88,7 +88,7 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The rates of some topics.
 
     Args:
-        pattern: a glob of topics.
+        pattern: a pattern of topics.
         incoming: for what is produced into them.
         outgoing: for what is read from them.
     """
@@ -107,8 +107,8 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         incoming: for what is produced into Kafka; free if it is left out.
         outgoing: for what is read from it.
         topics: rates of their own for some topics; of several that match the first counts.
-        owners: who owns records without an owner of their own, by globs of topics; the first counts.
-        groups: who pays for what consumer groups read, by globs of groups; for others the records' owner
+        owners: who owns records without an owner of their own, by patterns of topics; the first counts.
+        groups: who pays for what consumer groups read, by patterns of groups; for others the records' owner
             pays.
         budgets: what owners mean to spend in the time of one report.
 

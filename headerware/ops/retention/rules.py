@@ -73,7 +73,7 @@ class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How long records live that have no lifetime of their own.
 
     Args:
-        topics: globs of the topics that it is for.
+        topics: patterns of the topics that it is for.
         after_ms: how long after its timestamp a record expires, in milliseconds.
         header: it is for records with this header only; None is for all.
         value: it is for records whose last such header has this value; None is for any.
@@ -91,7 +91,7 @@ class Lifetime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Refuse what is for no record."""
         check_patterns(self.topics, path="topics")
         if not self.topics:
-            raise ConfigError("expected globs of topics, such as 'clicks-*'", path="topics")
+            raise ConfigError("expected patterns of topics, such as 'clicks-*'", path="topics")
         if self.value is not None and self.header is None:
             raise ConfigError("expected the header that has this value", path="header")
 

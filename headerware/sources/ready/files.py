@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from heapq import nsmallest
 from typing import Annotated, BinaryIO, ClassVar, Final
 
@@ -12,6 +11,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError, SourceUnavailableError
 from headerware.core.options import PATH
+from headerware.core.patterns import any_fits
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
 
@@ -132,4 +132,4 @@ class File(NativeItem):
 
 
 def _any(patterns: list[str], path: str) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)
+    return any_fits(patterns, path)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import Any, BinaryIO, ClassVar, Final, cast
 
 import msgspec
@@ -25,6 +24,7 @@ from headerware.core.errors import (
     SourceUnavailableError,
 )
 from headerware.core.extras import install_command
+from headerware.core.patterns import any_fits
 from headerware.sources.extractors.streams import ReadingStream
 from headerware.sources.keys import TextKeys
 from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
@@ -102,7 +102,7 @@ class _Bucket:
             for page in obstore.list(self._store, offset=start, chunk_size=_PAGE):
                 for found in page:
                     path = found["path"]
-                    if found["size"] and any(fnmatchcase(path, pattern) for pattern in self._include):
+                    if found["size"] and any_fits(self._include, path):
                         yield StoredObject(self._store, found)
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import Any, ClassVar, Final, cast
 
@@ -24,6 +23,7 @@ from headerware.core.errors import (
     SourceUnavailableError,
 )
 from headerware.core.extras import install_command
+from headerware.core.patterns import any_fits
 from headerware.core.suggestions import did_you_mean
 from headerware.sources.extractor import Extracted, Extractor, Input
 from headerware.sources.extractors.connect_values import size_of
@@ -37,7 +37,7 @@ except ImportError as _missing:
     raise MissingPartError(f"sql needs SQLAlchemy: {install_command('sources')}") from _missing
 
 
-_WILD: Final = frozenset("*?[")
+_WILD: Final = frozenset("*?")
 """What makes a pattern of a name."""
 
 
@@ -124,7 +124,7 @@ class SqlTables(Source[str], frozen=True, kw_only=True):
     def items(self, start: str | None) -> Iterator[NativeItem]:
         """Yield the tables from a name on."""
         for name in self._names():
-            if (start is None or name >= start) and any(fnmatchcase(name, each) for each in self.tables):
+            if (start is None or name >= start) and any_fits(self.tables, name):
                 with suppress(FileNotFoundError):  # it has gone since it was listed
                     yield SqlTable(self, name)
 

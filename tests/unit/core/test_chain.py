@@ -61,7 +61,7 @@ class TestRefusals:
         ],
     )
     def test_a_pattern_of_topics_that_looks_like_a_regular_expression(self, pattern: str) -> None:
-        with pytest.raises(ConfigError, match=r"expected a glob such as .*, found ") as caught:
+        with pytest.raises(ConfigError, match=r"expected a pattern such as .*, found ") as caught:
             Chain([Stamp(topics=("orders", pattern))])
         assert caught.value.path == "stamp.topics"
         with pytest.raises(ConfigError) as caught:
@@ -69,7 +69,7 @@ class TestRefusals:
         assert caught.value.path == "odd.topics"
 
     def test_not_a_glob(self) -> None:
-        Chain([Stamp(topics=("*", "orders.*", "orders-*", "*.eu", "!orders.raw", "a[0-9]?", "[!a]*", "*.*"))])
+        Chain([Stamp(topics=("*", "orders.*", "orders-*", "*.eu", "!orders.raw", "a?", "*.*"))])
 
     @pytest.mark.parametrize(
         ("hooks", "expected", "found"),

@@ -1,0 +1,44 @@
+"""Patterns of names and values: one dialect, wherever something is matched (spec/patterns.md).
+
+``*`` stands for any text, also for none, and ``?`` for one character; all other characters stand for
+themselves. The case counts. In a list, a pattern that begins with ``!`` excludes, and exclusion wins.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+WILDCARDS: Final = frozenset("*?")
+EXCLUDES: Final = "!"
+_COMPILED_LIMIT: Final = 4_096
+_STARS: Final = re.compile(r"\*+")
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Return whether a pattern stands for the whole of a text; time is linear in both."""
+    return compiled(pattern).match(text) is not None
+
+
+def any_fits(patterns: Iterable[str], text: str) -> bool:
+    """Return whether one of several patterns stands for a text; none of them excludes."""
+    return any(fits(pattern, text) for pattern in patterns)
+
+
+@lru_cache(_COMPILED_LIMIT)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return a regular expression, to be matched from the beginning, that does what a pattern does."""
+    first, *rest = map(_literal, _STARS.split(pattern))
+    if not rest:
+        return re.compile(rf"{first}\Z", re.DOTALL)
+    # Atomic groups: what stands between two stars is found where it comes first, and nowhere else.
+    middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
+    return re.compile(rf"{first}{middle}.*{rest[-1]}\Z", re.DOTALL)
+
+
+def _literal(part: str) -> str:
+    return "".join("." if character == "?" else re.escape(character) for character in part)
