@@ -198,7 +198,13 @@ class TestMove:
         with pytest.raises(DecryptionError, match="tag does not fit"):
             world.read(wire.with_headers(Headers([*headers, wire.headers[-1]])))
 
-    @pytest.mark.parametrize("name", ["hw.compress", "hw.schema", "hw.id"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("hw.compress", "hw.schema", "hw.id", "avro.schema", "content-type", "Content-Type"),
+            *("key-content-type", "__key_schema_id", "__value_schema_id", "ce_type", "ce_subject"),
+        ],
+    )
     def test_what_the_plaintext_is(self, world: World, name: str) -> None:
         wire = world.sent(bind_headers=())
         with pytest.raises(DecryptionError, match="tag does not fit"):

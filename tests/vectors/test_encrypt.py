@@ -31,7 +31,14 @@ from headerware.interceptors.encrypt.record_keys import KeySecret, RecordKeys, d
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "encrypt.json").read_text(encoding="utf-8")
 )
-ALWAYS_BOUND = {"hw.compress", "hw.id", "hw.schema"}
+ALWAYS_BOUND = {
+    *("hw.compress", "hw.id", "hw.schema", "avro.schema", "__key_schema_id", "__value_schema_id"),
+    *("content-type", "Content-Type", "key-content-type", "Key-Content-Type"),
+}
+
+
+def is_bound(name: str, bound: list[str]) -> bool:
+    return name in ALWAYS_BOUND or name.startswith("ce_") or name in bound
 
 
 def unhex(text: str | None) -> bytes | None:
@@ -64,7 +71,7 @@ def authenticated_by_the_prose(case: dict[str, Any]) -> bytes:
     out = b"headerware/hw.encrypt/1" + prefixed(statement_by_the_prose(case))
     out += b"\x01" if case["value_hex"] is None else b"\x00"
     out += prefixed(unhex(case["key_hex"]))
-    bound = [pair for pair in case["headers"] if pair[0] in ALWAYS_BOUND or pair[0] in case["bound"]]
+    bound = [pair for pair in case["headers"] if is_bound(pair[0], case["bound"])]
     out += struct.pack(">I", len(bound))
     for name, content in bound:
         out += prefixed(name.encode()) + prefixed(unhex(content))

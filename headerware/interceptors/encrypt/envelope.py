@@ -55,8 +55,14 @@ COMMITMENT_BYTES: Final = 32
 TAG_BYTES: Final = 16
 TAIL_BYTES: Final = SALT_BYTES + COMMITMENT_BYTES
 """What follows the statement, without the tag of a null value."""
-ALWAYS_BOUND: Final = frozenset({"hw.compress", "hw.id", "hw.schema"})
+ALWAYS_BOUND: Final = frozenset({
+    *("hw.compress", "hw.id", "hw.schema", "avro.schema"),
+    *("content-type", "Content-Type", "key-content-type", "Key-Content-Type"),
+    *("__key_schema_id", "__value_schema_id"),
+})  # fmt: skip
 """Headers that say what the plaintext is; they are bound in every record, and not named in it."""
+_EVENT: Final = "ce_"
+"""What the names of CloudEvents' headers begin with, which are always bound, too."""
 DOMAIN: Final = b"headerware/hw.encrypt/1"
 
 MAX_BOUND_HEADERS: Final = 64
@@ -196,7 +202,7 @@ def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
             tag = cipher(derived[:KEY_BYTES]).encrypt(nonce, b"", context(key, of_null, headers))
             return text + to_text(rest + salt + derived[KEY_BYTES:] + tag), None
         for pair in headers:
-            if pair[0] in names:
+            if pair[0] in names or pair[0][:3] == _EVENT:
                 authenticated = context(key, of_value, headers)
                 break
         else:
@@ -231,7 +237,7 @@ def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
                 cipher(derived[:KEY_BYTES]).decrypt(nonce, tail[TAIL_BYTES:], context(key, of_null, headers))
                 return None
             for pair in headers:
-                if pair[0] in names:
+                if pair[0] in names or pair[0][:3] == _EVENT:
                     authenticated = context(key, of_value, headers)
                     break
             else:
@@ -286,7 +292,7 @@ def _contexts(
 
     def context(key: bytes | None, beginning: bytes, headers: tuple[Pair, ...]) -> bytes:
         key_bytes = NULL if key is None else pack(len(key)) + key
-        found = [pair for pair in headers if pair[0] in names]
+        found = [pair for pair in headers if pair[0] in names or pair[0][:3] == _EVENT]
         parts = [beginning, key_bytes, pack(len(found))]
         for name, content in found:
             if name == ENCRYPT_HEADER:
