@@ -85,7 +85,7 @@ def jwks_problem(key: Key, use: Use = "sign") -> str | None:
         return "it is revoked, which a JWKS cannot say"
     if key.use != (use,):
         return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
-    if key.topics or key.not_before or key.not_after:
+    if key.topics is not None or key.not_before or key.not_after:
         return "it has limits (topics or times), which a JWKS cannot say"
     return None
 

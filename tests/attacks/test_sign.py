@@ -261,7 +261,7 @@ class TestKeys:
     def test_a_key_revoked_from_an_offset(
         self, path: Path, signed: Record, key_id: str, position: tuple[int, int | None], *, verifies: bool
     ) -> None:
-        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"orders[3]": 1042}))
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 1042}))
         reader = opened(path, cluster="prod")
         arrived = signed.replace(partition=position[0], offset=position[1])
         if verifies:
@@ -269,10 +269,18 @@ class TestKeys:
         else:
             refused(reader, arrived, "revoked")
 
+    @pytest.mark.parametrize("cluster", ["mirror", None])
+    def test_a_thief_cannot_write_where_another_cluster_has_low_offsets(
+        self, path: Path, signed: Record, key_id: str, cluster: str | None
+    ) -> None:
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 1042}))
+        reader = opened(path, cluster=cluster, accept_origins=("prod/orders",))
+        refused(reader, signed.replace(partition=3, offset=0), "revoked")
+
     def test_a_bad_signature_below_the_offset_is_still_bad(
         self, path: Path, signed: Record, key_id: str
     ) -> None:
-        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"orders[3]": 5000}))
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 5000}))
         refused(opened(path, cluster="prod"), signed.replace(value=b"forged"))
 
     @pytest.mark.parametrize("length", [32, 64])
