@@ -19,6 +19,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.printable import without_values
+from headerware.core.strict_json import MAX_INTEGER, decode_json
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
 
@@ -41,8 +42,6 @@ WRAP_USE: Final = ("wrap",)
 _PARTITION: Final = re.compile(r"[^/\s]+/[A-Za-z0-9._-]{1,249}\[(0|[1-9][0-9]{0,9})\]")
 """Of a partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
 _MAX_PARTITION: Final = 2**31 - 1
-MAX_INTEGER: Final = 2**53 - 1
-"""The largest number that all readers of JSON have exactly (RFC 7493)."""
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -311,8 +310,8 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
 
             return decode_jwks(text)
         _require_version(head)
-        return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        return Keyring(keys=decode_json(text, _File).keys)
+    except (RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
         raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
 
@@ -447,7 +446,12 @@ def _wrong_halves(key: Key) -> str | None:
         return "it has a private and a public half, no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
-    return SCHEMES[key.algorithm].problem(key.private, key.public)
+    scheme = SCHEMES[key.algorithm]
+    if problem := scheme.problem(key.private, key.public):
+        return problem
+    if key.private is not None and key.public not in {None, scheme.public_half(key.private)}:
+        return "its public half is not that of its private half"
+    return None
 
 
 _WRONG: Final[Mapping[Algorithm, Callable[[Key], str | None]]] = {

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -365,9 +366,15 @@ class TestLifecycle:
             status="active",
             created=THEN,
             private=ring.keys[0].private,
-            public=bytes(range(32)),
         )
         assert public_part(Keyring(keys=(bare,)))[0].keys[0].public == ring.keys[0].public
+
+    @pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256", "rsa-pss-sha256"])
+    def test_halves_of_two_keys_are_no_key(self, algorithm: Any) -> None:
+        ring = with_new_key(with_new_key(Keyring(), "a", algorithm), "b", algorithm)
+        one, other = ring.keys
+        with pytest.raises(ValueError, match="not that of its private half"):
+            msgspec.structs.replace(one, public=other.public)
 
     def test_public_part_keeps_revocation(self) -> None:
         ring = with_revocation(
