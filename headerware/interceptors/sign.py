@@ -740,7 +740,7 @@ class _Verification:
         if repeats(names[:at], added):
             raise SignatureError(
                 "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
-                "(in any case) or is an id of such a name"
+                "(in any case), is an id of Headerware's block or has a zero byte"
             )
         if self._options.uncovered == "refuse":
             raise SignatureError(

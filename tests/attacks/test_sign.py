@@ -251,6 +251,14 @@ class TestKeys:
         reader = opened(saved(tmp_path / "other.json", stranger), cluster="prod")
         refused(reader, signed, f"not trusted here: there is no version 1 of a key '{key_id}'")
 
+    @pytest.mark.parametrize("name", ["a\0b", "\0", "\ud800"])
+    def test_a_name_that_clients_read_differently_is_not_signed(
+        self, path: Path, key_id: str, name: str
+    ) -> None:
+        sender = opened(path, key_id, cluster="prod")
+        with pytest.raises(SignatureError, match="name of a header"):
+            sender.on_send(Record("orders", b"value", headers=Headers({name: b"1"})))
+
     def test_a_revoked_key(self, path: Path, signed: Record, key_id: str) -> None:
         saved(path, with_revocation(read_keyring(path), key_id))
         refused(opened(path, cluster="prod"), signed, f"key '{key_id}' version 1, which is revoked")
