@@ -60,16 +60,18 @@ _COLUMNS: Final = (
     *("topics", "use", "not_before", "not_after"),
 )
 _LOOK_S: Final = 5.0
-_REVOKED_FROM: Final = re.compile(r"([^:\s]+):(\d+):(\d+)")
+_REVOKED_FROM: Final = re.compile(r"([^/\s]+/[^/:\s]+):([0-9]+):([0-9]+)")
 
 
 def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
-    """Read ``TOPIC:PARTITION:OFFSET`` options into the form of the keyring."""
+    """Read ``CLUSTER/TOPIC:PARTITION:OFFSET`` options into the form of the keyring."""
     positions: dict[str, int] = {}
     for text in given:
         found = _REVOKED_FROM.fullmatch(text)
         if found is None:
-            raise click.BadParameter(f"{text!r} is no TOPIC:PARTITION:OFFSET, such as orders:3:1042")
+            raise click.BadParameter(
+                f"{text!r} is no CLUSTER/TOPIC:PARTITION:OFFSET, such as lkc-1/orders:3:1042"
+            )
         positions[f"{found[1]}[{int(found[2])}]"] = int(found[3])
     return positions
 
@@ -176,7 +178,13 @@ def generate(
 
     def change(ring: Keyring) -> Keyring:
         return with_new_key(
-            ring, key_id, algorithm, topics=topics, use=use, not_before=not_before, not_after=not_after
+            ring,
+            key_id,
+            algorithm,
+            topics=topics or None,
+            use=use,
+            not_before=not_before,
+            not_after=not_after,
         )
 
     made = _edit(path, permissions, change, create=True).keys[-1]
@@ -230,9 +238,10 @@ def rotate(
     "--from",
     "positions",
     callback=_positions,
-    metavar="TOPIC:PARTITION:OFFSET",
+    metavar="CLUSTER/TOPIC:PARTITION:OFFSET",
     multiple=True,
-    help="Records of that partition below the offset still verify; may be given several times.",
+    help="Records of that partition, in the cluster of that id, below the offset still verify; may be given "
+    "several times.",
 )
 @click.option("--reason", help="Why, for people; it stands in the file.")
 @yes_option
@@ -784,4 +793,4 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(shown: Any) -> str:
-    return ",".join(shown) or "-" if isinstance(shown, tuple) else str(shown or "-")
+    return ",".join(shown) or "none" if isinstance(shown, tuple) else str(shown or "-")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
+from headerware.core.header_ids import parse_id
 from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
@@ -28,31 +30,34 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
     ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it, in
     the order in which a chain encodes.
-    ``compact_keys`` has the name of each compact key; None for a reserved key. ``compactor`` is the word for
-    the interceptor that reads and escapes compact keys.
+    ``compact_keys`` has the name of each compact key that stands for one of them. ``compactor`` is the word
+    for the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
     encodings: Mapping[str, str] = {}
-    compact_keys: Mapping[str, str | None] = {}
+    compact_keys: Mapping[str, str] = {}
     compactor: str = ""
 
 
 def use_own_headers(headers: OwnHeaders) -> None:
     """Set Headerware's own headers; the package does it when it is imported."""
-    global _own, _encodings, _compacted, _markers  # noqa: PLW0603 - set once, when the package is imported
+    global _own, _encodings, _compacted, _sendable_keys  # noqa: PLW0603 - set once, when the package is imported
     _own, _encodings = headers, headers.encodings
     keys = headers.compact_keys.items()
     _compacted = frozenset(key for key, name in keys if name in headers.encodings)
-    _markers = frozenset(key for key, name in keys if name not in headers.lineage)
+    _sendable_keys = frozenset(key for key, name in keys if name in headers.lineage)
 
 
 _own: OwnHeaders = OwnHeaders()
 _encodings: Mapping[str, str] = {}
 _compacted: frozenset[str] = frozenset()
 """The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
-_markers: frozenset[str] = frozenset()
-"""The compact keys of all own headers except those that applications may send."""
+_sendable_keys: frozenset[str] = frozenset()
+"""The compact keys of own headers that applications may send."""
+_OWN_KEY: Final = re.compile(r"~(?:A|[B-Za-z0-9_-][A-Za-z0-9_-]?|[B-P][A-Za-z0-9_-]{2})")
+"""The compact keys of the ids 0.0.0.0 to 0.0.255.255, which are our block, named by now or not."""
+_OWN_IDS: Final = 2**16
 
 
 def admit(record: Record) -> Record:
@@ -124,8 +129,18 @@ def admit_run_of_bytes(run: RecordRun) -> RecordRun | None:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is one of Headerware's own, in any case, or the compact key of one."""
-    return name[: len(_RESERVED)].casefold() == _RESERVED or name in _own.compact_keys
+    """Return whether a name is one of Headerware's own, in any case, or stands for an id of its block.
+
+    A later Headerware may have a name for such an id.
+    """
+    if name[: len(_RESERVED)].casefold() == _RESERVED or _OWN_KEY.fullmatch(name):
+        return True
+    found = parse_id(name)
+    return found is not None and found < _OWN_IDS
+
+
+def _is_marker(name: str) -> bool:
+    return _OWN_KEY.fullmatch(name) is not None and name not in _sendable_keys
 
 
 _NAMES_LIMIT: Final = 1_000
@@ -143,12 +158,12 @@ def _admit_name(name: str) -> None:
     if name[: len(_RESERVED)].casefold() == _RESERVED and name not in _own.lineage:
         raise _reserved(name)
     _require_writable(name)
-    if name not in _markers:
+    if not _is_marker(name):
         _remember(_admitted, name)
 
 
 def _require_plain_name(name: str) -> None:
-    if name in _markers:
+    if _is_marker(name):
         raise HeaderError(
             f"header {name!r} would be read as the id of one of Headerware's own headers "
             f"(spec/header-ids.md); give it another name, or let the {_own.compactor!r} interceptor escape it"
@@ -245,14 +260,14 @@ def _encoders(headers: Headers, *, compacted: bool = False) -> list[str]:
     found = {_encodings[name] for name, _ in headers if name in _encodings}
     if compacted:
         keys = [name for name, _ in headers if name in _compacted]
-        found.update(_encodings[str(_own.compact_keys[key])] for key in keys)
+        found.update(_encodings[_own.compact_keys[key]] for key in keys)
         found.update(_own.compactor for _ in keys)
     return [word for word in _encodings.values() if word in found]
 
 
 def compact_advice(headers: Headers) -> str:
     """Return what to do if header names are ids that nothing has read yet; empty if they are not."""
-    if any(name in _own.compact_keys or _encodings.get(name) == _own.compactor for name, _ in headers):
+    if any(_OWN_KEY.fullmatch(name) or _encodings.get(name) == _own.compactor for name, _ in headers):
         return f"; header names are ids here: add the {_own.compactor!r} interceptor to the consumer's chain"
     return ""
 

@@ -56,7 +56,6 @@ HEADERS: Final = OwnHeaders(
         "hw.ids": "compact",
     },
     compact_keys={  # spec/header-ids.md
-        "~A": None,
         "~B": "hw.trail",
         "~C": "hw.compress",
         "~D": "hw.encrypt",

@@ -640,7 +640,7 @@ class _Verification:
                 raise SignatureError(_mismatch(statement))
             signed_at_ms, producer, sequence = stamp_of(stamp)
             if conditional_key is not None or max_age_ms is not None:
-                judge(conditional_key, statement, record, signed_at_ms, now)
+                judge(conditional_key, statement, record, own, signed_at_ms, now)
             if found is not latest_known:
                 latest_topic, latest_statement, latest_known = topic, value[:end], found
                 if not known:
@@ -704,12 +704,19 @@ class _Verification:
         return _Known(ready, end, conditional_key, statement, key_thumbprint(key))
 
     def _judge(
-        self, key: Key | None, statement: Statement, record: Record, signed_at_ms: int, now_ms: int
+        self,
+        key: Key | None,
+        statement: Statement,
+        record: Record,
+        own: str | None,
+        signed_at_ms: int,
+        now_ms: int,
     ) -> None:
         """Refuse a record whose signature fits, but is too old or too new, or whose key does not count."""
         if key is not None:
-            if not key.verifies_at(record.topic, record.partition, record.offset):
-                raise SignatureError(f"signed with {_key_name(statement)}, which is revoked")
+            if not key.verifies_at(own, record.topic, record.partition, record.offset):
+                here = "" if own or not key.revoked_from else "; the id of the cluster here is not known"
+                raise SignatureError(f"signed with {_key_name(statement)}, which is revoked{here}")
             _require_permitted(key, statement, signed_at_ms, now_ms)
         max_age_ms, clock_skew_ms = self._options.max_age_ms, self._options.clock_skew_ms
         if max_age_ms is None:
@@ -733,7 +740,7 @@ class _Verification:
         if repeats(names[:at], added):
             raise SignatureError(
                 "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
-                "(in any case) or is an id of such a name"
+                "(in any case), is an id of Headerware's block or has a zero byte"
             )
         if self._options.uncovered == "refuse":
             raise SignatureError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -19,9 +18,10 @@ import msgspec
 
 from headerware.core.errors import AdmissionError, ConfigError, KeyringError, MissingPartError
 from headerware.core.extras import install_command
+from headerware.core.strict_json import decode_json
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
-from headerware.keyring.jwks import kid_of
+from headerware.keyring.jwks import base64url, from_base64url, kid_of, read_key_set, require_spelling
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,7 +127,7 @@ def key_thumbprint(key: Key) -> str:
     if key.algorithm not in SCHEMES:
         return ""
     fields = json.dumps(_members(key), separators=(",", ":"), sort_keys=True)
-    return _base64url(sha256(fields.encode()).digest())
+    return base64url(sha256(fields.encode()).digest())
 
 
 class IssuerKeys:
@@ -147,9 +147,11 @@ class IssuerKeys:
         jose = _jose()
         self._algorithms = tuple(algorithms)
         try:
-            found = msgspec.json.decode(jwks, type=_KeySet).keys
+            found = read_key_set(jwks)
+            for members in found:
+                require_spelling(members)
             self._keys = [(key.get("kid"), jose.jwk.import_key(key)) for key in found]
-        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, KeyError, jose.errors.JoseError):
+        except (ValueError, TypeError, KeyError, jose.errors.JoseError):
             # The cause may quote a key.
             raise ConfigError(f"{source}: expected a JSON Web Key Set (RFC 7517)") from None
         if not found:
@@ -192,7 +194,7 @@ def _fits(text: str, key: Any, algorithm: str) -> bool:
         if algorithm == "EdDSA":  # joserfc warns of the name, which RFC 9864 replaces by Ed25519
             signed, _, signature = text.rpartition(".")
             verify = SCHEMES["ed25519"].verifier(_ed25519_half(key))
-            return verify(signed.encode(), urlsafe_b64decode(signature + "=" * (-len(signature) % 4)))
+            return verify(signed.encode(), from_base64url(signature))
         jose.jws.deserialize_compact(text, key, algorithms=[algorithm])
     except (jose.errors.JoseError, ValueError, TypeError):
         return False
@@ -268,7 +270,7 @@ def certify(
         "topics": list(topics),
     }
     jose = _jose()
-    private = jose.jwk.OKPKey.import_key({**_members(issuer_key), "d": _base64url(issuer_key.private)})
+    private = jose.jwk.OKPKey.import_key({**_members(issuer_key), "d": base64url(issuer_key.private)})
     head = {"alg": "Ed25519", "typ": TYPE, "kid": kid_of(issuer_key)}
     text: str = jose.jws.serialize_compact(
         head, json.dumps(claims, separators=(",", ":")).encode(), private, algorithms=["Ed25519"]
@@ -289,7 +291,7 @@ class _Confirmation(msgspec.Struct, forbid_unknown_fields=True):
     jkt: str
 
     def __post_init__(self) -> None:
-        if len(self.jkt) != len(_base64url(bytes(32))):
+        if len(self.jkt) != len(base64url(bytes(32))):
             raise ValueError("jkt is the thumbprint of a key")
 
 
@@ -309,14 +311,10 @@ class _Claims(msgspec.Struct):
             raise ValueError("iss, sub, aud and topics are not empty")
 
 
-class _KeySet(msgspec.Struct):
-    keys: list[dict[str, Any]]
-
-
 def _decoded(part: str, kind: Any, name: str) -> Any:
     try:
-        return msgspec.json.decode(urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=kind)
-    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return decode_json(from_base64url(part), kind)
+    except ValueError:
         # The cause may quote the token.
         wanted = ", ".join(field.name for field in msgspec.structs.fields(kind) if field.required)
         raise AdmissionError(
@@ -330,20 +328,15 @@ def _members(key: Key) -> dict[str, str]:
     public = key.public if key.private is None else scheme.public_half(key.private)
     assert public is not None  # noqa: S101 - a key has one half at least
     if key.algorithm == "ed25519":
-        return {"crv": "Ed25519", "kty": "OKP", "x": _base64url(public)}
+        return {"crv": "Ed25519", "kty": "OKP", "x": base64url(public)}
     numbers = scheme.load_public(public).public_numbers()
     if key.algorithm == "ecdsa-p256":
-        x, y = (_base64url(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
+        x, y = (base64url(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
         return {"crv": "P-256", "kty": "EC", "x": x, "y": y}
     e, n = (
-        _base64url(number.to_bytes((number.bit_length() + 7) // 8, "big"))
-        for number in (numbers.e, numbers.n)
+        base64url(number.to_bytes((number.bit_length() + 7) // 8, "big")) for number in (numbers.e, numbers.n)
     )
     return {"e": e, "kty": "RSA", "n": n}
-
-
-def _base64url(content: bytes) -> str:
-    return urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def _jose() -> Any:

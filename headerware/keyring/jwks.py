@@ -8,6 +8,7 @@ topic, and a key of which it cannot say all is not written to one. joserfc reads
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -17,6 +18,7 @@ import msgspec
 
 from headerware.core.errors import KeyringError
 from headerware.core.extras import install_command
+from headerware.core.strict_json import decode_json
 from headerware.keyring.asymmetric import SCHEMES
 from headerware.keyring.keyring import Algorithm, Key, Keyring
 
@@ -46,13 +48,42 @@ _FORMS: Final[Mapping[str, _Form]] = MappingProxyType(
 """The algorithms by their names in JOSE (RFC 7518, 8037, 9864)."""
 _ALGS: Final = {"ed25519": "EdDSA", "ecdsa-p256": "ES256", "rsa-pss-sha256": "PS256"}
 """Their names on writing; not every reader knows Ed25519 yet."""
+_NUMBERS: Final = frozenset({"x", "y", "n", "e"})
+_LENGTHS: Final = {"Ed25519": 32, "P-256": 32, "P-384": 48, "P-521": 66}
 _SECRETS: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
 
 
 def decode_jwks(text: bytes) -> Keyring:
     """Read a JWKS; ValueError says what is wrong with it."""
-    listed = msgspec.json.decode(text, type=_Set).keys
-    return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(listed)))
+    return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(read_key_set(text))))
+
+
+def read_key_set(text: bytes) -> list[dict[str, Any]]:
+    """Return the members of the keys of a JWKS; ValueError if it is none."""
+    return decode_json(text, _Set).keys
+
+
+def require_spelling(members: Mapping[str, Any]) -> None:
+    """Raise ValueError for a number of a JWK that is not spelled as RFC 7518 has it."""
+    for name in sorted(_NUMBERS & members.keys()):
+        if not _is_spelled(name, members[name], members.get("crv")):
+            raise ValueError(
+                f"its {name} is not base64url in its one spelling: without padding, and as long as RFC 7518 "
+                "says"
+            )
+
+
+def base64url(content: bytes) -> str:
+    """Return bytes in base64url without padding, as JOSE has them (RFC 7515)."""
+    return urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def from_base64url(text: str) -> bytes:
+    """Return the bytes of a text in base64url; ValueError if it is not the one that JOSE has for them."""
+    content = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    if base64url(content) != text:
+        raise ValueError("expected base64url in its one spelling, without padding")
+    return content
 
 
 def encode_jwks(keyring: Keyring, *, use: Use = "sign") -> bytes:
@@ -85,7 +116,7 @@ def jwks_problem(key: Key, use: Use = "sign") -> str | None:
         return "it is revoked, which a JWKS cannot say"
     if key.use != (use,):
         return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
-    if key.topics or key.not_before or key.not_after:
+    if key.topics is not None or key.not_before or key.not_after:
         return "it has limits (topics or times), which a JWKS cannot say"
     return None
 
@@ -97,6 +128,16 @@ def kid_of(key: Key) -> str:
 
 class _Set(msgspec.Struct):
     keys: list[dict[str, Any]]
+
+
+def _is_spelled(name: str, text: Any, curve: Any) -> bool:
+    try:
+        content = from_base64url(text)
+    except (TypeError, ValueError):
+        return False
+    if name in {"n", "e"}:
+        return not content.startswith(b"\0")
+    return len(content) == _LENGTHS.get(curve, len(content))
 
 
 def _key(at: int, members: dict[str, Any]) -> Key:
@@ -127,6 +168,10 @@ def _key(at: int, members: dict[str, Any]) -> Key:
 
 
 def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
+    try:
+        require_spelling(members)
+    except ValueError as error:
+        raise ValueError(f"its key number {at}: {error}") from None
     chosen = {name: members[name] for name in ("kty", "crv", *form.members) if name in members}
     importing = _class_of(form).import_key
     try:

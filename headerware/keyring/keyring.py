@@ -19,6 +19,7 @@ import msgspec
 
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.printable import without_values
+from headerware.core.strict_json import MAX_INTEGER, decode_json
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
 
@@ -38,6 +39,9 @@ _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 WRAP_USE: Final = ("wrap",)
+_PARTITION: Final = re.compile(r"[^/\s]+/[A-Za-z0-9._-]{1,249}\[(0|[1-9][0-9]{0,9})\]")
+"""Of a partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
+_MAX_PARTITION: Final = 2**31 - 1
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
@@ -72,11 +76,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         secret: HMAC's key, 32 to 1024 bytes, or AES's, 32 bytes.
         private: the private half, for an algorithm that has two.
         public: the public half; it is enough for those who verify.
-        revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still verify
-            although the key is revoked.
+        revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
+            offset still verify although the key is revoked.
         reason: why it was revoked, for people.
         topics: patterns of the topics that it may sign for, as interceptors take them (``orders.*``,
-            ``!orders.test``); empty is every topic.
+            ``!orders.test``); None is every topic, and an empty list none.
         use: its purposes; a key without ``sign`` neither signs nor verifies records, and one without ``wrap``
             neither wraps nor unwraps data keys.
         not_before: the first moment at which it may sign or wrap, or None.
@@ -99,7 +103,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     public: bytes | None = None
     revoked_from: dict[str, int] = {}
     reason: str | None = None
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
     use: tuple[str, ...] = msgspec.field(default_factory=lambda: SIGN_USE)  # so that it is always written
     not_before: Moment | None = None
     not_after: Moment | None = None
@@ -129,11 +133,15 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             return self.public
         return SCHEMES[self.algorithm].public_half(self.private)
 
-    def verifies_at(self, topic: str, partition: int | None, offset: int | None) -> bool:
-        """Return whether the key, even if revoked, may verify a record at a position."""
+    def verifies_at(self, cluster: str | None, topic: str, partition: int | None, offset: int | None) -> bool:
+        """Return whether the key, even if revoked, may verify a record at a position.
+
+        ``cluster`` is the id of the cluster that the record was read from, or None if it is not known: then
+        no position counts, for each cluster has offsets of its own.
+        """
         if self.status != "revoked":
             return True
-        limit = self.revoked_from.get(f"{topic}[{partition}]")
+        limit = self.revoked_from.get(f"{cluster}/{topic}[{partition}]") if cluster else None
         return limit is not None and offset is not None and offset < limit
 
     def refusal(self, topic: str, at_ms: int, now_ms: int | None = None) -> str | None:
@@ -150,8 +158,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """
         if "sign" not in self.use:
             return _other_use(self)
-        if self.topics and not _may_sign(self.topics, topic):
-            return f"{_name(self)} is for topics {', '.join(self.topics)}, not for {topic!r}"
+        if self.topics is not None and not _may_sign(self.topics, topic):
+            named = f"topics {', '.join(self.topics)}" if self.topics else "no topic"
+            return f"{_name(self)} is for {named}, not for {topic!r}"
         if self.not_before is not None:
             for clock, time_ms in (("the time of signing", at_ms), ("the clock here", now_ms)):
                 if time_ms is not None and time_ms < _ms(self.not_before):
@@ -301,8 +310,8 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
 
             return decode_jwks(text)
         _require_version(head)
-        return Keyring(keys=msgspec.json.decode(text, type=_File).keys)
-    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        return Keyring(keys=decode_json(text, _File).keys)
+    except (RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
         raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
 
@@ -360,7 +369,7 @@ def _other_use(key: Key) -> str:
 
 @lru_cache(maxsize=1024)
 def _may_sign(topics: tuple[str, ...], topic: str) -> bool:
-    return TopicPatterns(topics).matches(topic)
+    return bool(topics) and TopicPatterns(topics).matches(topic)
 
 
 def _ms(moment: datetime) -> float:
@@ -377,9 +386,11 @@ def _shown(moment: datetime | int) -> str:
 
 def _wrong_limits(key: Key) -> str | None:
     try:
-        check_patterns(key.topics, path="topics")
+        check_patterns(key.topics or (), path="topics")
     except ConfigError as error:
         return f"its {error}"
+    if not all(map(_is_position, key.revoked_from, key.revoked_from.values())):
+        return "its revoked_from has offsets from 0 on, by cluster/topic[partition]"
     if key.algorithm != "aes-256" and "wrap" in key.use:
         return "it cannot wrap data keys, which takes aes-256"
     if key.algorithm != "aes-256" and key.status == "deleted":
@@ -392,6 +403,11 @@ def _wrong_limits(key: Key) -> str | None:
     if key.not_before is not None and key.not_after is not None and key.not_after < key.not_before:
         return "its not_after is earlier than its not_before"
     return None
+
+
+def _is_position(partition: str, offset: int) -> bool:
+    found = _PARTITION.fullmatch(partition)
+    return found is not None and int(found[1]) <= _MAX_PARTITION and 0 <= offset <= MAX_INTEGER
 
 
 def _wrong_hmac(key: Key) -> str | None:
@@ -412,7 +428,7 @@ def _wrong_aes(key: Key) -> str | None:
         return "it has a secret, neither a private nor a public half"
     if "sign" in key.use:
         return 'it cannot sign: its use is ["wrap"]'
-    if key.topics or key.revoked_from:
+    if key.topics is not None or key.revoked_from:
         return "topics and revoked_from are for keys that sign"
     if key.status == "deleted":
         return None if key.secret is None else "it is deleted, and has no secret"
@@ -430,7 +446,12 @@ def _wrong_halves(key: Key) -> str | None:
         return "it has a private and a public half, no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
-    return SCHEMES[key.algorithm].problem(key.private, key.public)
+    scheme = SCHEMES[key.algorithm]
+    if problem := scheme.problem(key.private, key.public):
+        return problem
+    if key.private is not None and key.public not in {None, scheme.public_half(key.private)}:
+        return "its public half is not that of its private half"
+    return None
 
 
 _WRONG: Final[Mapping[Algorithm, Callable[[Key], str | None]]] = {

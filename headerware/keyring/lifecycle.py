@@ -33,7 +33,7 @@ def with_new_key(
     key_id: str,
     algorithm: Algorithm,
     *,
-    topics: tuple[str, ...] = (),
+    topics: tuple[str, ...] | None = None,
     use: tuple[str, ...] = (),
     not_before: datetime | None = None,
     not_after: datetime | None = None,
@@ -46,7 +46,7 @@ def with_new_key(
         key_id: the key's name.
         algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256`` to sign, ``aes-256`` to
             wrap data keys.
-        topics: patterns of the topics that it may sign for; empty is every topic.
+        topics: patterns of the topics that it may sign for; None is every topic, and an empty list none.
         use: its purposes; without any, what the algorithm is for: ``sign`` or ``wrap``.
         not_before: the first moment at which it may sign or wrap, with a time zone, or None.
         not_after: the last moment at which it may sign or wrap, with a time zone, or None.
@@ -134,9 +134,9 @@ def with_revocation(
         keyring: the keyring so far.
         key_id: the key's name.
         version: the version; None is all of them.
-        revoked_from: ``{"orders[3]": 1042}``: in these partitions, records below the offset still
-            verify. These are offsets, not times, for a signer writes its own times. They replace those of
-            an earlier revocation; None keeps them.
+        revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
+            offset still verify. These are offsets, not times, for a signer writes its own times. They replace
+            those of an earlier revocation; None keeps them.
         reason: why, for people.
         now: when it happens, with a time zone; None is now.
 

@@ -60,6 +60,7 @@ BATCH: Final = 2
 """The version of a layout with a signature that is shared by a batch."""
 _DOMAIN: Final = b"headerware/hw.sig/%d"
 _MAX_TEXT_BYTES: Final = 255
+_CUTS: Final = b"\0"
 _NULL: Final = 0xFFFFFFFF
 _MAX_NAMES: Final = 4096
 _MAX_NAMES_BYTES: Final = 1 << 20
@@ -148,7 +149,12 @@ def _prefixed(name: str) -> bytes:
     """Return the name of a header with its length before it."""
     if name == SIGNATURE_HEADER:
         raise SignatureError("the record carries more than one hw.sig")
-    text = name.encode()
+    try:
+        text = name.encode()
+    except UnicodeEncodeError:
+        raise SignatureError("the name of a header cannot be written in UTF-8") from None
+    if _CUTS in text:
+        raise SignatureError("the name of a header has a zero byte, at which some clients cut it")
     return _u32(len(text)) + text
 
 
@@ -190,10 +196,10 @@ def rest_of_signed_bytes() -> Rest:
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
     """Return whether a header that was added later has a name that is covered or reserved, in any case.
 
-    The compact keys of reserved names are reserved, too.
+    Ids of our block are reserved, too. So is a name with a zero byte: some clients cut it to a covered name.
     """
     signed = {name.casefold() for name in covered}
-    return any(is_own(name) or name.casefold() in signed for name in added)
+    return any("\0" in name or is_own(name) or name.casefold() in signed for name in added)
 
 
 def _text(what: str, text: str) -> bytes:

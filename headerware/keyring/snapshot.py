@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from headerware.core.errors import KeyringError
+from headerware.core.strict_json import MAX_INTEGER, decode_json
 from headerware.keyring.keyring import (
     SNAPSHOT_FORMAT,
     Key,
@@ -40,7 +41,7 @@ SNAPSHOT_USE: Final = "snapshots"
 _VERSION: Final = 1
 _DOMAIN: Final = b"headerware keyring snapshot\0"
 _MAX_COUNTER_FILE_BYTES: Final = 128
-_Counter = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+_Counter = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -104,8 +105,8 @@ def sign_snapshot(
     )
     if not unsigned.created < unsigned.expires:
         raise KeyringError(f"a snapshot's end must be later than its beginning, {created.isoformat()}")
-    if not 1 <= counter < 1 << 63:
-        raise KeyringError(f"a snapshot's counter is 1 or more, not {counter}")
+    if not 1 <= counter <= MAX_INTEGER:
+        raise KeyringError(f"a snapshot's counter is 1 to {MAX_INTEGER}, not {counter}")
     return msgspec.structs.replace(unsigned, signature=signer(root, _DOMAIN)(_signed_bytes(unsigned)))
 
 
@@ -126,8 +127,8 @@ def verify_snapshot(text: bytes, roots: Keyring, *, source: str = "snapshot") ->
         KeyringError: it is no snapshot, or none of these roots signed it so.
     """
     try:
-        snapshot = msgspec.json.decode(text, type=Snapshot)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        snapshot = decode_json(text, Snapshot)
+    except ValueError:
         # The error may quote a value that is a secret.
         raise KeyringError(
             f"{source} is no snapshot of a keyring: headerware keys sign-snapshot makes them"

@@ -251,6 +251,14 @@ class TestKeys:
         reader = opened(saved(tmp_path / "other.json", stranger), cluster="prod")
         refused(reader, signed, f"not trusted here: there is no version 1 of a key '{key_id}'")
 
+    @pytest.mark.parametrize("name", ["a\0b", "\0", "\ud800"])
+    def test_a_name_that_clients_read_differently_is_not_signed(
+        self, path: Path, key_id: str, name: str
+    ) -> None:
+        sender = opened(path, key_id, cluster="prod")
+        with pytest.raises(SignatureError, match="name of a header"):
+            sender.on_send(Record("orders", b"value", headers=Headers({name: b"1"})))
+
     def test_a_revoked_key(self, path: Path, signed: Record, key_id: str) -> None:
         saved(path, with_revocation(read_keyring(path), key_id))
         refused(opened(path, cluster="prod"), signed, f"key '{key_id}' version 1, which is revoked")
@@ -261,7 +269,7 @@ class TestKeys:
     def test_a_key_revoked_from_an_offset(
         self, path: Path, signed: Record, key_id: str, position: tuple[int, int | None], *, verifies: bool
     ) -> None:
-        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"orders[3]": 1042}))
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 1042}))
         reader = opened(path, cluster="prod")
         arrived = signed.replace(partition=position[0], offset=position[1])
         if verifies:
@@ -269,10 +277,18 @@ class TestKeys:
         else:
             refused(reader, arrived, "revoked")
 
+    @pytest.mark.parametrize("cluster", ["mirror", None])
+    def test_a_thief_cannot_write_where_another_cluster_has_low_offsets(
+        self, path: Path, signed: Record, key_id: str, cluster: str | None
+    ) -> None:
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 1042}))
+        reader = opened(path, cluster=cluster, accept_origins=("prod/orders",))
+        refused(reader, signed.replace(partition=3, offset=0), "revoked")
+
     def test_a_bad_signature_below_the_offset_is_still_bad(
         self, path: Path, signed: Record, key_id: str
     ) -> None:
-        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"orders[3]": 5000}))
+        saved(path, with_revocation(read_keyring(path), key_id, revoked_from={"prod/orders[3]": 5000}))
         refused(opened(path, cluster="prod"), signed.replace(value=b"forged"))
 
     @pytest.mark.parametrize("length", [32, 64])

@@ -70,7 +70,7 @@ class World:
         side: Any = "consumer" if name == "reader" else "producer"
         return load_chain(folder / "chain.toml").open(Context(side=side, cluster_id=lambda: cluster))
 
-    def writer(self, name: str, topics: tuple[str, ...] = ()) -> Session:
+    def writer(self, name: str, topics: tuple[str, ...] | None = None) -> Session:
         """Open the chain of a producer with a new key, whose id is its name."""
         self.keyring(name).parent.mkdir()
         edit_keyring(
@@ -264,7 +264,7 @@ class TestAThiefOfASigningKey:
 
         edit_keyring(
             world.keyring("reader"),
-            lambda ring: with_revocation(ring, "shop", revoked_from={"orders[0]": forged.offset or 0}),
+            lambda ring: with_revocation(ring, "shop", revoked_from={"prod/orders[0]": forged.offset or 0}),
         )
         reader = world.party("reader")
         assert read(reader, wire).value == SECRET, "it is below the offset"

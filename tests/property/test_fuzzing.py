@@ -49,7 +49,9 @@ from headerware.core.errors import BadRecordError, HeaderwareError
 from headerware.core.header_ids import HeaderId
 from headerware.core.header_text import decode_text, encode_text
 from headerware.core.headers import Headers
+from headerware.core.patterns import fits
 from headerware.core.record import VERIFIED, Record, Verified
+from headerware.core.strict_json import decode_json
 from headerware.dictionaries import Dictionary, FolderDictionaries
 from headerware.dictionaries.dictionary import decode_mark as decode_dictionary
 from headerware.dictionaries.dictionary import encode_mark as encode_dictionary
@@ -1307,6 +1309,16 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         _written_so(encode_moment),
     ),
     "ids": _ids,
+    "json: profile": lambda _: Target(
+        [
+            (bytes.fromhex(case["hex"]) if "hex" in case else case["text"].encode(),)
+            for kind in ("accepted", "refused")
+            for case in _vectors("json")[kind]
+        ],
+        _one(lambda text: decode_json(text, object)),
+        lambda parts, accepted: json.loads(parts[0] or b"") == accepted,
+        refusals=(ValueError,),
+    ),
     "json": lambda _: _serde(Json(), _TREE, "text", 2.5),
     "keyring": lambda _: Target(
         _single(_texts("keyring", "accepted", "text") + _texts("keyring", "refused", "text")),
@@ -1314,6 +1326,11 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     ),
     "keyring: snapshots": _snapshots,
     "messagepack": lambda _: _serde(MessagePack(), _TREE, [b"\x00", 2**63, -1.5, {1: {2: None}}]),
+    "patterns": lambda _: Target(
+        [(case["pattern"].encode(), case["text"].encode()) for case in _vectors("patterns")["patterns"]],
+        lambda parts: fits(_text(parts[0]), _text(parts[1])),
+        refusals=(),
+    ),
     "polyglot": _polyglot,
     "primitives": lambda _: _primitives(),
     "protobuf": _protobuf,

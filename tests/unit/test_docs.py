@@ -409,7 +409,7 @@ class TestSecurity:
 
         shop = {key.version: key for key in read_keyring("keys.json").keys}
         assert [shop[version].status for version in (1, 2, 3)] == ["retired", "revoked", "active"]
-        assert shop[2].revoked_from == {"orders[0]": 1042, "orders[1]": 980}
+        assert shop[2].revoked_from == {"lkc-1/orders[0]": 1042, "lkc-1/orders[1]": 980}
         public = read_keyring("public.json")
         assert not public.is_secret
         assert {key.id for key in public.keys} == {"shop", "shop-b"}

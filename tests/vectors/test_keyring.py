@@ -51,6 +51,12 @@ class TestKeyringVectors:
         refusal = key.refusal(case["topic"], case["signed_at_ms"], case["now_ms"])
         assert (refusal is None) is case["may"]
 
+    @cases("revoked")
+    def test_where_a_revoked_key_still_verifies(self, case: dict[str, Any]) -> None:
+        key = msgspec.convert(case["key"], Key)
+        position = (case["cluster"], case["topic"], case["partition"], case["offset"])
+        assert key.verifies_at(*position) is case["may"]
+
 
 class TestWrappedKeyVectors:
     """What the key service ``file`` wraps data keys into."""

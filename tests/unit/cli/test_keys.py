@@ -318,9 +318,20 @@ class TestList:
         assert limited.split()[-4:] == ["a,b.*", "sign", "-", until]
 
     def test_json_has_times_and_revocation(self, path: Path) -> None:
-        done("revoke", "--yes", "--keyring", path, "--id", "orders", "--from", "t.a:3:9", "--reason", "lost")
+        done(
+            "revoke",
+            "--yes",
+            "--keyring",
+            path,
+            "--id",
+            "orders",
+            "--from",
+            "lkc-1/t.a:3:9",
+            "--reason",
+            "lost",
+        )
         (row,) = done_json("list", "--keyring", path)["keys"]
-        assert (row["revoked_from"], row["reason"], row["revoked"][-1]) == ({"t.a[3]": 9}, "lost", "Z")
+        assert (row["revoked_from"], row["reason"], row["revoked"][-1]) == ({"lkc-1/t.a[3]": 9}, "lost", "Z")
 
     def test_missing_file_is_one_line(self, tmp_path: Path) -> None:
         result = run("list", "--keyring", tmp_path / "none.json")
@@ -385,17 +396,20 @@ class TestRevoke:
             "--id",
             "orders",
             "--from",
-            "orders:0:5",
+            "lkc-1/orders:0:5",
             "--from",
-            "orders:1:0",
+            "lkc-1/orders:1:0",
         )
-        assert read_keyring(path).keys[0].revoked_from == {"orders[0]": 5, "orders[1]": 0}
+        assert read_keyring(path).keys[0].revoked_from == {"lkc-1/orders[0]": 5, "lkc-1/orders[1]": 0}
 
-    @pytest.mark.parametrize("position", ["orders", "orders:1", "orders:a:1", "orders:1:-1", "a:b:1:2"])
+    @pytest.mark.parametrize(
+        "position",
+        ["orders:1:1", "c/orders", "c/orders:1", "c/orders:a:1", "c/orders:1:-1", "c/a:b:1:2", "/orders:1:1"],
+    )
     def test_a_position_that_is_none_is_wrong_use(self, path: Path, position: str) -> None:
         result = run("revoke", "--keyring", path, "--id", "orders", "--from", position)
         assert result.exit_code == 2
-        assert "TOPIC:PARTITION:OFFSET" in result.stderr
+        assert "CLUSTER/TOPIC:PARTITION:OFFSET" in result.stderr
         assert read_keyring(path).keys[0].status == "active"
 
 

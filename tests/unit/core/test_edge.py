@@ -9,6 +9,8 @@ import pytest
 
 from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
 from headerware.core.context import Context
+from headerware.core.edge import is_own
+from headerware.core.header_ids import HeaderId
 from headerware.interceptors import Compact, Compress, Slice
 from headerware.interceptors.built_in import HEADERS, INTERCEPTORS
 from headerware.registry.names import default_names
@@ -221,10 +223,18 @@ class TestLeftoverEncodings:
 
 
 def test_compact_keys_are_those_of_the_registered_ids() -> None:
-    ids = {name: default_names().id_of(name) for name in HEADERS.compact_keys.values() if name}
+    ids = {name: default_names().id_of(name) for name in HEADERS.compact_keys.values()}
     found = {compact_key(number or 0): name for name, number in ids.items()}
-    assert found | {"~A": None} == HEADERS.compact_keys
+    assert found == HEADERS.compact_keys
     assert set(COMPACTED.values()) == set(HEADERS.encodings) - {"hw.ids"}
+
+
+def test_own_ids_are_those_of_the_block_whether_named_or_not() -> None:
+    ids = [*range(1, 2**16 + 300), 2**18 - 1, 2**18, 2**24, 2**32 - 1]
+    assert [number for number in ids if is_own(compact_key(number))] == list(range(1, 2**16))
+    assert [number for number in ids if is_own(str(HeaderId(number)))] == list(range(1, 2**16))
+    assert all(map(is_own, ["~A", str(HeaderId(0))]))
+    assert not any(map(is_own, ["~", "~~B", "~AB", "~AAB", "~B ", "~B\n", "0.0.0.256", "0.0.0", "0.0.0.01"]))
 
 
 def test_hints_name_only_types_that_configuration_knows() -> None:

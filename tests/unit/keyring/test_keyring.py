@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -98,21 +99,49 @@ class TestKey:
             hmac_key(**changes)
 
     def test_revoked_verifies_only_below_the_offset_of_a_listed_partition(self) -> None:
-        key = hmac_key(status="revoked", revoked_from={"orders[3]": 10})
-        positions: list[tuple[str, int | None, int | None]] = [
-            ("orders", 3, 9),
-            ("orders", 3, 10),
-            ("orders", 4, 9),
-            ("other", 3, 9),
-            ("orders", 3, None),
-            ("orders", None, 9),
+        key = hmac_key(status="revoked", revoked_from={"lkc-1/orders[3]": 10})
+        positions: list[tuple[str | None, str, int | None, int | None]] = [
+            ("lkc-1", "orders", 3, 9),
+            ("lkc-1", "orders", 3, 10),
+            ("lkc-1", "orders", 4, 9),
+            ("lkc-1", "other", 3, 9),
+            ("lkc-1", "orders", 3, None),
+            ("lkc-1", "orders", None, 9),
+            ("lkc-2", "orders", 3, 9),
+            (None, "orders", 3, 9),
+            ("", "orders", 3, 9),
         ]
         found = [key.verifies_at(*position) for position in positions]
-        assert found == [True, False, False, False, False, False]
+        assert found == [True, *[False] * 8]
+
+    @pytest.mark.parametrize(
+        "position",
+        [
+            "orders[3]",
+            "/orders[3]",
+            "lkc-1/orders",
+            "lkc-1/orders[03]",
+            "lkc-1/orders[-1]",
+            "lkc-1/a b[3]",
+            "",
+        ],
+    )
+    def test_refuses_a_position_that_names_no_partition_of_a_cluster(self, position: str) -> None:
+        with pytest.raises(ValueError, match="cluster/topic"):
+            hmac_key(status="revoked", revoked_from={position: 10})
+
+    @pytest.mark.parametrize("offset", [-1, 2**53])
+    def test_refuses_an_offset_that_there_cannot_be(self, offset: int) -> None:
+        with pytest.raises(ValueError, match="offsets from 0 on"):
+            hmac_key(status="revoked", revoked_from={"lkc-1/orders[3]": offset})
+
+    def test_a_key_for_an_empty_list_of_topics_signs_for_none(self) -> None:
+        assert "for no topic" in (hmac_key(topics=()).refusal("orders", 0) or "")
+        assert hmac_key(topics=None).refusal("orders", 0) is None
 
     def test_active_and_retired_verify_everywhere(self) -> None:
-        assert hmac_key().verifies_at("any", None, None)
-        assert hmac_key(status="retired").verifies_at("any", 0, 0)
+        assert hmac_key().verifies_at(None, "any", None, None)
+        assert hmac_key(status="retired").verifies_at(None, "any", 0, 0)
 
 
 class TestKeyId:
@@ -312,10 +341,10 @@ class TestLifecycle:
 
     def test_second_revocation_keeps_what_the_first_said(self) -> None:
         once = with_revocation(
-            Keyring(keys=(hmac_key(),)), "orders", revoked_from={"t[0]": 5}, reason="leak", now=THEN
+            Keyring(keys=(hmac_key(),)), "orders", revoked_from={"lkc-1/t[0]": 5}, reason="leak", now=THEN
         )
         (key,) = with_revocation(once, "orders", now=LATER).keys
-        assert (key.revoked_from, key.reason, key.revoked) == ({"t[0]": 5}, "leak", THEN)
+        assert (key.revoked_from, key.reason, key.revoked) == ({"lkc-1/t[0]": 5}, "leak", THEN)
 
     def test_revoking_what_is_not_there_is_refused(self) -> None:
         with pytest.raises(KeyringError, match="no version 9"):
@@ -337,14 +366,22 @@ class TestLifecycle:
             status="active",
             created=THEN,
             private=ring.keys[0].private,
-            public=bytes(range(32)),
         )
         assert public_part(Keyring(keys=(bare,)))[0].keys[0].public == ring.keys[0].public
 
+    @pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256", "rsa-pss-sha256"])
+    def test_halves_of_two_keys_are_no_key(self, algorithm: Any) -> None:
+        ring = with_new_key(with_new_key(Keyring(), "a", algorithm), "b", algorithm)
+        one, other = ring.keys
+        with pytest.raises(ValueError, match="not that of its private half"):
+            msgspec.structs.replace(one, public=other.public)
+
     def test_public_part_keeps_revocation(self) -> None:
-        ring = with_revocation(with_new_key(Keyring(), "audit", "ed25519"), "audit", revoked_from={"t[0]": 1})
+        ring = with_revocation(
+            with_new_key(Keyring(), "audit", "ed25519"), "audit", revoked_from={"lkc-1/t[0]": 1}
+        )
         (key,) = public_part(ring)[0].keys
-        assert (key.status, key.revoked_from) == ("revoked", {"t[0]": 1})
+        assert (key.status, key.revoked_from) == ("revoked", {"lkc-1/t[0]": 1})
 
 
 class TestKeyringJson:
@@ -353,7 +390,7 @@ class TestKeyringJson:
             with_rotation(with_new_key(Keyring(keys=(hmac_key(),)), "audit", "ed25519"), "orders"),
             "orders",
             version=1,
-            revoked_from={"orders[3]": 1042},
+            revoked_from={"lkc-1/orders[3]": 1042},
             reason="laptop lost",
         )
         limits = {"topics": ("orders.*",), "use": ("sign", "audit"), "not_before": THEN, "not_after": LATER}
