@@ -85,6 +85,12 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-frameworks/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/frameworks.txt --no-deps quixstreams
 	@touch $@
 
+.venv-newest-spark/.ready: pyproject.toml requirements/newest-spark.txt
+	$(call make_environment,.venv-newest-spark)
+	@echo "installing into .venv-newest-spark (pyspark alone is 400 MB; this can take minutes)"
+	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]'
+	@touch $@
+
 .PHONY: demo
 demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 	@$(DEMO)/bin/python examples/demo/run.py $(ARGS)
@@ -106,11 +112,18 @@ define test_with_frameworks
 $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
+# The connector of the newest Spark may not have come to a mirror yet.
+define test_with_newest_spark
+@.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
+$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector' tests/spark
+$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) tests/unit/spark_bridge
+endef
+
 # The stages of `make test`, each of which runs alone, too.
-STAGES := test-quick test-integration test-spark test-oldest test-frameworks
+STAGES := test-quick test-integration test-spark test-oldest test-frameworks test-newest-spark
 
 .PHONY: test
-test: java .venv-oldest/.ready .venv-frameworks/.ready ## run all stages of the tests, and say at the end which failed; needs Java 17
+test: java .venv-oldest/.ready .venv-frameworks/.ready .venv-newest-spark/.ready ## run all stages of the tests, and say at the end which failed; needs Java 17
 	@failed=''; for stage in $(STAGES); do \
 		$(REQUIRE_ALL) $(MAKE) --no-print-directory "$$stage" || failed="$$failed $$stage"; \
 	done; \
@@ -140,6 +153,10 @@ test-oldest: .venv-oldest/.ready ## run the quick tests of clients with the olde
 .PHONY: test-frameworks
 test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `headerware run`, and the guides about them
 	$(test_with_frameworks)
+
+.PHONY: test-newest-spark
+test-newest-spark: java .venv-newest-spark/.ready ## run the tests of Spark that need no Kafka with the newest pyspark; needs Java 17
+	$(test_with_newest_spark)
 
 .PHONY: soak
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
@@ -189,4 +206,4 @@ broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS=
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

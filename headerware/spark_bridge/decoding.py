@@ -23,6 +23,7 @@ from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.decoding import slice_condition
 from headerware.spark_bridge.executors.reassembly import ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped
+from headerware.spark_bridge.frames.arrow_types import require_arrow_type
 from headerware.spark_bridge.frames.schema import (
     FAILURE,
     IDENTITY,
@@ -212,8 +213,12 @@ def _is_adaptive(frame: DataFrame) -> bool:
 
 
 def _type(kind: DataType | str, name: str) -> DataType:
-    if isinstance(kind, DataType):
-        return kind
+    found = kind if isinstance(kind, DataType) else _from_ddl(kind, name)
+    require_arrow_type(found, name)
+    return found
+
+
+def _from_ddl(kind: str, name: str) -> DataType:
     from pyspark.errors import PySparkException  # noqa: PLC0415 - for its error only
 
     try:

@@ -21,6 +21,7 @@ from headerware.spark_bridge.chain_source import (
 )
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
+from headerware.spark_bridge.frames.arrow_types import require_arrow_type
 from headerware.spark_bridge.frames.schema import (
     DIGEST,
     FAILURE,
@@ -181,11 +182,13 @@ def _typed_parts(frame: DataFrame, chain: Chain) -> frozenset[str]:
     if not any(place_of(step) is Place.SERIALIZE for step in chain):
         return frozenset()
     parts = {
-        field.name
+        field.name: field.dataType
         for field in frame.schema.fields
         if field.name in {"key", "value"} and not isinstance(field.dataType, BinaryType)
     }
     require_typed(chain, parts)
+    for name, kind in parts.items():
+        require_arrow_type(kind, f"column {name}")
     return frozenset(parts)
 
 

@@ -38,7 +38,8 @@ from headerware.spark_bridge.executors.decoding import DecodeTask
 from headerware.spark_bridge.executors.open_chain import open_chain
 from headerware.spark_bridge.executors.reassembly import ReassembleTask, ReassemblyOptions
 from headerware.spark_bridge.executors.shipping import shipped, spare_next_task
-from headerware.spark_bridge.frames.output import FLUSH_BYTES, arrow_schema, position_rows
+from headerware.spark_bridge.frames.arrow_types import arrow_schema
+from headerware.spark_bridge.frames.output import FLUSH_BYTES, position_rows
 from headerware.spark_bridge.frames.records import column
 from headerware.spark_bridge.frames.schema import ARRIVED, RAW, STATUS, Status, with_status
 

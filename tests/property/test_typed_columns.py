@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_type
 
 from headerware.core.errors import ConfigError, SerdeError
 from headerware.core.headers import EMPTY
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.serde import SerdeContext
+from headerware.spark_bridge.frames.arrow_types import arrow_type
 from headerware.spark_bridge.frames.avro_types import avro_type
 from headerware.spark_bridge.frames.json_types import json_type
 from headerware.spark_bridge.frames.typed_columns import column
@@ -144,7 +144,7 @@ GARBAGE = st.recursive(
 def arrow(schema: Any) -> pa.DataType:
     """Return the column of a schema; assume that there is one."""
     try:
-        return to_arrow_type(avro_type(json.dumps(schema)))
+        return arrow_type(avro_type(json.dumps(schema)))
     except ConfigError as error:
         assume("union" not in str(error))
         raise
@@ -241,7 +241,7 @@ class TestTypedColumns:
     )  # fmt: skip
     def test_json_that_is_no_schema_is_refused_or_is_a_type(self, schema: Any) -> None:
         try:
-            kind = to_arrow_type(json_type(schema))
+            kind = arrow_type(json_type(schema))
         except ConfigError:
             return
         array, _ = column([None, {}, [], "x", 1], kind)

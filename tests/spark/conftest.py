@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from functools import partial
@@ -50,13 +51,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(LEFT_TO_COLLECTOR))
 
 
+def needs_connector(item: pytest.Item) -> bool:
+    """Return whether a test needs Spark's Kafka connector, as its markers say."""
+    return any(item.get_closest_marker(name) is not None for name in ("broker", "connector"))
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Return the only session of the run; do not stop it, and make no other in this process."""
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Return the only session of the run; do not stop it, and make no other in this process.
+
+    It has the Kafka connector if a test of the run needs it. The connector of the newest Spark may not have
+    come to a mirror yet.
+    """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
-        builder = configure(SparkSession.builder.master("local[2]").appName("headerware-tests"))
+        builder = SparkSession.builder.master("local[2]").appName("headerware-tests")
+        if any(map(needs_connector, request.session.items)):
+            configure(builder)
+        else:
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     except (ImportError, MissingPartError) as error:
         if os.environ.get("HEADERWARE_REQUIRE_ALL"):
             pytest.fail(f"HEADERWARE_REQUIRE_ALL is set, and a part is missing: {error}", pytrace=False)

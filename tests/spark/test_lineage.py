@@ -31,6 +31,7 @@ def events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Events:
 
 
 class TestLineage:
+    @pytest.mark.broker
     def test_of_a_query_is_one_run_told_by_the_driver(
         self, events: Events, stream: Callable[..., Stream], kafka: Kafka
     ) -> None:
@@ -48,6 +49,7 @@ class TestLineage:
         assert {told(event).kind for event in found} == {"START", "COMPLETE"}
         assert len({event.run.runId for event in found}) == 1
 
+    @pytest.mark.broker
     def test_of_a_query_that_fails_says_so(
         self, events: Events, stream: Callable[..., Stream], kafka: Kafka, keeping: type[Keeping]
     ) -> None:

@@ -63,11 +63,10 @@ AS_JSON = 'interceptors = "serialize"\n"interceptors.serialize.value" = "json"'
 KILLED = """\
 import json, os, pathlib, signal, sys
 from pyspark.sql import SparkSession
-from headerware.spark_bridge import configure, register_source
+from headerware.spark_bridge import register_source
 
 config, checkpoint, written = sys.argv[1:]
-builder = configure(SparkSession.builder.master("local[2]")).config("spark.ui.enabled", "false")
-spark = builder.getOrCreate()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 register_source(spark)
 
 def sink(frame, number):
@@ -167,10 +166,12 @@ class TestStreams:
         spool.batches[0] = [spool.run_killed()]
         spool.write("a-0.jsonl", 0)
         spool.write("b-2.jsonl", 3)
-        spool.run()  # only the batch that was not committed, as pyspark before 4.2 has no more at once
+        spool.run()  # before pyspark 4.2 only the batch that was not committed, and then what is new, too
         spool.write("b-1.jsonl", 10)
         spool.run()
-        assert spool.batches == {0: [["1", "2"], ["1", "2"]], 1: [["0", "10", "3"]]}
+        assert spool.batches.pop(0) == [["1", "2"], ["1", "2"]]
+        later = [value for attempts in spool.batches.values() for values in attempts for value in values]
+        assert sorted(later) == ["0", "10", "3"]
 
     def test_stop_if_a_batch_cannot_be_repeated(self, spool: Spool) -> None:
         spool.write("a-1.jsonl", 1)

@@ -88,15 +88,18 @@ class TestConfiguredSession:
         assert len(found) == 5
         assert max(found) < MEBIBYTE + 200_000
 
+    @pytest.mark.connector
     def test_configure_again_gives_the_same_session(self, spark: SparkSession, small_batches: None) -> None:
         again = configure(SparkSession.builder)
         assert again.getOrCreate() is spark
         assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(MEBIBYTE)
 
+    @pytest.mark.connector
     def test_configure_adds_no_packages_to_a_running_jvm(self, spark: SparkSession) -> None:
         assert "spark.jars.packages" not in builder_settings(configure(SparkSession.builder))
 
 
+@pytest.mark.connector
 class TestRequireConnector:
     def test_accepts_a_configured_session(self, spark: SparkSession) -> None:
         require_connector(spark)
@@ -139,6 +142,7 @@ class TestKafkaSource:
 
 
 class TestSparkSubmit:
+    @pytest.mark.connector
     def test_packages_come_from_the_command_line(self, tmp_path: Path) -> None:
         done = submit(tmp_path, "--packages", package(pyspark.__version__))
         assert done.returncode == 0, done.stderr

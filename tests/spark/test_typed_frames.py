@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 from pyspark.sql.types import BinaryType, LongType
 
 from headerware import Chain, ConfigError, DeserializingConsumer, Headers, Record, load_chain
@@ -17,9 +19,10 @@ from headerware.core.context import Context
 from headerware.interceptors import Compress, Serialize, Trail
 from headerware.serdes import Avro, FolderSchemas, Json
 from headerware.spark_bridge import avro_type, decode, encode, json_type, split_failures
+from headerware.spark_bridge.frames.arrow_types import arrow_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -337,3 +340,51 @@ class TestRefusals:
         frame = spark.createDataFrame([], "topic string, value struct<id: bigint>")
         with pytest.raises(ConfigError, match="column value: expected binary or string, found struct"):
             encode(frame, Chain([Trail()]))
+
+
+class TestArrowTypes:
+    TYPES = (
+        "boolean, tinyint, smallint, int, bigint, float, double, decimal(12,3), string, binary, date, "
+        "timestamp, timestamp_ntz, interval day to second, void, array<int>, map<string;timestamp>, "
+        "struct<a:int;b:array<string>>"
+    )
+
+    def test_are_those_that_spark_gives(self, spark: SparkSession) -> None:
+        kinds = [kind.replace(";", ",") for kind in self.TYPES.split(", ")]
+        columns = [F.lit(None).cast(kind).alias(f"c{number}") for number, kind in enumerate(kinds)]
+        frame = spark.range(1).select(*columns)
+        (row,) = frame.mapInArrow(arrow_schemas, "written binary").collect()
+        given = pa.ipc.read_schema(pa.py_buffer(bytes(row.written)))
+        ours = arrow_schema(frame.schema.json())
+        # Since 4.2 timestamps have the session's zone, which says nothing of the instant.
+        assert [in_utc(field.type) for field in given] == ours.types
+
+    @pytest.mark.parametrize("kind", ["variant", "interval year to month", "array<variant>"])
+    def test_one_that_cannot_hold_objects_is_refused_before_anything_runs(
+        self, spark: SparkSession, chain_file: Path, kind: str
+    ) -> None:
+        frame = spark.createDataFrame([], READ)
+        with pytest.raises(ConfigError, match=r"^value: a column of the type .* cannot hold objects"):
+            decode(frame, chain_file, value=kind)
+        typed = frame.withColumn("value", F.lit(None).cast(kind))
+        with pytest.raises(ConfigError, match=r"^column value: a column of the type .* cannot hold objects"):
+            encode(typed, chain_file)
+
+    def test_a_column_of_another_type_is_carried_along(self, spark: SparkSession) -> None:
+        frame = frame_of(spark, [Record(TOPIC, b"v")]).withColumn("own", F.parse_json(F.lit('{"a": 1}')))
+        (row,) = (
+            decode(frame, Chain([Compress()])).select(F.variant_get("own", "$.a", "int").alias("a")).collect()
+        )
+        assert row.a == 1
+
+
+def arrow_schemas(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the schema of each batch."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"written": [batch.schema.serialize().to_pybytes()]})
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    return pa.map_(kind.key_type, in_utc(kind.item_type)) if pa.types.is_map(kind) else kind

@@ -23,7 +23,7 @@ def clone(tmp_path: Path) -> Path:
 @pytest.fixture
 def environments(clone: Path) -> Path:
     """Environments whose pytest says how it was called; tests/integration and the oldest client's fail."""
-    for name in (".venv", ".venv-oldest", ".venv-frameworks"):
+    for name in (".venv", ".venv-oldest", ".venv-frameworks", ".venv-newest-spark"):
         programs = clone / name / "bin"
         programs.mkdir(parents=True)
         (programs / "python").write_text("#!/bin/sh\n")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.frames import output
-from headerware.spark_bridge.frames.output import TypedRows, arrow_schema
+from headerware.spark_bridge.frames.arrow_types import arrow_schema
+from headerware.spark_bridge.frames.output import TypedRows
 from headerware.spark_bridge.frames.records import gc_paused
 from headerware.spark_bridge.frames.schema import SPARSE_COLUMNS, STATUS, Status
 

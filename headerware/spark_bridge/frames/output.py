@@ -8,12 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headerware.core.errors import InterceptorError, SerdeError
 from headerware.core.record import Record
 from headerware.spark_bridge.frames.records import header_column
-from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status, struct_from_json
+from headerware.spark_bridge.frames.schema import RAW, SPARSE_COLUMNS, STATUS, Status
 from headerware.spark_bridge.frames.typed_layout import single_chunk
 
 if TYPE_CHECKING:
@@ -309,8 +308,3 @@ def _unfit_rows(
 def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
     places = [None if row in rows else row for row in range(len(array))]
     return array.take(pa.array(places, pa.int64()))
-
-
-def arrow_schema(text: str) -> pa.Schema:
-    """Return the Arrow schema of what ``StructType.json()`` wrote."""
-    return to_arrow_schema(struct_from_json(text))

@@ -3,8 +3,9 @@
 Objects are None, bool, int, float, str, bytes, Decimal, date, time, datetime, timedelta and UUID, and dicts
 and lists of these; Connect's structs, and its values with a schema, count as what they hold. A type comes
 from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
-:func:`~headerware.spark_bridge.frames.json_types.json_type` or from the user, by way of pyspark's
-``to_arrow_type``. No JVM is needed. :mod:`~headerware.spark_bridge.frames.typed_objects` is the way back.
+:func:`~headerware.spark_bridge.frames.json_types.json_type` or from the user, by way of
+:func:`~headerware.spark_bridge.frames.arrow_types.arrow_type`. No JVM is needed.
+:mod:`~headerware.spark_bridge.frames.typed_objects` is the way back.
 
 Arrow itself takes a list of dicts, but it does not report a missing field, takes text for bytes and true for
 1, and gives up the whole batch for one row. So dicts are taken apart field by field, each field is one call

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
-from headerware.spark_bridge import configure, decode, encode
+from headerware.spark_bridge import decode, encode
 from headerware.spark_bridge.chain_source import TaskSpec, chain_source
 from headerware.spark_bridge.executors.shipping import shipped
 
@@ -48,7 +48,7 @@ def session(folder: Path) -> SparkSession:
     }
     for key, value in {**SETTINGS, **places}.items():
         builder.config(key, value)
-    return configure(builder).getOrCreate()
+    return builder.getOrCreate()  # no configure, which would add the connector
 
 
 def run(spark: SparkSession, folder: Path, form: str, chain: str | dict[str, str]) -> None:

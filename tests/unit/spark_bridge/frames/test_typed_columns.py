@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
 from headerware.core.errors import ConfigError, SerdeError
@@ -20,6 +19,7 @@ from headerware.core.headers import EMPTY
 from headerware.serdes.avro.serde import Avro
 from headerware.serdes.formats.plain import Json
 from headerware.serdes.serde import SerdeContext
+from headerware.spark_bridge.frames.arrow_types import arrow_type
 from headerware.spark_bridge.frames.avro_types import avro_type
 from headerware.spark_bridge.frames.json_types import json_type
 from headerware.spark_bridge.frames.typed_columns import column
@@ -249,7 +249,7 @@ class TestColumn:
         assert objects(array)[4:] == [rows[4], rows[5]]
 
     def test_what_may_not_be_null_is_refused_where_it_is(self) -> None:
-        never = to_arrow_type(ArrayType(DoubleType(), containsNull=False))
+        never = arrow_type(ArrayType(DoubleType(), containsNull=False))
         assert failed([1.0, None], never) == "[1]: found nothing, or null, which may not stand here"
         assert failed({}, NEEDS) == "a: found nothing, or null, which may not stand here"
         assert "key[1]" in failed({"a": 1, None: 2}, MAP)
@@ -329,7 +329,7 @@ class TestColumn:
     def test_takes_very_wide_records(self) -> None:
         kind = StructType([StructField(f"f{n}", DoubleType()) for n in range(5000)])
         wide = {f"f{n}": float(n) for n in range(5000)}
-        array, failures = column([wide, {**wide, "f4999": "x"}, {}], to_arrow_type(kind))
+        array, failures = column([wide, {**wide, "f4999": "x"}, {}], arrow_type(kind))
         assert failures == {1: "f4999: expected double, found str"}
         assert array[0].as_py() == wide
 
@@ -405,7 +405,7 @@ class TestSerdes:
         serde = Avro(schema=json.dumps(ORDER)).open(SerdeContext())
         payloads = [serde.serialize("t", EMPTY, order(n))[0] for n in range(200)]
         read = [serde.deserialize("t", EMPTY, payload)[0] for payload in payloads]
-        array, failures = column(read, to_arrow_type(avro_type(ORDER)))
+        array, failures = column(read, arrow_type(avro_type(ORDER)))
         assert failures == {}
         array.validate(full=True)
         assert [serde.serialize("t", EMPTY, value)[0] for value in objects(array)] == payloads
@@ -424,7 +424,7 @@ class TestSerdes:
         serde = Json().open(SerdeContext())
         payload = b'{"id":1,"price":0.5,"at":"2026-07-01T12:00:00Z","tags":{"a":true},"items":["x",null]}'
         value = serde.deserialize("t", EMPTY, payload)[0]
-        array, failures = column([value, {"id": 2**63}], to_arrow_type(json_type(schema)))
+        array, failures = column([value, {"id": 2**63}], arrow_type(json_type(schema)))
         assert failures == {1: "id: expected bigint, found int beyond its range"}
         assert serde.serialize("t", EMPTY, objects(array)[0])[0] == payload
 
@@ -433,6 +433,6 @@ class TestSerdes:
         serde = Avro(schema=json.dumps(newer)).open(SerdeContext())
         value = {**order(1), "added": "later"}
         read = serde.deserialize("t", EMPTY, serde.serialize("t", EMPTY, value)[0])[0]
-        array, failures = column([read], to_arrow_type(avro_type(ORDER)))
+        array, failures = column([read], arrow_type(avro_type(ORDER)))
         assert failures == {}
         assert "added" not in objects(array)[0]

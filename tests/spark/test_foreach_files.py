@@ -1,0 +1,127 @@
+"""``foreach_batch`` over a folder of files, which needs no Kafka: what it asks of Spark's own queries."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from headerware import Chain, Record
+from headerware.core.context import Context
+from headerware.interceptors import Compress, Dedup, Lineage, Slice, Trail
+from headerware.spark_bridge import foreach_batch
+from tests.openlineage_events import Events, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headerware.spark_bridge import Progress
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+TOPIC = "orders"
+READ = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+    "headers array<struct<key string, value binary>>"
+)
+QUERY_ENDS_S = 240
+LARGE = random.Random(3).randbytes(6_000)
+CHAIN = Chain([Trail(service="files"), Dedup(), Compress(), Slice(max_bytes=2_000)])
+
+
+class Folder:
+    """A folder that a query reads, and the values of each of its batches."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._files = folder / "files"
+        self.checkpoint = folder / "checkpoint"
+        self.batches: list[tuple[int, list[bytes]]] = []
+        self.progress: list[Progress] = []
+
+    def add(self, records: list[Record], first: int = 0) -> None:
+        """Add a file of records, at offsets from ``first`` on."""
+        rows = [
+            (record.key, record.value, record.topic, 0, first + number, None, list(record.headers))
+            for number, record in enumerate(records)
+        ]
+        self._spark.createDataFrame(rows, READ).coalesce(1).write.mode("append").parquet(str(self._files))
+
+    def run(self, chain: Chain = CHAIN) -> None:
+        """Run the query over all that is new."""
+
+        def sink(frame: DataFrame, batch: int) -> None:
+            rows = sorted(frame.collect(), key=lambda row: row.offset)
+            self.batches.append((batch, [bytes(row.value) for row in rows]))
+
+        checkpoint = str(self.checkpoint)
+        function: Any = foreach_batch(
+            chain, sink, checkpoint=checkpoint, job="files", on_progress=self.progress.append
+        )
+        writer = self._spark.readStream.schema(READ).parquet(str(self._files)).writeStream
+        writer = writer.foreachBatch(function).option("checkpointLocation", checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(QUERY_ENDS_S)
+        finally:
+            query.stop()
+
+    def forget_commit(self, batch: int) -> None:
+        """Remove Spark's commit of a batch, as after a kill behind the sink."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink()
+
+    def committed(self, batch: int) -> dict[str, Any]:
+        """Return what the ledger keeps of a batch."""
+        (ledger,) = (self.checkpoint / "headerware").iterdir()
+        found: dict[str, Any] = msgspec.json.decode(
+            (ledger / "committed" / f"{batch:012d}.json").read_bytes()
+        )
+        return found
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Folder:
+    return Folder(spark, tmp_path)
+
+
+def sent(*values: bytes) -> list[Record]:
+    """Return the records that a service writes."""
+    with CHAIN.open(Context(side="producer")) as session:
+        return session.send([Record(TOPIC, value, b"k", timestamp_ms=0) for value in values])
+
+
+class TestBatches:
+    def test_come_whole_over_files_and_once(self, folder: Folder) -> None:
+        records = sent(b"small", LARGE)
+        folder.add(records[:3])
+        folder.run()
+        folder.add([*records[3:], records[0]], first=3)
+        folder.run()
+        assert folder.batches == [(0, [b"small"]), (1, [LARGE])]
+        assert [progress.waiting for progress in folder.progress] == [2, 0]
+
+    def test_that_were_written_are_known_by_their_end_offsets(self, folder: Folder) -> None:
+        folder.add(sent(b"v"))
+        folder.run()
+        assert len(folder.committed(0)["offsets"]) == 16
+        folder.forget_commit(0)
+        folder.run()
+        assert folder.batches == [(0, [b"v"])]
+        assert [progress.skipped for progress in folder.progress] == [False, True]
+
+
+class TestLineage:
+    def test_of_a_query_ends_with_it(
+        self, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        events = Events.to_file(tmp_path / "events.json", monkeypatch)
+        namespace = "kafka://source:9092"
+        folder.add([Record(TOPIC, b"v")])
+        folder.run(Chain([Lineage(service="billing", dataset_namespace=namespace)]))
+        found = told(events.wait(2)[-1])
+        assert (found.kind, found.inputs) == ("COMPLETE", {f"{namespace}/{TOPIC}": 1})
