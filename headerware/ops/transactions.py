@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
+from headerware.clients.batch_size import batch_size
 from headerware.clients.dead_letters import UNFIT
 from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -71,6 +72,7 @@ class TransactionalSender:
         conf: the settings of a client of confluent-kafka; they stand before the ones here.
         transactional_id: of whoever starts later, those before are fenced.
         what: the worker, for messages, such as ``redrive of orders.dead-letter``.
+        topics: the topics that it writes, as far as they are known; batches stay within the limits of these.
         timeout_s: how long the cluster may take to answer, in seconds.
         reports: whether :meth:`send` is asked for the delivery reports; without, librdkafka makes none.
 
@@ -84,6 +86,7 @@ class TransactionalSender:
         transactional_id: str,
         *,
         what: str,
+        topics: Iterable[str] = (),
         timeout_s: float = TIMEOUT_S,
         reports: bool = False,
     ) -> None:
@@ -97,6 +100,7 @@ class TransactionalSender:
                 "linger.ms": 5,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "batch.size": batch_size(conf, topics, timeout_s),
                 **conf,
                 "transactional.id": transactional_id,
                 "delivery.report.only.error": not reports,  # of the others the commit tells
@@ -260,9 +264,13 @@ class TransactionalSender:
         try:
             self._produce(record, hear)
         except KafkaException as error:
-            if error.args[0].code() not in UNFIT:
+            if error.args[0].code() in UNFIT:
+                failed[index] = error.args[0]
+                return
+            # After a refusal the client takes nothing more, and only the reports tell of which record it was.
+            self._producer.flush(self._timeout_s)
+            if not failed:
                 raise
-            failed[index] = error.args[0]
 
     def _produce(self, record: Record, report: Callable[[Any, Any], None]) -> None:
         partition = -1 if record.partition is None else record.partition
