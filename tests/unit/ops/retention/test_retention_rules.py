@@ -301,6 +301,29 @@ class TestKeys:
         choices = self.taken(keys, (0, b"a", "expired"), (1, b"a", other), (0, b"b", "expired"))
         assert choices[0] == (Choice(2, 2, 0) if goes else Choice(1, 1, 1))
 
+    @pytest.mark.parametrize("latest", ["expired", "tombstone", "alive"])
+    def test_stay_where_another_partition_has_a_held_record_that_is_not_the_latest(
+        self, keys: Keys, latest: Fate
+    ) -> None:
+        choices = self.taken(
+            keys, (0, b"a", "expired"), (1, b"a", "held"), (1, b"a", latest), (0, b"b", "expired")
+        )
+        assert choices[0] == Choice(1, 1, 1)
+        assert [each.key for each in keys.chosen(0, most=9, most_bytes=99)] == [b"b"]
+
+    def test_stay_where_another_partition_has_a_held_message_in_slices(self, keys: Keys) -> None:
+        head, second = slices(2)
+        held = Partition(1, 0, deletes=False, keys=keys)
+        held.take(0, second.own_key, "held", second)
+        held.take(1, b"a", "expired", head)
+        held.take(2, b"a", "expired")
+        other = Partition(0, 0, deletes=False, keys=keys)
+        other.take(0, b"a", "expired")
+        choices = keys.choose(
+            {number: each.plan(9).delete_before for number, each in ((0, other), (1, held))}
+        )
+        assert choices[0] == Choice(0, 0, 1)
+
     def test_wait_for_their_turn_by_number_and_size(self, keys: Keys) -> None:
         self.taken(keys, *((0, b"%d" % number * 400, "expired") for number in range(5)))
         sizes = []
