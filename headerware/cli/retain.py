@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.compact import copy, translate
+from headerware.cli.exit_codes import LEFT_ALONE
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import (
     client_options,
@@ -26,6 +27,7 @@ from headerware.cli.kafka import (
     require_servers,
     timeout_option,
 )
+from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
@@ -46,7 +48,7 @@ _SHOWN: Final = 10
 class _AtWorkError(click.ClickException):
     """Another pass is at work; for a timer that is no failure."""
 
-    exit_code = 3
+    exit_code = LEFT_ALONE
 
 
 @click.command()
@@ -115,7 +117,8 @@ def retain(
     another topic, and nothing is removed here.
 
     Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
-    the way, or --objects or --into could not read some records; 2 wrong use; 3 another pass is at work.
+    the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
+    left some records untouched.
     """
     from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
     from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
@@ -173,7 +176,8 @@ def retain(
         try:
             if objects and chain is not None:
                 work.require_objects(chain, copies=copies)  # before anything is removed
-            result = work.execute() if execute else work.preview()
+            with ReadingBar(topic) as bar:
+                result = work.execute(bar.show) if execute else work.preview(bar.show)
             if objects and chain is not None and not result.stopped:
                 found = work.objects(chain, copies=copies, execute=execute)
         except LeaseHeldError as error:

@@ -1,7 +1,7 @@
 """How large the batches of a producer may be, so that no topic refuses records that fit one by one.
 
-A broker weighs a batch as a whole against ``max.message.bytes`` of its topic, and librdkafka makes batches of up
-to 1,000,000 bytes for all topics alike (``batch.size``).
+A broker weighs a batch as a whole against ``max.message.bytes`` of its topic, and librdkafka makes batches of
+up to 1,000,000 bytes for all topics alike (``batch.size``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST: Final = 1_000_000
 
 
 def batch_size(conf: Mapping[str, Any], topics: Iterable[str], timeout_s: float) -> int:
-    """Return ``batch.size`` for a producer: the least ``max.message.bytes`` of its topics, or librdkafka's own.
+    """Return ``batch.size`` for a producer: the least ``max.message.bytes`` of its topics, if that is less.
 
     Topics that do not exist, or whose configuration this user may not see, do not count.
 

@@ -123,7 +123,6 @@ class TestSend:
         assert sender.send([each for at, each in enumerate(records) if at not in refused]) == {}
         assert [len(value) for value in values(cluster, small)] == [1_000] * 10
 
-
     def test_tells_a_refusal_that_comes_while_it_still_sends(
         self, cluster: Cluster, sender: TransactionalSender
     ) -> None:

@@ -95,6 +95,14 @@ class Routes:
                 return egress.replace(_TOPIC, match[1])
         return None
 
+    def written(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that records of the ingress topics among some go to, admitted or not."""
+        written = set()
+        for topic in topics:
+            if (egress := self.egress(topic)) is not None:
+                written |= {egress, *(kept for _, kept in self.kept_in(topic))}
+        return written
+
     def unused(self, topics: Iterable[str]) -> list[str]:
         """Return the ingress sides that none of the topics fits; they may be misspelled."""
         there = [topic for topic in topics if self.egress(topic) is not None]

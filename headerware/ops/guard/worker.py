@@ -300,15 +300,12 @@ class Guard(FollowsFile):
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
         """Read and send until something fails."""
-        # It ends what an earlier process of this name has left open, before offsets are asked for.
-        sender = TransactionalSender(
-            self._conf,
-            f"{self._group}-{self._instance}",
-            what=f"guard {self._instance} of group {self._group}",
-            timeout_s=self._timeout_s,
-            reports=self._second_chain is not None,
-        )
         consumer = cimpl.Consumer(self._consumer_settings())
+        try:
+            sender = self._sender(consumer)
+        except BaseException:
+            consumer.close()
+            raise
         try:
             judge = self._begin(consumer, dry_run=False)
             self._has_worked, self._looks_back_again = True, False
@@ -344,6 +341,18 @@ class Guard(FollowsFile):
             # First what is undone, then the partitions go to others.
             sender.close()
             consumer.close()
+
+    def _sender(self, consumer: Any) -> TransactionalSender:
+        """Return a sender, which ends what an earlier process of this name has left open."""
+        self._look(consumer)
+        return TransactionalSender(
+            self._conf,
+            f"{self._group}-{self._instance}",
+            what=f"guard {self._instance} of group {self._group}",
+            topics=self._routes.written(self._topics) & self._topics.keys(),
+            timeout_s=self._timeout_s,
+            reports=self._second_chain is not None,
+        )
 
     def dry_run(self, tell: Callable[[Status], object] = lambda _: None) -> Status:
         """Judge what is there now, from the group's offsets on, and return what would be done.

@@ -220,7 +220,6 @@ class Retention:
         self._stop: Final = Event()
         self._lease: Lease | None = None
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
-        self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
                 raise ConfigError(
@@ -241,25 +240,23 @@ class Retention:
         """Stop behind what is being removed; for signal handlers and other threads."""
         self._stop.set()
 
-    @property
-    def progress(self) -> Progress | None:
-        """How far the pass over the topic is, in offsets; None before it begins."""
-        return None if self._progress is None else self._progress()
-
-    def preview(self) -> Result:
-        """Return what would be removed, without removing anything."""
+    def preview(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
+        """Return what would be removed, without removing anything; ``tell`` hears how far the pass is."""
         result = Result(topic=self._topic, executed=False, beginnings=self._beginnings)
         with closing(Keys()) as keys:
-            for number, (plan, choice) in self._plans(result, keys).items():
+            for number, (plan, choice) in self._plans(result, keys, tell).items():
                 _count_deleted(result, number, plan)
                 result.tombstones += choice.tombstones
                 result.replaced += choice.replaced
         return result
 
-    def execute(self) -> Result:
+    def execute(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
         """Remove what has expired by now, and return what that was.
 
         It takes the lease of the topic, and has it until :meth:`close`.
+
+        Args:
+            tell: is called with how far the pass over the topic is, in offsets, after each batch.
 
         Raises:
             LeaseHeldError: another process is at work, or has taken over; nothing more is removed.
@@ -272,7 +269,7 @@ class Retention:
         result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
         self._require_lease()
         with closing(Keys()) as keys:
-            plans = self._plans(result, keys)
+            plans = self._plans(result, keys, tell)
             if any(plan.deleted or choice.tombstones for plan, choice in plans.values()):
                 with closing(self._sender()) as sender:
                     for number, (plan, choice) in sorted(plans.items()):
@@ -337,11 +334,12 @@ class Retention:
             count=len(own), size_bytes=report.size_bytes, deleted=deleted, unreadable=report.unreadable
         )
 
-    def _plans(self, result: Result, keys: Keys) -> dict[int, tuple[PartitionPlan, Choice]]:
+    def _plans(
+        self, result: Result, keys: Keys, tell: Callable[[Progress], object]
+    ) -> dict[int, tuple[PartitionPlan, Choice]]:
         """Read the topic, and return what may be removed of each partition."""
         now_ms, began = self._now_ms(), time.monotonic()
         with self._open("read_committed") as reader:
-            self._progress = lambda: reader.progress
             reader.start()
             bounds, room = reader.bounds, Room()
             partitions = {
@@ -366,6 +364,7 @@ class Retention:
                     partition = partitions[message.partition() or 0]
                     partition.take(message.offset() or 0, message.key(), fate, part)
                 result.records += len(batch)
+                tell(reader.progress)
                 if self._beginnings:
                     for number in {message.partition() or 0 for message in batch}:
                         if partitions[number].beginning_is_known:
@@ -403,7 +402,11 @@ class Retention:
 
     def _sender(self) -> TransactionalSender:
         return TransactionalSender(
-            self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
+            self._conf,
+            self._id,
+            what=f"retention of {self._topic}",
+            topics=[self._topic],
+            timeout_s=self._timeout_s,
         )
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
