@@ -4,6 +4,7 @@ import tracemalloc
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,30 @@ def record(*headers: tuple[str, bytes | None], **parts: Any) -> Record:
     return Record(
         "clicks-eu", **{"value": b"v", "timestamp_ms": NOW_MS - DAY_MS, **parts}, headers=Headers(headers)
     )
+
+
+class TestUnverified:
+    def test_go_no_sooner_than_what_is_verified(self) -> None:
+        lifetimes = tuple(Lifetime(topics=("*",), after_ms=days * DAY_MS) for days in (1, 30, 7))
+        with pytest.raises(ConfigError, match=r"longest lifetime of the rules, 2,592,000,000 ms, found"):
+            RetentionRule(lifetimes=lifetimes, unverified_after_ms=30 * DAY_MS)
+        rule = RetentionRule(lifetimes=lifetimes, unverified_after_ms=30 * DAY_MS + 1)
+        with pytest.raises(ConfigError):
+            msgspec.structs.replace(rule, unverified_after_ms=DAY_MS)
+
+    @pytest.mark.parametrize("age_ms", [-1, 0, DAY_MS + 5_000, DAY_MS + 5_001])
+    def test_go_at_their_age_alone(self, age_ms: int) -> None:
+        rule = RetentionRule(unverified_after_ms=DAY_MS)
+        expected = "stale" if age_ms > DAY_MS + 5_000 else "unverified"
+        assert rule.unless_stale("unverified", NOW_MS - age_ms, NOW_MS) == expected
+        assert rule.unless_stale("unverified", None, NOW_MS) == "unverified"
+        assert RetentionRule().unless_stale("unverified", 0, NOW_MS) == "unverified"
+        for fate in ("held", "alive", "no_lifetime", "tombstone", "unknown_id"):
+            assert rule.unless_stale(fate, 0, NOW_MS) == fate  # type: ignore[arg-type]  # fates
+
+    def test_stay_for_a_hold_beside_what_cannot_be_read(self) -> None:
+        found = record(("legal-hold", b""), ("hw.ids", b"\xff\xff"))
+        assert RetentionRule().fate_on_the_wire(found, NOW_MS)[0] == "held"
 
 
 class TestLifetimes:
