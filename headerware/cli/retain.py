@@ -32,7 +32,8 @@ from headerware.cli.signals import stopped_by_signals
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
-from headerware.core.printable import counted, printable, without_values
+from headerware.core.options import table_from
+from headerware.core.printable import counted, printable
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.trail_timeline import time_text
 
@@ -218,13 +219,11 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
 
     try:
         found = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        rule = msgspec.convert(found, RetentionRule)
+        rule = RetentionRule() if path is None else table_from(found, RetentionRule, source=path)
     except (tomllib.TOMLDecodeError, UnicodeError) as error:
         raise click.BadParameter(f"{path} is no TOML: {error}", param_hint="--rules") from error
     except ConfigError as error:
-        raise click.BadParameter(f"{path}: {error}", param_hint="--rules") from error
-    except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{path}: {without_values(error)}", param_hint="--rules") from error
+        raise click.BadParameter(str(error), param_hint="--rules") from error
     if unverified_after_s is None:
         return rule
     if rule.unverified_after_ms is not None:

@@ -20,6 +20,7 @@ import msgspec
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
 from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
+from headerware.core.options import table_from
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import read_plain
 from headerware.core.record import TimestampType
@@ -406,9 +407,7 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
         text = _content(path).decode()
         table = tomllib.loads(text)
         require_whole(table, text, str(path))
-        policy = msgspec.convert(table, _File, strict=True)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"no policy: {error}", path=str(path)) from None
+        policy = table_from(table, _File, source=str(path))
     except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes, too
         raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     names = [issuer.issuer for issuer in policy.issuers]

@@ -50,7 +50,7 @@ class TestUnverified:
         assert rule.unless_stale("unverified", None, NOW_MS) == "unverified"
         assert RetentionRule().unless_stale("unverified", 0, NOW_MS) == "unverified"
         for fate in ("held", "alive", "no_lifetime", "tombstone", "unknown_id"):
-            assert rule.unless_stale(fate, 0, NOW_MS) == fate  # type: ignore[arg-type]  # fates
+            assert rule.unless_stale(fate, 0, NOW_MS) == fate
 
     def test_stay_for_a_hold_beside_what_cannot_be_read(self) -> None:
         found = record(("legal-hold", b""), ("hw.ids", b"\xff\xff"))
