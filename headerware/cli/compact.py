@@ -143,9 +143,14 @@ def compact(
 
 def copy(work: Compaction, source: str, *, execute: bool, follow: bool, as_json: bool) -> None:
     """Let a worker copy a topic, show what was done or would be, and exit with 1 or 3 if some is left."""
+    is_told = as_json
     with ReadingBar(source) as bar:
 
-        def tell(_: Result) -> None:
+        def tell(result: Result) -> None:
+            nonlocal is_told
+            if not is_told:  # before anything is read, which may take long
+                _print_problems(result)
+                is_told = True
             bar.show(work.progress)
 
         result = work.execute(follow=follow, tell=tell) if execute else work.preview(tell)
@@ -185,6 +190,11 @@ def _print_translated(
     click.echo("committed" if executed else "nothing was committed; --execute does it")
 
 
+def _print_problems(result: Result) -> None:
+    for problem in result.problems:
+        click.echo(f"in the way: {printable(problem)}")
+
+
 def _print(result: Result) -> None:
     from headerware.ops.compaction import LOST, UNTOUCHED  # noqa: PLC0415 - it takes a client
 
@@ -213,8 +223,6 @@ def _print(result: Result) -> None:
     _console().print(table)
     for refused in result.refused:
         click.echo(printable(refused))
-    for problem in result.problems:
-        click.echo(f"in the way: {printable(problem)}")
     if result.stopped:
         click.echo("stopped before the end; start it again to go on")
     if not result.executed:

@@ -144,6 +144,13 @@ def retain(
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "TOPIC")
     rule = _rule(rules, unverified_after)
+    if rule.lifetimes and not rule.for_topic(topic).lifetimes:
+        patterns = ", ".join(pattern for each in rule.lifetimes for pattern in each.topics)
+        click.echo(
+            f"warning: no lifetime in {rules} is for {printable(topic)} (but for {printable(patterns)}); "
+            "only what has hw.expires can expire",
+            err=True,
+        )
     chain = None if config is None else load_chain(config)
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
     if into is not None:

@@ -486,6 +486,20 @@ class TestTopicsThatDoNotFit:
             topics.open()
         assert raised.value.args[0].str().startswith("no topic's name: ")
 
+    def test_are_named_before_anything_is_read(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        topics.flush()
+        topics.target = "missing"
+        told: list[tuple[int, list[str]]] = []
+        with topics.open() as work:
+            work.preview(lambda result: told.append((result.records, list(result.problems))))
+        assert told[0] == (0, ["missing needs 1 partition, but there is none; create it so"])
+        code, shown = Command(topics).run("--translate-group", "billing")
+        assert (code, shown["error"]["message"]) == (
+            1,
+            f"there is no topic missing, into which {topics.source} was copied",
+        )
+
     def test_are_different_ones(self, topics: Topics) -> None:
         topics.target = topics.source
         with pytest.raises(ConfigError, match="different topics"):

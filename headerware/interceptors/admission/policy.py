@@ -231,6 +231,16 @@ class Policy:
         """Return the quotas of whoever holds a certificate, for a topic; none if there is no limit."""
         return self._quotas_of[issuer, subject, topic] if self._quotas else ()
 
+    def idle_on(self, topics: Iterable[str]) -> list[str]:
+        """Return what the rules and quotas are that are for none of some topics; they may be misspelled."""
+        known = tuple(topics)
+        return [
+            f"{kind}[{number}] ({', '.join(each.topics)})"
+            for kind, entries in (("rules", self._rules), ("quotas", self._quotas))
+            for number, (each, patterns) in enumerate(entries)
+            if not any(map(patterns.matches, known))
+        ]
+
     def _fitting_quotas(self, asked: tuple[str, str, str]) -> tuple[Quota, ...]:
         issuer, subject, topic = asked
         return tuple(

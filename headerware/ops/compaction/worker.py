@@ -271,9 +271,13 @@ class Compaction:
         return self._progress()
 
     def preview(self, tell: Callable[[Result], object] = lambda _: None) -> Result:
-        """Return what would be done, without writing or committing; ``tell`` is called after each batch."""
-        self._open_chain()
+        """Return what would be done, without writing or committing.
+
+        ``tell`` is called with what is in the way, before anything is read, and then after each batch.
+        """
         result = Result(source=self._source, target=self._target, executed=False, problems=self.problems())
+        tell(result)
+        self._open_chain()
         with Winners(None, self._purpose, alone=self._rule.alone) as winners:
             self._work(winners, None, result, follow=False, tell=tell)
         return result
@@ -318,8 +322,11 @@ class Compaction:
         begin anew. Nothing is changed.
 
         Raises:
+            ConfigError: there is no target.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
+        if self._target not in self._topics:
+            raise ConfigError(f"there is no topic {self._target}, into which {self._source} was copied")
         # In this order: what the target gets in between comes from behind what is done. Its end is the one
         # before a transaction that is open: what that writes may be what the group has not read.
         target_begins = self._offsets(self._target, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs

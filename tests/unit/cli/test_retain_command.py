@@ -65,6 +65,24 @@ def test_what_is_wrong_in_the_rules_is_said_with_file_key_and_nearest_name(
     assert said.format(path).replace(" ", "") in re.sub(r"[\s│]", "", result.stderr)
 
 
+def test_rules_that_are_for_other_topics_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text("[[lifetimes]]\ntopics = ['clikcs*']\nafter_ms = 1")
+    command = ["retain", "clicks", "--bootstrap-servers", "127.0.0.1:1", "--rules", str(path)]
+    said = CliRunner().invoke(main, command).stderr
+    assert f"no lifetime in {path} is for clicks (but for clikcs*)" in said
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_file_of_properties_that_cannot_be_read_is_wrong_use(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_bytes(content)
+    result = CliRunner().invoke(main, ["retain", "clicks", "--client-config", str(path)])
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert "--client-config" in result.stderr
+
+
 def test_an_age_is_given_once(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_text("unverified_after_ms = 86400000")

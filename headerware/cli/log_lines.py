@@ -1,0 +1,43 @@
+"""What a worker logs, as lines with their time on standard error."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from headerware.core.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class _Lines(logging.Formatter):
+    converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def time_now() -> str:
+    """Return the time as lines have it: ISO 8601, in UTC."""
+    return time.strftime(_TIME, time.gmtime())
+
+
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@contextmanager
+def log_lines() -> Iterator[None]:
+    """Show what the package logs, from INFO on, a line each, with its time."""
+    log, handler = logging.getLogger("headerware"), logging.StreamHandler()
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s", _TIME))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
