@@ -100,7 +100,7 @@ class TransactionalSender:
                 "linger.ms": 5,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
-                "batch.size": batch_size(conf, topics, timeout_s),
+                "batch.size": batch_size(conf, topics),
                 **conf,
                 "transactional.id": transactional_id,
                 "delivery.report.only.error": not reports,  # of the others the commit tells
