@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headerware.core.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
 
 class _Lines(logging.Formatter):
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -23,9 +25,6 @@ class _Lines(logging.Formatter):
 def time_now() -> str:
     """Return the time as lines have it: ISO 8601, in UTC."""
     return time.strftime(_TIME, time.gmtime())
-
-
-_TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @contextmanager

@@ -234,11 +234,12 @@ class Policy:
     def idle_on(self, topics: Iterable[str]) -> list[str]:
         """Return what the rules and quotas are that are for none of some topics; they may be misspelled."""
         known = tuple(topics)
+        rules = [(f"rules[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._rules)]
+        quotas = [(f"quotas[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._quotas)]
         return [
-            f"{kind}[{number}] ({', '.join(each.topics)})"
-            for kind, entries in (("rules", self._rules), ("quotas", self._quotas))
-            for number, (each, patterns) in enumerate(entries)
-            if not any(map(patterns.matches, known))
+            f"{place} ({', '.join(patterns)})"
+            for place, patterns, fits in (*rules, *quotas)
+            if not any(map(fits.matches, known))
         ]
 
     def _fitting_quotas(self, asked: tuple[str, str, str]) -> tuple[Quota, ...]:
