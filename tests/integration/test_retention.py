@@ -29,7 +29,7 @@ from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError, members_
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
-from headerware.ops.topic_reader import TopicReader
+from headerware.ops.topic_reader import Progress, TopicReader
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
@@ -181,6 +181,16 @@ class TestBeginnings:
         monkeypatch.setattr(Retention, "_delete", late)
         assert clicks.retain().deleted == 1
         assert clicks.values() == [b"2", b"3"]
+
+    def test_are_read_with_progress(self, clicks: Topic) -> None:
+        for value in (b"1", b"2"):
+            clicks.put(value, PAST)
+        told: list[Progress] = []
+        with clicks.open() as work:
+            work.preview(told.append)
+            work.execute(told.append)
+        assert told[-1] == (2, 2)
+        assert told.count(Progress(2, 2)) == 2
 
     def test_can_be_all_that_is_read(self, cluster: Cluster) -> None:
         clicks = Topic(cluster)
