@@ -41,6 +41,7 @@ PARTITIONER: Final = "murmur2_random"
 """That of Java's clients, for records that go by their keys; a client's own setting stands first."""
 _ATTEMPTS: Final = 5
 _CLOSE_S: Final = 5.0
+_HEAR_S: Final = 0.1
 _PATIENCE: Final = 2
 """Behind so many time-outs a batch is not tried again."""
 _TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
@@ -231,10 +232,11 @@ class TransactionalSender:
                 producer.flush(self._timeout_s)
             if failed:
                 break
-        producer.flush(self._timeout_s)
+        self._drain(failed)
         if unfit := _only_unfit(failed):
             producer.abort_transaction(self._timeout_s)
             return unfit
+        _require_rights(records, failed)
         if check is not None:
             try:
                 check()
@@ -245,6 +247,15 @@ class TransactionalSender:
             producer.send_offsets_to_transaction(list(offsets), group_metadata, self._timeout_s)
         self._commit()
         return {}
+
+    def _drain(self, failed: Mapping[int, KafkaError]) -> None:
+        """Wait until all is stored, or a refusal is known: what waits behind it is not sent any more."""
+        until, known = time.monotonic() + self._timeout_s, -1
+        while len(self._producer) and not failed and time.monotonic() < until:
+            self._producer.poll(_HEAR_S)
+        while len(self._producer) and known != len(failed):
+            known = len(failed)
+            self._producer.poll(_HEAR_S)
 
     def _try(
         self,
@@ -268,7 +279,7 @@ class TransactionalSender:
                 failed[index] = error.args[0]
                 return
             # After a refusal the client takes nothing more, and only the reports tell of which record it was.
-            self._producer.flush(self._timeout_s)
+            self._drain(failed)
             if not failed:
                 raise
 
@@ -320,6 +331,14 @@ class TransactionalSender:
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()
+
+
+def _require_rights(records: Sequence[Record | None], failed: Mapping[int, KafkaError]) -> None:
+    """Raise an error that names the topic that may not be written; the commit would not say so."""
+    for index, error in failed.items():
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and (record := records[index]) is not None:
+            text = f"{record.topic}: {error.str()}; this user needs the right to write it (WRITE)"
+            raise KafkaException(KafkaError(error.code(), text))
 
 
 def _only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:
