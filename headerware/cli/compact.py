@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.exit_codes import LEFT_ALONE
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import (
     client_options,
@@ -102,8 +103,8 @@ def compact(
     What is written and what is done are one transaction. So it can be stopped or killed at any moment, and
     started again.
 
-    Exit codes: 0 all is done (or can be); 1 some records were left untouched or are missing, something is in
-    the way, or it was stopped before the end; 2 it was used wrongly.
+    Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or it was stopped
+    before the end; 2 it was used wrongly; 3 all is done, but some records were left untouched.
     """
     from headerware.ops.compaction import Compaction, Rule  # noqa: PLC0415 - it takes a client
 
@@ -141,18 +142,24 @@ def compact(
 
 
 def copy(work: Compaction, source: str, *, execute: bool, follow: bool, as_json: bool) -> None:
-    """Let a worker copy a topic, show what was done or would be, and exit with 1 if something is left."""
-    if execute:
-        with ReadingBar(source) as bar:
-            result = work.execute(follow=follow, tell=lambda _: bar.show(work.progress))
-    else:
-        result = work.preview()
+    """Let a worker copy a topic, show what was done or would be, and exit with 1 or 3 if some is left."""
+    is_told = as_json
+    with ReadingBar(source) as bar:
+
+        def tell(result: Result) -> None:
+            nonlocal is_told
+            if not is_told:  # before anything is read, which may take long
+                _print_problems(result)
+                is_told = True
+            bar.show(work.progress)
+
+        result = work.execute(follow=follow, tell=tell) if execute else work.preview(tell)
     if as_json:
         show_json(result, ok=result.ok)
     else:
         _print(result)
     if not result.ok:
-        sys.exit(1)
+        sys.exit(LEFT_ALONE if result.is_done else 1)
 
 
 def translate(
@@ -183,6 +190,11 @@ def _print_translated(
     click.echo("committed" if executed else "nothing was committed; --execute does it")
 
 
+def _print_problems(result: Result) -> None:
+    for problem in result.problems:
+        click.echo(f"in the way: {printable(problem)}")
+
+
 def _print(result: Result) -> None:
     from headerware.ops.compaction import LOST, UNTOUCHED  # noqa: PLC0415 - it takes a client
 
@@ -209,8 +221,8 @@ def _print(result: Result) -> None:
     for what, count, why in rows:
         table.add_row(Text(what), Text(f"{count:,}"), Text(why))
     _console().print(table)
-    for problem in result.problems:
-        click.echo(f"in the way: {printable(problem)}")
+    for refused in result.refused:
+        click.echo(printable(refused))
     if result.stopped:
         click.echo("stopped before the end; start it again to go on")
     if not result.executed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.log_lines import log_lines, time_now
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
@@ -108,7 +110,7 @@ def guard(
 ) -> None:
     """Forward what a chain admits, from topic to topic.
 
-    It works until SIGINT or SIGTERM.
+    It works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens, with times.
 
     What is admitted goes on as it came, in the order of its partition; what is refused becomes a dead letter
     with the reason. Both, and the offsets, are one transaction, so the command may be killed at any moment.
@@ -148,10 +150,10 @@ def guard(
             if as_json:
                 show_json(status)
             else:
-                click.echo(_line(status))
+                click.echo(f"{time_now()} {_line(status)}")
 
     gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
-    with kafka_errors("guard"), stopped_by_signals(work.stop):
+    with log_lines(), kafka_errors("guard"), stopped_by_signals(work.stop):
         if not dry_run:
             work.run(tell)
         status = work.dry_run(tell) if dry_run else work.status()
@@ -172,8 +174,14 @@ def _route(text: str) -> tuple[str, str]:
 
 
 def _line(status: Status) -> str:
-    refused = sum(count for reasons in status.refused.values() for count in reasons.values())
-    line = f"{counted(sum(status.admitted.values()), 'record')} admitted, {refused:,} refused"
+    refused: Counter[str] = Counter()
+    for reasons in status.refused.values():
+        refused.update(reasons)
+    line = f"{counted(sum(status.admitted.values()), 'record')} admitted, {refused.total():,} refused"
+    if refused:
+        line += (
+            f" ({', '.join(f'{printable(reason)} {count:,}' for reason, count in sorted(refused.items()))})"
+        )
     if dropped := sum(status.dropped.values()):
         line += f", {dropped:,} dropped"
     line += f"; lag {sum(status.lag.values()):,}"

@@ -51,7 +51,7 @@ def client_settings(
     """Return a client's settings from a command's options; the servers may be in either of the others."""
     settings: dict[str, Any] = {"log_level": 0}  # errors are shown once, by the exception
     if client_config is not None:
-        lines = Path(client_config).read_text(encoding="utf-8").splitlines()
+        lines = _text_of(client_config).splitlines()
         settings |= dict(
             _property(line, "--client-config", f"line {number}: ")
             for number, line in enumerate(lines, 1)
@@ -61,6 +61,17 @@ def client_settings(
     if bootstrap_servers is not None:
         settings["bootstrap.servers"] = bootstrap_servers
     return settings
+
+
+def _text_of(client_config: str) -> str:
+    try:
+        return Path(client_config).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise click.BadParameter(
+            f"{client_config} cannot be read: {found}; expected lines of KEY=VALUE",
+            param_hint="--client-config",
+        ) from error
 
 
 def _property(text: str, option: str, where: str = "") -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
 Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly;
-3 another process is at work on it.
+3 nothing has failed, but something was left: to another process, or records as they are.
 """
 
 from __future__ import annotations

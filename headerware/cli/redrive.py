@@ -11,6 +11,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.exit_codes import LEFT_ALONE
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.cli.signals import stopped_by_signals
@@ -96,8 +97,8 @@ def redrive(
     What is sent, and which letters are done, is one transaction. So it can be stopped or killed at any
     moment, and started again. Letters that are not sent stay, and are looked at again the next time.
 
-    Exit codes: 0 all that was selected is sent (or can be); 1 some letters stay or were deleted, or it was
-    stopped; 2 it was used wrongly.
+    Exit codes: 0 all that was selected is sent (or can be); 1 some letters were deleted, or it was stopped;
+    2 it was used wrongly; 3 it is done, but some letters stay.
     """
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
@@ -123,13 +124,14 @@ def redrive(
         stopped_by_signals(work.stop),
     ):
         result = _executed(work) if execute else work.preview()
-    is_well = not (result.stays or result.deleted or result.stopped)
+    is_done = not (result.deleted or result.stopped)
+    is_well = is_done and not result.stays
     if as_json:
         show_json(result, ok=is_well)
     else:
         _print(result)
     if not is_well:
-        sys.exit(1)
+        sys.exit(LEFT_ALONE if is_done else 1)
 
 
 def _patterns(config: str) -> tuple[str, ...]:

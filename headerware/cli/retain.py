@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.compact import copy, translate
+from headerware.cli.exit_codes import LEFT_ALONE
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import (
     client_options,
@@ -26,18 +27,22 @@ from headerware.cli.kafka import (
     require_servers,
     timeout_option,
 )
+from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
-from headerware.core.printable import counted, printable, without_values
+from headerware.core.options import table_from
+from headerware.core.printable import counted, printable
 from headerware.core.topics import TopicPatterns
+from headerware.interceptors.trail_timeline import time_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.core.chain import Chain
     from headerware.ops.retention.rules import Fate, RetentionRule
-    from headerware.ops.retention.worker import Objects, Result
+    from headerware.ops.retention.worker import HeldBack, Objects, Result
 
 _SHOWN: Final = 10
 """Partitions of a line."""
@@ -46,7 +51,7 @@ _SHOWN: Final = 10
 class _AtWorkError(click.ClickException):
     """Another pass is at work; for a timer that is no failure."""
 
-    exit_code = 3
+    exit_code = LEFT_ALONE
 
 
 @click.command()
@@ -61,6 +66,11 @@ class _AtWorkError(click.ClickException):
     type=click.Path(exists=True, dir_okay=False),
     envvar="HEADERWARE_CONFIG",
     help="The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check.",
+)
+@click.option(
+    "--unverified-after",
+    type=Duration(),
+    help="Let what is not verified, or cannot be read, go at this age; longer than all lifetimes of --rules.",
 )
 @client_options
 @click.option("--audit", metavar="TOPIC", help="Write there what is removed and why, as JSON.")
@@ -86,6 +96,7 @@ def retain(
     topic: str,
     rules: str | None,
     config: str | None,
+    unverified_after: float | None,
     bootstrap_servers: str | None,
     properties: tuple[str, ...],
     client_config: str | None,
@@ -115,7 +126,8 @@ def retain(
     another topic, and nothing is removed here.
 
     Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
-    the way, or --objects or --into could not read some records; 2 wrong use; 3 another pass is at work.
+    the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
+    left some records untouched.
     """
     from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
     from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
@@ -131,7 +143,14 @@ def retain(
         raise click.UsageError("--objects needs --config: the chain's claim_check says where they are")
     settings = client_settings(bootstrap_servers, properties, client_config)
     require_servers(settings, "TOPIC")
-    rule = _rule(rules)
+    rule = _rule(rules, unverified_after)
+    if rule.lifetimes and not rule.for_topic(topic).lifetimes:
+        patterns = ", ".join(pattern for each in rule.lifetimes for pattern in each.topics)
+        click.echo(
+            f"warning: no lifetime in {rules} is for {printable(topic)} (but for {printable(patterns)}); "
+            "only what has hw.expires can expire",
+            err=True,
+        )
     chain = None if config is None else load_chain(config)
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
     if into is not None:
@@ -173,12 +192,13 @@ def retain(
         try:
             if objects and chain is not None:
                 work.require_objects(chain, copies=copies)  # before anything is removed
-            result = work.execute() if execute else work.preview()
+            with ReadingBar(topic) as bar:
+                result = work.execute(bar.show) if execute else work.preview(bar.show)
             if objects and chain is not None and not result.stopped:
                 found = work.objects(chain, copies=copies, execute=execute)
         except LeaseHeldError as error:
             raise _AtWorkError(str(error)) from error
-    ok = not result.stopped and (found is None or not found.unreadable)
+    ok = result.ok and (found is None or not found.unreadable)
     if as_json:
         show_json({**msgspec.to_builtins(result, str_keys=True), "objects": found}, ok=ok)
     else:
@@ -201,18 +221,24 @@ def _signs(chain: Chain | None, topic: str) -> bool:
     )
 
 
-def _rule(path: str | None) -> RetentionRule:
+def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
     from headerware.ops.retention.rules import RetentionRule  # noqa: PLC0415 - it takes a client
 
     try:
         found = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        return msgspec.convert(found, RetentionRule)
+        rule = RetentionRule() if path is None else table_from(found, RetentionRule, source=path)
     except (tomllib.TOMLDecodeError, UnicodeError) as error:
         raise click.BadParameter(f"{path} is no TOML: {error}", param_hint="--rules") from error
     except ConfigError as error:
-        raise click.BadParameter(f"{path}: {error}", param_hint="--rules") from error
-    except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{path}: {without_values(error)}", param_hint="--rules") from error
+        raise click.BadParameter(str(error), param_hint="--rules") from error
+    if unverified_after_s is None:
+        return rule
+    if rule.unverified_after_ms is not None:
+        raise click.UsageError(f"--unverified-after is in {path}, too (unverified_after_ms); give it once")
+    try:
+        return msgspec.structs.replace(rule, unverified_after_ms=round(unverified_after_s * 1_000))
+    except ConfigError as error:
+        raise click.BadParameter(str(error), param_hint="--unverified-after") from error
 
 
 def _print(result: Result, objects: Objects | None) -> None:
@@ -232,7 +258,11 @@ def _print(result: Result, objects: Objects | None) -> None:
     name = printable(result.topic)
     for partition, before in sorted(result.delete_before.items()):
         click.echo(f"{name}[{partition}]: all before offset {before:,} {does}deleted")
-    for fate, numbers in sorted(_by_fate(result.held_back).items()):
+    in_the_way = result.in_the_way
+    for number, held in sorted(in_the_way.items()):
+        click.echo(_in_the_way(f"{name}[{number}]", held))
+    others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
+    for fate, numbers in sorted(_by_fate(others).items()):
         click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
@@ -267,10 +297,30 @@ def _print(result: Result, objects: Objects | None) -> None:
         click.echo("nothing was removed; --execute does it")
 
 
-def _by_fate(held_back: Mapping[int, Fate]) -> dict[Fate, list[int]]:
+def _in_the_way(partition: str, held: HeldBack) -> str:
+    """Return the lines about a record that nobody means to keep."""
+    from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
+
+    since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
+    where = f"{partition} at offset {held.offset:,}"
+    text = f"IN THE WAY{since}: {where} stays ({held.fate}), for {FATES[held.fate]}"
+    if held.reason is not None:
+        claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
+        text += f"\n  its readers say: {printable(held.reason)}{claims}"
+    if held.expired:
+        behind = counted(held.expired, "expired record")
+        text += f"\n  {behind} behind it cannot be deleted as long as it is there"
+    if held.fate in ("unverified", "malformed"):
+        text += (
+            "\n  mend the keyring of --config, if the record is genuine; else --unverified-after lets it go"
+        )
+    return text
+
+
+def _by_fate(held_back: Mapping[int, HeldBack]) -> dict[Fate, list[int]]:
     found: dict[Fate, list[int]] = {}
-    for number, fate in sorted(held_back.items()):
-        found.setdefault(fate, []).append(number)
+    for number, each in sorted(held_back.items()):
+        found.setdefault(each.fate, []).append(number)
     return found
 
 

@@ -66,6 +66,10 @@ def kinds(lookup: Callable[..., type[msgspec.Struct]]) -> msgspec.Meta:
 
 _ENVIRONMENT: Final = re.compile(r"\$\$\{|\$\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{env:")
 _MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN_KEY: Final = re.compile(
+    r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$(?P<place>.*)`)?", re.DOTALL
+)
+_STEP: Final = re.compile(r"\.\w+|\[[\d.]*\]")
 _REFUSED_AT: Final = re.compile(r"^(?P<problem>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
 
 
@@ -291,6 +295,59 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> Conf
             hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))
         problem = f"Expected {_choices(hint)}"
     return ConfigError(problem.replace("`", "'"), path=path + place)
+
+
+def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str) -> _AnyStruct:
+    """Make a Struct of the table of a file that has nothing but values: rules, prices, a policy.
+
+    Args:
+        table: the table.
+        kind: the Struct; what it does not have is refused, with the nearest right name.
+        source: the file, for errors.
+
+    Raises:
+        ConfigError: what is wrong, and where; its path begins with the file.
+    """
+    try:
+        return msgspec.convert(table, kind, strict=True)
+    except msgspec.ValidationError as error:
+        unknown = _UNKNOWN_KEY.fullmatch(str(error))
+        if unknown is None:
+            plain = refused(error, "", kind)
+            raise plain.with_path(_within(source, plain.path)) from None  # the cause may quote the value
+        place = unknown["place"] or ""
+        known = _struct_at(kind, place).__struct_fields__
+        hint = did_you_mean(unknown["key"], known)
+        raise ConfigError(
+            f"unknown key; {hint}known: {', '.join(known)}", path=_within(source, f"{place}.{unknown['key']}")
+        ) from None
+    except ConfigError as error:
+        raise error.with_path(_within(source, error.path)) from error
+
+
+def _within(source: str, place: str) -> str:
+    place = place.removeprefix(".")
+    return f"{source}: {place}" if place else source
+
+
+def _struct_at(kind: Any, place: str) -> type[msgspec.Struct]:
+    """Return the Struct at a place of another, such as ``.rules[0]`` or ``.topics[...].incoming``."""
+    for step in _STEP.findall(place):
+        if step.startswith("."):
+            kind = get_type_hints(_struct_in(kind), include_extras=True)[step[1:]]
+        else:
+            kind = get_args(_bare(kind))[-1 if get_origin(_bare(kind)) is dict else 0]
+    return _struct_in(kind)
+
+
+def _struct_in(hint: Any) -> type[msgspec.Struct]:
+    """Return the Struct that a type is, or may be."""
+    plain = _bare(hint)
+    parts = [plain, *map(_bare, get_args(plain))]
+    found: type[msgspec.Struct] = next(
+        part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)
+    )
+    return found
 
 
 def _choices(hint: Any) -> str:

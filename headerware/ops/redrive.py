@@ -317,7 +317,11 @@ class Redrive:
         """
         result = Result(topic=self._topic, executed=True)
         sender = TransactionalSender(
-            self._conf, self._group, what=f"redrive of {self._topic}", timeout_s=self._timeout_s
+            self._conf,
+            self._group,
+            what=f"redrive of {self._topic}",
+            topics=self._targets(),
+            timeout_s=self._timeout_s,
         )
         try:
             # Only behind this are the offsets those of the last transaction: it ends what is open.
@@ -336,6 +340,18 @@ class Redrive:
         finally:
             sender.close()
         return result
+
+    def _targets(self) -> list[str]:
+        """Return the topics that are written, as far as they are known before letters name them."""
+        selection = self._selection
+        known = [] if selection.parking is None else [selection.parking]
+        if selection.to != ORIGINAL:
+            return [*known, selection.to]
+        for pattern in selection.patterns:
+            if is_dead_letter_topic(pattern, self._topic):
+                before, _, after = pattern.partition("{topic}")
+                known.append(self._topic.removeprefix(before).removesuffix(after))
+        return [topic for topic in known if self._is_allowed(topic) or topic == selection.parking]
 
     def _sent(
         self, sender: TransactionalSender, letters: Sequence[Letter], places: _Places

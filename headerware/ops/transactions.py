@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
+from headerware.clients.batch_size import batch_size
 from headerware.clients.dead_letters import UNFIT
 from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -40,6 +41,7 @@ PARTITIONER: Final = "murmur2_random"
 """That of Java's clients, for records that go by their keys; a client's own setting stands first."""
 _ATTEMPTS: Final = 5
 _CLOSE_S: Final = 5.0
+_HEAR_S: Final = 0.1
 _PATIENCE: Final = 2
 """Behind so many time-outs a batch is not tried again."""
 _TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
@@ -71,6 +73,7 @@ class TransactionalSender:
         conf: the settings of a client of confluent-kafka; they stand before the ones here.
         transactional_id: of whoever starts later, those before are fenced.
         what: the worker, for messages, such as ``redrive of orders.dead-letter``.
+        topics: the topics that it writes, as far as they are known; batches stay within the limits of these.
         timeout_s: how long the cluster may take to answer, in seconds.
         reports: whether :meth:`send` is asked for the delivery reports; without, librdkafka makes none.
 
@@ -84,6 +87,7 @@ class TransactionalSender:
         transactional_id: str,
         *,
         what: str,
+        topics: Iterable[str] = (),
         timeout_s: float = TIMEOUT_S,
         reports: bool = False,
     ) -> None:
@@ -97,6 +101,7 @@ class TransactionalSender:
                 "linger.ms": 5,
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "delivery.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "batch.size": batch_size(conf, topics),
                 **conf,
                 "transactional.id": transactional_id,
                 "delivery.report.only.error": not reports,  # of the others the commit tells
@@ -227,10 +232,11 @@ class TransactionalSender:
                 producer.flush(self._timeout_s)
             if failed:
                 break
-        producer.flush(self._timeout_s)
+        self._drain(failed)
         if unfit := _only_unfit(failed):
             producer.abort_transaction(self._timeout_s)
             return unfit
+        _require_rights(records, failed)
         if check is not None:
             try:
                 check()
@@ -241,6 +247,15 @@ class TransactionalSender:
             producer.send_offsets_to_transaction(list(offsets), group_metadata, self._timeout_s)
         self._commit()
         return {}
+
+    def _drain(self, failed: Mapping[int, KafkaError]) -> None:
+        """Wait until all is stored, or a refusal is known: what waits behind it is not sent any more."""
+        until, known = time.monotonic() + self._timeout_s, -1
+        while len(self._producer) and not failed and time.monotonic() < until:
+            self._producer.poll(_HEAR_S)
+        while len(self._producer) and known != len(failed):
+            known = len(failed)
+            self._producer.poll(_HEAR_S)
 
     def _try(
         self,
@@ -260,9 +275,13 @@ class TransactionalSender:
         try:
             self._produce(record, hear)
         except KafkaException as error:
-            if error.args[0].code() not in UNFIT:
+            if error.args[0].code() in UNFIT:
+                failed[index] = error.args[0]
+                return
+            # After a refusal the client takes nothing more, and only the reports tell of which record it was.
+            self._drain(failed)
+            if not failed:
                 raise
-            failed[index] = error.args[0]
 
     def _produce(self, record: Record, report: Callable[[Any, Any], None]) -> None:
         partition = -1 if record.partition is None else record.partition
@@ -312,6 +331,14 @@ class TransactionalSender:
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()
+
+
+def _require_rights(records: Sequence[Record | None], failed: Mapping[int, KafkaError]) -> None:
+    """Raise an error that names the topic that may not be written; the commit would not say so."""
+    for index, error in failed.items():
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and (record := records[index]) is not None:
+            text = f"{record.topic}: {error.str()}; this user needs the right to write it (WRITE)"
+            raise KafkaException(KafkaError(error.code(), text))
 
 
 def _only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:

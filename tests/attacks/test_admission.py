@@ -669,6 +669,24 @@ class TestPolicyFile:
         with pytest.raises(ConfigError, match=match):
             read_policy(str(world.folder / "policy.toml"))
 
+    @pytest.mark.parametrize(
+        ("old", "new", "said"),
+        [
+            ("audience", "audiense", "policy.toml: audiense: unknown key; did you mean 'audience'?"),
+            ("jwks", "jwk", "policy.toml: issuers[0].jwk: unknown key; did you mean 'jwks'?"),
+            ("effect", "efect", "policy.toml: rules[0].efect: unknown key; did you mean 'effect'?"),
+            ('"allow"', '"maybe"', "policy.toml: rules[0].effect: Expected "),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_its_place_and_the_nearest_name(
+        self, world: World, old: str, new: str, said: str
+    ) -> None:
+        world.policy(POLICY.replace(old, new, 1))
+        with pytest.raises(ConfigError) as caught:
+            read_policy(str(world.folder / "policy.toml"))
+        assert said in str(caught.value)
+        assert "maybe" not in str(caught.value)
+
     def test_an_issuers_key_that_is_taken_away_no_longer_counts(self, world: World) -> None:
         record = world.sent(world.certificate())
         with world.chain().open(world.context("consumer")) as session:

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 import confluent_kafka
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from headerware import ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
@@ -375,6 +380,70 @@ class TestWhatIsKnown:
         assert (result.missed, result.ok, result.lost) == (1, False, {"older": 1})
 
 
+class TestWhatTheBrokerRefuses:
+    """Inside a transaction the client says "Erroneous state" only, and each start ended in it."""
+
+    FAR_AHEAD_MS: Final = time.time_ns() // 1_000_000 + 48 * 3_600_000
+
+    def fill(self, topics: Topics) -> None:
+        """Put records that the source takes, and the others do not: one too large, and one too far ahead."""
+        set_config(topics, topics.source, {"message.timestamp.after.max.ms": str(2**62)})
+        for at in range(3_000):
+            topics.put(b"%d" % at, 1)
+        topics.put(b"1", 2, bytes(200_000))
+        topics.put(b"2", 2, b"early", timestamp=self.FAR_AHEAD_MS)
+        topics.put(b"3", 2, b"last")
+        topics.flush()
+        for topic in (topics.source, topics.target, topics.beside):
+            if topic is not None:
+                set_config(topics, topic, {"max.message.bytes": "100000"})
+
+    def test_is_left_alone_and_told_and_the_rest_goes_on(self, topics: Topics) -> None:
+        self.fill(topics)
+        result = topics.compact()
+        assert (result.written, result.untouched, result.is_done) == (2_998, {"refused": 2}, True)
+        causes = "Message size too large", "Invalid timestamp"
+        expected = [
+            rf"{topic} refuses the record .* {topics.source}\[0\]@{at}: Broker: {cause} .*; {left}"
+            for topic, left in (
+                (topics.target, f"it goes to {topics.beside}"),
+                (topics.beside, f"it stays in {topics.source} alone"),
+            )
+            for at, cause in zip((3_000, 3_001), causes, strict=True)
+        ]
+        assert len(result.refused) == len(expected)
+        for found, pattern in zip(result.refused, expected, strict=True):
+            assert re.fullmatch(pattern, found)
+        assert topics.values()[-1] == b"last"
+        again = topics.compact()
+        assert (again.written, again.untouched) == (0, {})
+
+    def test_is_no_failure_of_the_command(self, cluster: Cluster) -> None:
+        topics = Topics(cluster, compacted=False)
+        self.fill(topics)
+        code, shown = Command(topics).run("--execute")
+        assert (code, shown["ok"], shown["result"]["untouched"]) == (3, False, {"refused": 2})
+
+    def test_fails_the_command_if_it_is_an_account(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        audit = topics.cluster.topic("audit", config={"max.message.bytes": "100"})
+        with pytest.raises(HeaderwareError, match=rf"{audit} takes no accounts: .*large"):
+            topics.compact(audit=audit)
+        assert topics.values() == []
+
+
+def set_config(topics: Topics, topic: str, values: Mapping[str, str]) -> None:
+    """Set some configuration of a topic, and let the rest be."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in values.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
+    for asked in admin.incremental_alter_configs([resource]).values():
+        asked.result(DEADLINE_S)
+
+
 class TestTopicsThatDoNotFit:
     def test_are_told_and_nothing_is_done(self, cluster: Cluster) -> None:
         topics = Topics(cluster)
@@ -416,6 +485,20 @@ class TestTopicsThatDoNotFit:
         with pytest.raises(KafkaException) as raised:
             topics.open()
         assert raised.value.args[0].str().startswith("no topic's name: ")
+
+    def test_are_named_before_anything_is_read(self, topics: Topics) -> None:
+        topics.put(b"a", 1)
+        topics.flush()
+        topics.target = "missing"
+        told: list[tuple[int, list[str]]] = []
+        with topics.open() as work:
+            work.preview(lambda result: told.append((result.records, list(result.problems))))
+        assert told[0] == (0, ["missing needs 1 partition, but there is none; create it so"])
+        code, shown = Command(topics).run("--translate-group", "billing")
+        assert (code, shown["error"]["message"]) == (
+            1,
+            f"there is no topic missing, into which {topics.source} was copied",
+        )
 
     def test_are_different_ones(self, topics: Topics) -> None:
         topics.target = topics.source

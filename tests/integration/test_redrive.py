@@ -849,7 +849,7 @@ class TestCommand:
         topics.flush()
         command = Command(topics)
         code, shown = command.run()
-        assert (code, shown["ok"], shown["result"]["stays"]) == (1, False, {"not_allowed": 1})
+        assert (code, shown["ok"], shown["result"]["stays"]) == (3, False, {"not_allowed": 1})
         assert command.run("--to", topics.letters)[0] == 1
         assert (
             command.run("--to", "missing")[1]["error"]["message"]

@@ -20,7 +20,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headerware import Chain, ConfigError, HeaderwareError, load_chain
+from headerware import Chain, ConfigError, HeaderwareError, Producer, load_chain
 from headerware.interceptors import ClaimCheck, Sign, Slice
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
@@ -28,8 +28,8 @@ from headerware.ops.compaction import Result as Copied
 from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError, members_of
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
-from headerware.ops.retention.worker import RETAINED, Result, Retention
-from headerware.ops.topic_reader import TopicReader
+from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
+from headerware.ops.topic_reader import Progress, TopicReader
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
@@ -112,7 +112,10 @@ class TestBeginnings:
             clicks.put(value, expires)
         shown = clicks.retain(execute=False)
         assert (shown.deleted, shown.delete_before, shown.rest) == (2, {0: 2}, 1)
-        assert (shown.fates, shown.held_back) == ({"expired": 3, "alive": 1}, {0: "alive"})
+        assert (shown.fates, shown.held_back) == (
+            {"expired": 3, "alive": 1},
+            {0: HeldBack(fate="alive", offset=2, expired=1)},
+        )
         assert clicks.values() == [b"1", b"2", b"3", b"4"], "it only shows"
         done = clicks.retain(audit=audit)
         assert (done.deleted, done.executed) == (2, True)
@@ -178,6 +181,16 @@ class TestBeginnings:
         monkeypatch.setattr(Retention, "_delete", late)
         assert clicks.retain().deleted == 1
         assert clicks.values() == [b"2", b"3"]
+
+    def test_are_read_with_progress(self, clicks: Topic) -> None:
+        for value in (b"1", b"2"):
+            clicks.put(value, PAST)
+        told: list[Progress] = []
+        with clicks.open() as work:
+            work.preview(told.append)
+            work.execute(told.append)
+        assert told[-1] == (2, 2)
+        assert told.count(Progress(2, 2)) == 2
 
     def test_can_be_all_that_is_read(self, cluster: Cluster) -> None:
         clicks = Topic(cluster)
@@ -368,6 +381,91 @@ class TestKeys:
         result = topic.retain(chain=producer.chain)
         assert (result.deleted, result.tombstones, result.fates) == (1, 0, {"signed": 2, "alive": 1})
         assert topic.values() == [b"2", b"3"]
+
+
+class TestWhatIsInTheWay:
+    """One record that anybody may write stopped retain behind it for ever, and nothing said so."""
+
+    DAY_MS: Final = 86_400_000
+    RULE: Final = RetentionRule(hold="hold", unverified_after_ms=90 * DAY_MS)
+
+    def put_signed(self, topic: Topic, producer: Producer, value: bytes, key: bytes = b"k") -> None:
+        producer.produce(topic.name, value, key, 0, headers=[("hw.expires", PAST)])
+        assert producer.flush(DEADLINE_S) == 0
+
+    @pytest.fixture
+    def signing(self, cluster: Cluster, keyring: str) -> Producer:
+        return cluster.producer(Sign(keyring=keyring, key_id="test"))
+
+    def test_is_said_with_place_reason_and_time(self, clicks: Topic, signing: Producer) -> None:
+        self.put_signed(clicks, signing, b"1")
+        clicks.put(b"unsigned", PAST, timestamp_ms=1_600_000_000_000)
+        self.put_signed(clicks, signing, b"2")
+        for _ in range(2):
+            result = clicks.retain(chain=signing.chain)
+            held = HeldBack(
+                fate="unverified",
+                offset=1,
+                expired=1,
+                reason="it is not signed",
+                timestamp_ms=1_600_000_000_000,
+            )
+            assert (result.held_back, result.in_the_way, result.ok) == ({0: held}, {0: held}, False)
+
+    def test_is_said_with_what_a_forgery_claims(self, clicks: Topic, signing: Producer) -> None:
+        self.put_signed(clicks, signing, b"1")
+        (signed,) = clicks.cluster.on_the_wire(clicks.name)
+        wire = clicks.cluster.plain_producer()
+        wire.produce(clicks.name, b"forged", b"k", 0, headers=signed.headers())
+        wire.flush(DEADLINE_S)
+        self.put_signed(clicks, signing, b"2")
+        held = clicks.retain(chain=signing.chain).in_the_way[0]
+        assert (held.fate, held.key_id) == ("unverified", "test")
+        assert "signature" in (held.reason or "")
+
+    def test_is_only_what_keeps_something_there(self, clicks: Topic) -> None:
+        clicks.put(b"1", b"soon")
+        result = clicks.retain()
+        assert (result.held_back[0].fate, result.ok) == ("malformed", True)
+        assert not clicks.retain(beginnings=True).ok, "nobody has looked at what is behind"
+
+    def test_goes_when_it_is_older_than_was_said(self, clicks: Topic, signing: Producer) -> None:
+        long_ago_ms = time.time_ns() // 1_000_000 - 91 * self.DAY_MS
+        clicks.put(b"unsigned", None, timestamp_ms=long_ago_ms)
+        clicks.put(b"no moment", b"soon", timestamp_ms=long_ago_ms)
+        clicks.put(b"held", None, timestamp_ms=long_ago_ms, hold=b"case 7")
+        clicks.put(b"young", None)
+        clicks.put(b"latest", PAST, timestamp_ms=long_ago_ms)
+        result = clicks.retain(self.RULE, chain=signing.chain)
+        assert result.fates == {"stale": 3, "held": 1, "unverified": 1}
+        assert clicks.values() == [b"held", b"young", b"latest"]
+        assert result.in_the_way == {}, "who has put a hold there means it"
+
+    def test_goes_if_nobody_can_read_its_headers(self, clicks: Topic) -> None:
+        put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"v", b"\xff"))
+        assert clicks.retain(self.RULE).fates == {"malformed": 1}
+        later_ms = time.time_ns() // 1_000_000 + 91 * self.DAY_MS
+        assert clicks.retain(self.RULE, now_ms=lambda: later_ms).deleted == 1
+
+    def test_gets_no_tombstone_which_would_delete_a_genuine_record(
+        self, latest: Topic, signing: Producer
+    ) -> None:
+        signing.produce(latest.name, b"genuine", b"a", 0)
+        assert signing.flush(DEADLINE_S) == 0
+        latest.put(b"forged", PAST, key=b"a", timestamp_ms=1_600_000_000_000)
+        result = latest.retain(self.RULE, chain=signing.chain)
+        assert (result.fates, result.tombstones) == ({"no_lifetime": 1, "stale": 1}, 0)
+        assert latest.values() == [b"genuine", b"forged"]
+
+    def test_is_left_out_of_a_copy(self, clicks: Topic, signing: Producer) -> None:
+        copy = Topic(clicks.cluster)
+        clicks.put(b"unsigned", None, timestamp_ms=1_600_000_000_000)
+        clicks.put(b"young", None)
+        settings = {"bootstrap.servers": clicks.cluster.servers}
+        with Compaction(settings, clicks.name, copy.name, self.RULE, chain=signing.chain) as work:
+            assert work.execute().lost == {"expired": 1}
+        clicks.cluster.wait_until_stable(copy.name)
+        assert copy.values() == [b"young"]
 
 
 class TestCopies:
@@ -833,6 +931,7 @@ class TestCommand:
         code, shown = self.run(clicks, "--rules", str(rules))
         assert code == 0
         assert "all before offset 1 would be deleted" in shown
+        assert self.run(clicks, "--beginnings")[0] == 0
         assert f"held back by records that stay because a legal hold is on them: {clicks.name}[0]" in shown
         assert clicks.values() == [b"1", b"2"]
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
@@ -851,6 +950,23 @@ class TestCommand:
         assert self.run(clicks, "--rules", str(rules))[0] == 2
         rules.write_text("holds = 1")
         assert self.run(clicks, "--rules", str(rules))[0] == 2
+
+    def test_says_loudly_what_is_in_the_way(self, clicks: Topic) -> None:
+        clicks.put(b"1", b"soon", timestamp_ms=1_600_000_000_000)
+        clicks.put(b"2", PAST)
+        code, shown = self.run(clicks)
+        assert code == 1
+        assert (
+            f"IN THE WAY since 2020-09-13 12:26:40.000Z: {clicks.name}[0] at offset 0 stays (malformed), for "
+            f"their lifetime, or their hw.slice, cannot be read\n"
+            f"  1 expired record behind it cannot be deleted as long as it is there\n"
+        ) in shown
+        assert "\nheld back" not in shown
+        code, shown = self.run(clicks, "--json")
+        found = json.loads(shown)
+        assert (code, found["ok"], found["result"]["held_back"]["0"]["offset"]) == (1, False, 0)
+        code, _ = self.run(clicks, "--unverified-after", "90d", "--execute")
+        assert (code, clicks.values()) == (0, [])
 
     def test_deletes_objects_and_places_groups(self, clicks: Topic, cluster: Cluster, tmp_path: Path) -> None:
         config, folder = tmp_path / "headerware.toml", tmp_path / "objects"

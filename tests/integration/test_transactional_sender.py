@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
@@ -18,7 +18,7 @@ from headerware.testing import EmbeddedCluster
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.integration.conftest import Cluster
 
@@ -70,9 +70,9 @@ def members(cluster: Cluster, topic: str) -> Iterator[Members]:
     made.close()
 
 
-def make(cluster: Cluster, transactional_id: str) -> TransactionalSender:
+def make(cluster: Cluster, transactional_id: str, topics: Iterable[str] = ()) -> TransactionalSender:
     settings = {"bootstrap.servers": cluster.servers, "log_level": 0}
-    return TransactionalSender(settings, transactional_id, what="guard of ingress")
+    return TransactionalSender(settings, transactional_id, what="guard of ingress", topics=topics)
 
 
 def values(cluster: Cluster, topic: str) -> list[Any]:
@@ -122,6 +122,31 @@ class TestSend:
         assert sorted(refused) == list(range(1, 20, 2))
         assert sender.send([each for at, each in enumerate(records) if at not in refused]) == {}
         assert [len(value) for value in values(cluster, small)] == [1_000] * 10
+
+    def test_tells_a_refusal_that_comes_while_it_still_sends(
+        self, cluster: Cluster, sender: TransactionalSender
+    ) -> None:
+        """The client takes no more records then, and says "Erroneous state" only."""
+        topic = cluster.topic("egress")
+        records = [Record(topic, b"%d" % at) for at in range(20_000)]
+        records[7] = records[7].replace(timestamp_ms=_far_ahead_ms())
+        refused = sender.send(records)
+        assert {index: error.code() for index, error in refused.items()} == {7: KafkaError.INVALID_TIMESTAMP}
+        assert sender.send([None if at in refused else each for at, each in enumerate(records)]) == {}
+        assert len(values(cluster, topic)) == len(records) - 1
+
+    def test_makes_no_batch_that_a_topic_would_refuse(self, cluster: Cluster) -> None:
+        """A batch is weighed as a whole; what is undone would leave holes in the offsets."""
+        small = cluster.topic("small", config={"max.message.bytes": "2000"})
+        records = [Record(small, bytes(500)) for _ in range(200)]
+        with closing(make(cluster, uuid.uuid4().hex, topics=[small, "not-there"])) as sender:
+            assert sender.send(records) == {}
+        assert [message.offset() for message in cluster.on_the_wire(small)] == list(range(200))
+
+
+def _far_ahead_ms() -> int:
+    """Return a time that brokers refuse by default: more than an hour ahead."""
+    return time.time_ns() // 1_000_000 + 48 * 3_600_000
 
 
 class TestAMemberThatIsLate:

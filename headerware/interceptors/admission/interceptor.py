@@ -20,6 +20,8 @@ from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Q
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headerware.core.context import Context
     from headerware.core.record import Record
     from headerware.keyring.certificate import Certificate
@@ -158,6 +160,10 @@ class AdmissionStep:
             return ()
         policy = self._policy.current(self._now_ms())
         return policy.quotas(verified.issuer, verified.subject, record.topic)
+
+    def idle_on(self, topics: Iterable[str]) -> list[str]:
+        """Return what the present policy's rules and quotas are that are for none of some topics."""
+        return [] if self._policy is None else self._policy.current(self._now_ms()).idle_on(topics)
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a certificate adds to a record on the wire."""

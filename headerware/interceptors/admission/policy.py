@@ -19,6 +19,7 @@ import msgspec
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import AdmissionError, ConfigError, HeldBackError, WireFormatError
 from headerware.core.file_versions import Stamp, is_young, require_whole, settled, stamp_of
+from headerware.core.options import table_from
 from headerware.core.patterns import any_fits, fits
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import changeable_by_others, read_plain
@@ -230,6 +231,17 @@ class Policy:
         """Return the quotas of whoever holds a certificate, for a topic; none if there is no limit."""
         return self._quotas_of[issuer, subject, topic] if self._quotas else ()
 
+    def idle_on(self, topics: Iterable[str]) -> list[str]:
+        """Return what the rules and quotas are that are for none of some topics; they may be misspelled."""
+        known = tuple(topics)
+        rules = [(f"rules[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._rules)]
+        quotas = [(f"quotas[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._quotas)]
+        return [
+            f"{place} ({', '.join(patterns)})"
+            for place, patterns, fits in (*rules, *quotas)
+            if not any(map(fits.matches, known))
+        ]
+
     def _fitting_quotas(self, asked: tuple[str, str, str]) -> tuple[Quota, ...]:
         issuer, subject, topic = asked
         return tuple(
@@ -407,9 +419,7 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
         text = _content(path).decode()
         table = tomllib.loads(text)
         require_whole(table, text, str(path))
-        policy = msgspec.convert(table, _File, strict=True)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"no policy: {error}", path=str(path)) from None
+        policy = table_from(table, _File, source=str(path))
     except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes, too
         raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     names = [issuer.issuer for issuer in policy.issuers]

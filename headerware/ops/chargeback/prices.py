@@ -28,7 +28,6 @@ Numbers are decimal from the file to the page: no binary fraction comes between.
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -37,9 +36,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from headerware.core.errors import ConfigError
-from headerware.core.options import refused
+from headerware.core.options import table_from
 from headerware.core.plain_files import read_plain
-from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
@@ -179,39 +177,11 @@ def load_prices(path: str | os.PathLike[str]) -> Prices:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
     except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, and a number without end
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
-    try:
-        return msgspec.convert(table, Prices)
-    except msgspec.ValidationError as error:
-        raise _wrong(error, str(path)) from None
-    except ConfigError as error:
-        raise error.with_path(f"{path}: {error.path}") from error
+    return table_from(table, Prices, source=str(path))
 
 
 _MAX_BYTES: Final = 16 << 20
 _FREE: Final = Rates(per_gib=Decimal(0), per_million_records=Decimal(0))
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at `\$\.?(?P<place>.*)`)?")
-_KINDS: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "topics[]": TopicRates,
-    "incoming": Rates,
-    "outgoing": Rates,
-    "": Prices,
-}
-
-
-def _wrong(error: msgspec.ValidationError, path: str) -> ConfigError:
-    """Return an error that says where a table is wrong, and what the nearest right name is."""
-    found = _UNKNOWN.fullmatch(str(error))
-    if found is None:
-        plain = refused(error, f"{path}: ")
-        return ConfigError(
-            str(plain).removeprefix(f"{plain.path}: "), path=plain.path.replace(": .", ": ", 1)
-        )
-    place = found["place"] or ""
-    last = re.sub(r"\d+", "", place).rpartition(".")[2]
-    known = _KINDS[last].__struct_fields__
-    hint = did_you_mean(found["field"], known)
-    where = f"{place}.{found['field']}" if place else found["field"]
-    return ConfigError(f"unknown key; {hint}known: {', '.join(known)}", path=f"{path}: {where}")
 
 
 def _first(table: Mapping[str, str], name: str) -> str | None:

@@ -234,7 +234,8 @@ class PartitionCopy:
         """
         place = TopicPartition(self._copied.source, self._number, done, self._metadata)
         for index, error in self._sender.send(records, [place], self._member).items():
-            raise refusal(self._copied.source, records[index], error)
+            text = refusal(self._copied.source, records[index], error)
+            raise HeaderwareError(f"{text}; nothing of its transaction is written")
 
     def close(self) -> None:
         """End it; what is not committed is undone."""
@@ -247,10 +248,10 @@ class PartitionCopy:
         self.close()
 
 
-def refusal(source: str, record: Record, error: KafkaError) -> HeaderwareError:
-    """Return the error for a record of a source that its new topic refuses."""
-    return HeaderwareError(
+def refusal(source: str, record: Record, error: KafkaError) -> str:
+    """Return which record of a source its new topic refuses, and why."""
+    return (
         f"{record.topic} refuses the record that stands at "
-        f"{position(source, record.partition, record.offset)}: {error.str()}; nothing of its transaction is "
-        f"written. Let the topic take what {source} takes (max.message.bytes, message.timestamp.*)"
+        f"{position(source, record.partition, record.offset)}: {error.str()} (let it take what {source} "
+        f"takes: max.message.bytes, message.timestamp.*)"
     )

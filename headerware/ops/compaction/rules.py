@@ -33,7 +33,9 @@ Form = Literal["number", "long", "time"]
 """How a header has a version: ASCII digits, eight bytes as Java writes a long, or a time in ISO 8601."""
 Missing = Literal["untouched", "oldest", "timestamp"]
 """What is done with a record that has no version."""
-Untouched = Literal["no_key", "no_version", "malformed", "unverified", "unreadable", "exposed_slices"]
+Untouched = Literal[
+    "no_key", "no_version", "malformed", "unverified", "unreadable", "exposed_slices", "refused"
+]
 """Why a record is not judged."""
 UNTOUCHED: Final[dict[Untouched, str]] = {
     "no_key": "they have no key",
@@ -41,6 +43,7 @@ UNTOUCHED: Final[dict[Untouched, str]] = {
     "malformed": "their version, or their hw.slice, cannot be read, or stands twice",
     "unverified": "the chain does not verify them, or they are not signed",
     "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
+    "refused": "their new topic refuses them, see below; what it refuses stays in the source alone",
     "exposed_slices": "they are slices that have their message's own key, of which the target keeps one only",
 }
 Why = Untouched | Literal["kept"]

@@ -12,6 +12,7 @@ loses nothing and writes nothing twice; whoever starts later takes over.
   worker writes. What is known may be ahead: then an earlier winner is not written at all.
 - A message in slices is written when its last slice has come, all slices in one transaction.
 - What cannot be judged goes to a topic beside, or in its place into a target that is not compacted.
+- What the broker refuses, for its size or time, goes to the topic beside, or stays in the source alone.
 
 A rule may also judge each record alone, as retention does. Then nothing has to be known of keys, and the
 source is read once.
@@ -20,6 +21,7 @@ source is read once.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections import Counter, defaultdict
 from contextlib import closing
@@ -81,6 +83,8 @@ One that is idle learns by that whether another has taken over. Topics that were
 _SETTLED_S: Final = 5.0
 """How long to wait for a moment without an open transaction."""
 _HIGHEST: Final = 2**63 - 1
+_REFUSED_SHOWN: Final = 100
+_log: Final = logging.getLogger("headerware.ops.compaction")
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -99,6 +103,7 @@ class Result(msgspec.Struct, kw_only=True):
         lost: how many were not kept, by cause.
         waiting: how many are slices of messages that are not whole, or that came twice.
         missed: how many offsets of the source were deleted before they were read.
+        refused: which records the broker has refused and why, 100 at most; ``untouched`` counts them.
         stopped: whether it was stopped before the end.
         problems: why it cannot be done as it is; only where nothing was executed.
     """
@@ -115,13 +120,19 @@ class Result(msgspec.Struct, kw_only=True):
     lost: dict[Lost, int] = msgspec.field(default_factory=dict)
     waiting: int = 0
     missed: int = 0
+    refused: list[str] = msgspec.field(default_factory=list)
     stopped: bool = False
     problems: list[str] = msgspec.field(default_factory=list)
 
     @property
+    def is_done(self) -> bool:
+        """Whether nothing is missing or in the way; some records may have been left untouched."""
+        return not (self.missed or self.stopped or self.problems)
+
+    @property
     def ok(self) -> bool:
-        """Whether all was judged, and nothing stands in the way."""
-        return not (self.untouched or self.missed or self.stopped or self.problems)
+        """Whether all was judged and written, and nothing is in the way."""
+        return self.is_done and not self.untouched
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,12 +270,16 @@ class Compaction:
         """How far the present pass over the source is, in offsets."""
         return self._progress()
 
-    def preview(self) -> Result:
-        """Return what would be done, without writing or committing anything."""
-        self._open_chain()
+    def preview(self, tell: Callable[[Result], object] = lambda _: None) -> Result:
+        """Return what would be done, without writing or committing.
+
+        ``tell`` is called with what is in the way, before anything is read, and then after each batch.
+        """
         result = Result(source=self._source, target=self._target, executed=False, problems=self.problems())
+        tell(result)
+        self._open_chain()
         with Winners(None, self._purpose, alone=self._rule.alone) as winners:
-            self._work(winners, None, result, follow=False, tell=lambda _: None)
+            self._work(winners, None, result, follow=False, tell=tell)
         return result
 
     def execute(self, *, follow: bool = False, tell: Callable[[Result], object] = lambda _: None) -> Result:
@@ -276,7 +291,7 @@ class Compaction:
 
         Raises:
             ConfigError: the topics do not fit, or the store is another's.
-            HeaderwareError: another process has taken over, or the target refuses a record.
+            HeaderwareError: another process has taken over, or the audit refuses an account.
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
@@ -291,6 +306,7 @@ class Compaction:
                     self._conf,
                     self._group,
                     what=f"{self._rule.worker} of {self._source}",
+                    topics=set(self._topics) - {self._source},
                     timeout_s=self._timeout_s,
                 )
             ) as sender,
@@ -306,8 +322,11 @@ class Compaction:
         begin anew. Nothing is changed.
 
         Raises:
+            ConfigError: there is no target.
             confluent_kafka.KafkaException: the cluster does not answer.
         """
+        if self._target not in self._topics:
+            raise ConfigError(f"there is no topic {self._target}, into which {self._source} was copied")
         # In this order: what the target gets in between comes from behind what is done. Its end is the one
         # before a transaction that is open: what that writes may be what the group has not read.
         target_begins = self._offsets(self._target, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs
@@ -384,7 +403,7 @@ class Compaction:
         tell: Callable[[Result], object],
     ) -> None:
         done = self._positions()  # only behind a sender's start are they those of the last transaction
-        self._learn(winners, done)
+        self._learn(winners, done, lambda: tell(result))
         with self._open() as reader:
             self._write(reader, winners, sender, result, done, follow=follow, tell=tell)
         result.stopped = self._stop.is_set() and not follow
@@ -450,7 +469,7 @@ class Compaction:
                 return
             reader.start(**options)
 
-    def _learn(self, winners: Winners, done: Mapping[int, int]) -> None:
+    def _learn(self, winners: Winners, done: Mapping[int, int], tell: Callable[[], object]) -> None:
         """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
         if any(offset > done.get(partition, 0) for partition, offset in winners.done.items()):
             winners.clear()  # somebody has set the group back
@@ -467,6 +486,7 @@ class Compaction:
                     copies = [record_of(message).replace(topic=self._source) for message in batch]
                     winners.learn_copy([self._judged(record) for record in copies])
                     records += len(batch)
+                    tell()
                     self._keep_rate(began, records)
                     if self._stop.is_set():
                         return
@@ -483,6 +503,7 @@ class Compaction:
                     winners.learn(judged)
                     judged = []
                 records += len(batch)
+                tell()
                 self._keep_rate(began, records)
                 if self._stop.is_set():
                     return
@@ -534,12 +555,10 @@ class Compaction:
             if None in found:
                 counts["missed", None] += count
                 return
-            plan.sent += [each.replace(topic=topic) for each in found if each is not None]
-        counts[verdict.outcome, verdict.why] += count
+            copies = [each.replace(topic=topic) for each in found if each is not None]
+            plan.copies.append(_Copy(copies, verdict, is_tombstone=record.value is None))
         plan.size_bytes += verdict.size_bytes
-        if verdict.outcome == "wins":
-            plan.written_bytes += verdict.size_bytes
-            plan.tombstones += record.value is None
+        plan.take(verdict, partition, is_tombstone=record.value is None)
 
     def _slice(self, record: Record, offset: int) -> Record | None:
         """Return a record, or another slice of its message; None if that is gone."""
@@ -566,15 +585,41 @@ class Compaction:
                 TopicPartition(self._source, partition, offset, self.copied.metadata)
                 for partition, offset in changed.items()
             ]
-            account = [] if self._audit is None or not plan.records else [self._account(plan, changed)]
-            failed = sender.send([*plan.sent, *account], offsets, self._member)
-            for index, error in failed.items():
-                raise refusal(self._source, [*plan.sent, *account][index], error)
+            while failed := sender.send(self._records(plan, changed), offsets, self._member):
+                self._leave_alone(plan, failed, result)
             winners.written(changed, syncs)
             if is_due:
                 self._renewed = time.monotonic()
         plan.begins.update(changed)
         plan.count(result)
+
+    def _records(self, plan: _Plan, changed: Mapping[int, int]) -> list[Record]:
+        """Return what a transaction writes: the copies, and the account of them."""
+        records = [record for copy in plan.copies for record in copy.records]
+        if self._audit is not None and plan.records:
+            records.append(self._account(plan, changed))
+        return records
+
+    def _leave_alone(self, plan: _Plan, failed: Mapping[int, KafkaError], result: Result) -> None:
+        """Take the broker's refusals of some records of a plan, by their indexes; the others may go.
+
+        Raises:
+            HeaderwareError: the account is refused.
+        """
+        copies = [(copy, record) for copy in plan.copies for record in copy.records]
+        if (error := failed.get(len(copies))) is not None:
+            raise HeaderwareError(
+                f"{self._audit} takes no accounts: {error.str()}; nothing of the transaction is written"
+            )
+        for index, error in failed.items():
+            copy, record = copies[index]
+            if not any(record is each for each in copy.records):
+                continue  # another slice of its message is refused, too
+            left = plan.leave_alone(copy, self._beside) or f"it stays in {self._source} alone"
+            text = f"{refusal(self._source, record, error)}; {left}"
+            _log.warning("%s", text)
+            if len(result.refused) < _REFUSED_SHOWN:
+                result.refused.append(text)
 
     def _syncs(self, winners: Winners, begins: Mapping[int, int]) -> dict[int, Sync]:
         """Return places in both topics; only between transactions is the target's end such a place."""
@@ -593,6 +638,7 @@ class Compaction:
                 **{
                     outcome if why is None else f"{outcome}: {why}": count
                     for (outcome, why), count in sorted(plan.counts[partition].items(), key=str)
+                    if count
                 },
             }
             for partition, offset in changed.items()
@@ -740,6 +786,17 @@ class Compaction:
         self.close()
 
 
+class _Copy:
+    """A record, or a message in slices, that is written as a whole or not at all."""
+
+    __slots__ = ("is_tombstone", "records", "verdict")
+
+    def __init__(self, records: list[Record], verdict: Verdict, *, is_tombstone: bool) -> None:
+        self.records = records
+        self.verdict = verdict
+        self.is_tombstone: Final = is_tombstone
+
+
 class _Plan:
     """What goes into the next transaction, and what is to be counted once it is committed."""
 
@@ -747,9 +804,29 @@ class _Plan:
         self.begins: Final = begins
         """Up to where each partition is done; it moves on with the commit."""
         self.done: Final = dict(begins)
-        self.sent: list[Record] = []
+        self.copies: Final[list[_Copy]] = []
         self.counts: Final[defaultdict[int, Counter[tuple[str, str | None]]]] = defaultdict(Counter)
         self.records = self.read_bytes = self.size_bytes = self.written_bytes = self.tombstones = 0
+
+    def take(self, verdict: Verdict, partition: int, *, is_tombstone: bool, sign: int = 1) -> None:
+        """Count a verdict, or with a ``sign`` of -1 take it back."""
+        self.counts[partition][verdict.outcome, verdict.why] += sign * len(verdict.offsets)
+        if verdict.outcome == "wins":
+            self.written_bytes += sign * verdict.size_bytes
+            self.tombstones += sign * is_tombstone
+
+    def leave_alone(self, copy: _Copy, beside: str | None) -> str:
+        """Put beside what the broker has refused, and say so; empty if it goes nowhere."""
+        first = copy.records[0]
+        partition, refused = first.partition or 0, copy.verdict._replace(outcome="untouched", why="refused")
+        self.take(copy.verdict, partition, is_tombstone=copy.is_tombstone, sign=-1)
+        self.take(refused, partition, is_tombstone=copy.is_tombstone)
+        copy.verdict = refused
+        if beside is None or first.topic == beside:
+            copy.records = []
+            return ""
+        copy.records = [each.replace(topic=beside) for each in copy.records]
+        return f"it goes to {beside}"
 
     def count(self, result: Result) -> None:
         """Add it to a result."""
@@ -758,7 +835,7 @@ class _Plan:
         result.written_bytes += self.written_bytes
         result.tombstones += self.tombstones
         counts: Any = sum(self.counts.values(), Counter())
-        for (outcome, why), count in counts.items():
+        for (outcome, why), count in (+counts).items():
             if outcome == "wins":
                 result.written += count
             elif outcome == "untouched":

@@ -60,8 +60,12 @@ class Routes:
                     raise ConfigError(f"expected a topic's name, {_TOPIC} in it, not {name!r}", path="routes")
             if _TOPIC in egress and _TOPIC not in ingress:
                 raise ConfigError(f"{egress!r} has {_TOPIC}, and {ingress!r} says none", path="routes")
+        for path, kept in (("dead_letter_topic", dead_letter_topic), ("audit_topic", audit_topic)):
+            if kept is not None and not _NAME.fullmatch(kept.replace(_TOPIC, "x")):
+                raise ConfigError(f"expected a topic's name, not {kept!r}", path=path)
         self._dead_letter_topic: Final = dead_letter_topic
         self._audit_topic: Final = audit_topic
+        self._table: Final = dict(table)
         self._exact: Final = {ingress: egress for ingress, egress in table.items() if _TOPIC not in ingress}
         self._fits: Final = {
             ingress: re.compile("(.+)".join(map(re.escape, ingress.split(_TOPIC)))) for ingress in table
@@ -94,6 +98,24 @@ class Routes:
             if match := pattern.fullmatch(topic):
                 return egress.replace(_TOPIC, match[1])
         return None
+
+    @property
+    def named(self) -> list[str]:
+        """The routes as they were given."""
+        return [f"{name} -> {egress}" for name, egress in self._table.items()]
+
+    @property
+    def kept(self) -> str:
+        """Where refused records and accounts go, in words."""
+        return f"refused to {self._dead_letter_topic}, accounts to {self._audit_topic or 'no topic'}"
+
+    def written(self, topics: Iterable[str]) -> set[str]:
+        """Return the topics that records of the ingress topics among some go to, admitted or not."""
+        written = set()
+        for topic in topics:
+            if (egress := self.egress(topic)) is not None:
+                written |= {egress, *(kept for _, kept in self.kept_in(topic))}
+        return written
 
     def unused(self, topics: Iterable[str]) -> list[str]:
         """Return the ingress sides that none of the topics fits; they may be misspelled."""

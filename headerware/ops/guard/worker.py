@@ -30,6 +30,7 @@ from confluent_kafka import (
 from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.first_answer import Troubles
 from headerware.clients.live_chain import FollowsFile
 from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
@@ -43,6 +44,7 @@ from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
 from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
+from headerware.interceptors.admission.interceptor import Admission, AdmissionStep
 from headerware.interceptors.sign import Sign
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
@@ -88,6 +90,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         sent_bytes: the size of the keys, values and headers that were let through.
         held: what holds a partition back now, by partition, such as ``orders[3]``.
         held_back: how often something has held a partition back, by what.
+        at_ms: when that was so, in milliseconds since the epoch.
         lag: how many offsets are not decided yet, by partition.
         deleted: how many offsets retention took before they were judged.
         transactions: how many were committed.
@@ -100,6 +103,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     sent_bytes: int
     held: dict[str, str]
     held_back: dict[str, int]
+    at_ms: int
     lag: dict[str, int]
     deleted: int
     transactions: int
@@ -157,6 +161,8 @@ class Guard(FollowsFile):
         if is_disabled():
             raise ConfigError("HEADERWARE_DISABLED is set, and a guard without its chain would pass nothing")
         self._routes: Final = Routes(routes, dead_letter_topic=dead_letter_topic, audit_topic=audit_topic)
+        if not group_id or instance == "":
+            raise ConfigError("expected a name", path="instance" if group_id else "group_id")
         if max_headers < 1:
             raise ConfigError(f"expected 1 or more, not {max_headers}", path="max_headers")
         self._max_headers: Final = max_headers
@@ -252,6 +258,26 @@ class Guard(FollowsFile):
 
     # Running
 
+    def _say(self, mode: str) -> None:
+        """Log what this guard will do."""
+        _log.info(
+            "group %s, instance %s: %s", self._group, self._instance if self._is_named else "drawn", mode
+        )
+        _log.info("routes %s; %s", ", ".join(self._routes.named), self._routes.kept)
+        second = "as they came" if self._second_chain is None else " -> ".join(self._second_chain.names)
+        _log.info("judged by the chain %s; sent on %s", " -> ".join(self._hw_chain.names), second)
+        for step in self._hw_chain:
+            if isinstance(step, Admission):
+                _log.info("admitted by the policy %s, for certificates: %s", step.policy, step.require)
+
+    def _say_idle(self, topics: Sequence[str]) -> None:
+        """Warn of rules that are for none of the topics that are guarded."""
+        steps = () if self._session is None else self._session.steps
+        for step in steps:
+            if isinstance(step.opened, AdmissionStep):
+                for idle in step.opened.idle_on(topics):
+                    _log.warning("no topic that is guarded fits %s of the policy; look at its spelling", idle)
+
     def stop(self) -> None:
         """Stop behind the transaction that is under way; for signal handlers and other threads."""
         self._stop.set()
@@ -270,6 +296,7 @@ class Guard(FollowsFile):
                 something else.
             confluent_kafka.KafkaException: the cluster cannot be reached at first, or forbids something.
         """
+        self._say("forwards what is admitted")
         if self._hw_live is not None:
             self._hw_live.follow(self)
         pause_s = _WAIT_S
@@ -300,15 +327,13 @@ class Guard(FollowsFile):
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
         """Read and send until something fails."""
-        # It ends what an earlier process of this name has left open, before offsets are asked for.
-        sender = TransactionalSender(
-            self._conf,
-            f"{self._group}-{self._instance}",
-            what=f"guard {self._instance} of group {self._group}",
-            timeout_s=self._timeout_s,
-            reports=self._second_chain is not None,
-        )
-        consumer = cimpl.Consumer(self._consumer_settings())
+        troubles = Troubles()
+        consumer = cimpl.Consumer({"error_cb": troubles, **self._consumer_settings()})
+        try:
+            sender = self._sender(consumer, troubles)
+        except BaseException:
+            consumer.close()
+            raise
         try:
             judge = self._begin(consumer, dry_run=False)
             self._has_worked, self._looks_back_again = True, False
@@ -345,6 +370,20 @@ class Guard(FollowsFile):
             sender.close()
             consumer.close()
 
+    def _sender(self, consumer: Any, troubles: Troubles) -> TransactionalSender:
+        """Return a sender, which ends what an earlier process of this name has left open."""
+        servers, deadline = self._conf.get("bootstrap.servers"), time.monotonic() + self._timeout_s
+        troubles.first_metadata(consumer, servers, None, deadline)
+        self._look(consumer)
+        return TransactionalSender(
+            self._conf,
+            f"{self._group}-{self._instance}",
+            what=f"guard {self._instance} of group {self._group}",
+            topics=self._routes.written(self._topics) & self._topics.keys(),
+            timeout_s=self._timeout_s,
+            reports=self._second_chain is not None,
+        )
+
     def dry_run(self, tell: Callable[[Status], object] = lambda _: None) -> Status:
         """Judge what is there now, from the group's offsets on, and return what would be done.
 
@@ -354,12 +393,14 @@ class Guard(FollowsFile):
         Raises:
             confluent_kafka.KafkaException: the cluster does not answer, or forbids something.
         """
+        self._say("only shows what it would do (dry run)")
         settings = self._consumer_settings()
         settings.pop("group.instance.id", None)
         consumer = cimpl.Consumer(settings)
         try:
             judge = self._begin(consumer, dry_run=True)
             self._look(consumer)
+            self._say_idle(self._ingress())
             partitions = [
                 TopicPartition(topic, number)
                 for topic in self._ingress()
@@ -399,6 +440,7 @@ class Guard(FollowsFile):
             sent_bytes=self._sent_bytes,
             held={f"{topic}[{number}]": str(error) for (topic, number), error in held.items()},
             held_back={} if judge is None else dict(judge.held_back),
+            at_ms=time.time_ns() // 1_000_000,
             lag=dict(self._lag),
             deleted=self._deleted,
             transactions=self._transactions,
@@ -500,6 +542,7 @@ class Guard(FollowsFile):
         if topics != subscribed:
             _log.info("guarding %s", ", ".join(topics) or "no topic yet")
             if topics:
+                self._say_idle(topics)
                 consumer.subscribe(
                     topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
                 )

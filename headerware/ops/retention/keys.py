@@ -52,10 +52,13 @@ _EXPIRED: Final = "FROM latest CROSS JOIN beginning USING (partition) WHERE fate
 _STAYS: Final = """
 (held OR EXISTS (
     SELECT 1 FROM latest AS other WHERE other.digest = latest.digest
-    AND other.partition <> latest.partition AND other.fate = 0
+    AND other.partition <> latest.partition AND (other.held OR other.fate = 0)
 ))
 """
-"""Readers of a table by key would take a tombstone for the end of what another partition has."""
+"""Readers of a table by key would take a tombstone for the end of what another partition has.
+
+A legal hold keeps the key in all partitions, also where a later record of the key has expired.
+"""
 _SLICES: Final = """
 (SELECT count(*) FROM slice_key WHERE slice_key.digest = latest.digest
     AND slice_key.partition = latest.partition)

@@ -37,12 +37,14 @@ class PartitionPlan(msgspec.Struct, frozen=True, kw_only=True):
         delete_before: all that stands before this offset has expired, messages in slices whole.
         deleted: how many records that are.
         stays: what the first record that stays is; None if none does.
+        stays_at: its offset.
         fates: how many records there are of each fate.
     """
 
     delete_before: int
     deleted: int
     stays: Fate | None
+    stays_at: int | None
     fates: dict[Fate, int]
 
 
@@ -162,7 +164,7 @@ class _Message:
     @property
     def judged(self) -> Fate:
         """What becomes of it, with what is known by now."""
-        if self.fate in ("expired", "signed") and not self.is_whole:
+        if self.fate in ("expired", "signed", "stale") and not self.is_whole:
             return "not_whole"
         return self.fate
 
@@ -249,13 +251,13 @@ class Partition:
 
     def _goes(self, fate: Fate) -> bool:
         """Return whether a record of a fate may go with the beginning; that takes no tombstone."""
-        return fate == "expired" or (fate == "signed" and self._deletes)
+        return fate == "expired" or (fate in ("signed", "stale") and self._deletes)
 
     def plan(self, end: int) -> PartitionPlan:
         """Return what may be deleted, having taken all up to an offset; what the keys say is settled then."""
         fates = self._fates.copy()
         whole: list[_Message] = []
-        before, singles, stays = end, self._singles, self._stays
+        before, singles, stays, stays_at = end, self._singles, self._stays, self._first_kept
         if self._first_kept is not None:
             before, singles = self._first_kept, self._singles_before_kept
         for message in self._messages.values():
@@ -264,6 +266,7 @@ class Partition:
                 whole.append(message)
             elif message.first < before:
                 before, singles, stays = message.first, message.singles_before, message.judged
+                stays_at = message.first
         # A message that ends behind stays whole, and then so does what ends behind its beginning.
         whole.sort(key=lambda message: message.last, reverse=True)
         for message in whole:
@@ -280,6 +283,7 @@ class Partition:
             delete_before=before,
             deleted=deleted,
             stays=stays,
+            stays_at=stays_at,
             fates={fate: count for fate, count in fates.items() if count},
         )
 

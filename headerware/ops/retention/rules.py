@@ -49,8 +49,9 @@ Fate = Literal[
     "not_remembered",
     "unverified",
     "signed",
+    "stale",
 ]
-"""What becomes of a record; all but ``expired`` stay."""
+"""What becomes of a record; all but ``expired`` and ``stale`` stay."""
 FATES: Final[dict[Fate, str]] = {
     "expired": "they have outlived their time",
     "alive": "their time has not come",
@@ -63,7 +64,9 @@ FATES: Final[dict[Fate, str]] = {
     "unknown_id": "they have headers with ids whose names are not known here",
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
     "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
+    "stale": "they are not verified, or cannot be read, and older than --unverified-after",
 }
+_UNJUDGED: Final[frozenset[Fate]] = frozenset({"unverified", "malformed"})
 
 _MAX_READINGS: Final = 1_024
 _READINGS_BYTES: Final = 1 << 20
@@ -110,9 +113,11 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         lifetimes: for records without ``hw.expires``; the first that fits counts.
         hold: the header of a legal hold, in capitals or not.
         clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds.
+        unverified_after_ms: how long after its timestamp a record goes that is not verified or readable, in
+            milliseconds; longer than all lifetimes. Without it such a record stays for ever.
 
     Raises:
-        ConfigError: no header for a hold.
+        ConfigError: no header for a hold, or unverified records would go before others have expired.
     """
 
     worker: ClassVar[str] = "retain"
@@ -121,6 +126,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     lifetimes: tuple[Lifetime, ...] = ()
     hold: str = "legal-hold"
     clock_skew_ms: int = 5_000
+    unverified_after_ms: Milliseconds | None = None
 
     def __post_init__(self) -> None:
         """Refuse a hold that nothing could have, and a skew that would expire records early."""
@@ -128,6 +134,13 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigError("expected the name of the header of a legal hold", path="hold")
         if self.clock_skew_ms < 0:
             raise ConfigError("expected milliseconds, 0 or more", path="clock_skew_ms")
+        longest_ms = max((each.after_ms for each in self.lifetimes), default=0)
+        if self.unverified_after_ms is not None and self.unverified_after_ms <= longest_ms:
+            raise ConfigError(
+                f"expected more than the longest lifetime of the rules, {longest_ms:,} ms, found "
+                f"{self.unverified_after_ms:,}; else a record would go sooner for being unsigned",
+                path="unverified_after_ms",
+            )
 
     def for_topic(self, topic: str) -> RetentionRule:
         """Return the rule with the lifetimes that are for a topic."""
@@ -161,6 +174,13 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return "no_lifetime"
         return "expired" if now_ms - expires_ms > self.clock_skew_ms else "alive"
 
+    def unless_stale(self, fate: Fate, timestamp_ms: int | None, now_ms: int) -> Fate:
+        """Return a record's fate, which is another one if it could not be judged for too long."""
+        if fate not in _UNJUDGED or self.unverified_after_ms is None or timestamp_ms is None:
+            return fate
+        age_ms = now_ms - timestamp_ms
+        return "stale" if age_ms > self.unverified_after_ms + self.clock_skew_ms else fate
+
     def fate_on_the_wire(
         self, record: Record, now_ms: int, verified: Callable[[Record], Record | None] | None = None
     ) -> tuple[Fate, SliceHeader | None]:
@@ -185,7 +205,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             found = read.headers.last(SLICE_HEADER)
             part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
         except (WireFormatError, HeaderError):
-            return "malformed", None
+            return "held" if self.holds(record.headers) else "malformed", None
         return "held" if is_held else self.fate_of(read, now_ms), part
 
     def judged(
@@ -204,8 +224,9 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if not is_readable(record):
             return Judged(*at, len(record.key or b"") + len(record.value or b""), None, 0, "unreadable")
         fate, part = self.fate_on_the_wire(record, now_ms, verified)
+        fate = self.unless_stale(fate, record.timestamp_ms, now_ms)
         is_later = part is not None and part.index > 0
-        is_kept = fate == "held" if is_later else fate != "expired"
+        is_kept = fate == "held" if is_later else fate not in ("expired", "stale")
         return Judged(*at, bytes_of(record), None, 0, "kept" if is_kept else None, part)
 
 
@@ -251,6 +272,13 @@ class Judge:
 
     def fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
         """Return what becomes of a message, and which slice of a larger one it is."""
+        fate, part = self._fate_of(message)
+        if fate in _UNJUDGED:
+            kind, timestamp_ms = message.timestamp()
+            fate = self._rule.unless_stale(fate, timestamp_ms if kind else None, self._now_ms)
+        return fate, part
+
+    def _fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
         headers = headers_of(message)
         if headers is None:
             return "malformed", None

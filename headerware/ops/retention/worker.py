@@ -29,6 +29,7 @@ for again before anything is removed.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import time
 from collections import Counter
@@ -43,7 +44,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.ops.claims import (
@@ -55,7 +56,8 @@ from headerware.ops.claims import (
 from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
-from headerware.ops.retention.rules import Fate, Judge, RetentionRule
+from headerware.ops.retention.rules import FATES, Fate, Judge, RetentionRule
+from headerware.ops.single_records import SingleRecords
 from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
@@ -73,6 +75,29 @@ RETAINED: Final = "headerware.retained"
 _TOMBSTONES: Final = 1_000
 _TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
+UNMEANT: Final[frozenset[Fate]] = frozenset({"unverified", "malformed", "unknown_id", "not_whole"})
+"""Fates of records that stay for ever, though nobody has said so."""
+_log: Final = logging.getLogger("headerware.ops.retention")
+
+
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record of a partition that stays; nothing behind it can be deleted with the beginning.
+
+    Args:
+        fate: why it stays.
+        offset: its offset.
+        expired: how many records behind it have expired; only what was read is counted.
+        reason: what its readers say of it, if it is not verified; else None.
+        key_id: the key that it claims to be signed with, if it is not verified. Anybody may claim that.
+        timestamp_ms: its time, if it is one that nobody means to keep; None if it has none, or is gone.
+    """
+
+    fate: Fate
+    offset: int
+    expired: int
+    reason: str | None = None
+    key_id: str | None = None
+    timestamp_ms: int | None = None
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -85,7 +110,7 @@ class Result(msgspec.Struct, kw_only=True):
         fates: how many there are of each fate.
         deleted: how many stand in beginnings that are deleted.
         delete_before: up to which offset each of these partitions is deleted.
-        held_back: what the first record that stays is, of each partition of which the beginning is deleted.
+        held_back: the first record that stays, of each partition of which the beginning is deleted.
         tombstones: how many keys get tombstones, those of slices among them.
         replaced: how many records these stand for.
         newer: how many keys got none, for a newer record had come.
@@ -102,13 +127,27 @@ class Result(msgspec.Struct, kw_only=True):
     fates: dict[Fate, int] = msgspec.field(default_factory=dict)
     deleted: int = 0
     delete_before: dict[int, int] = msgspec.field(default_factory=dict)
-    held_back: dict[int, Fate] = msgspec.field(default_factory=dict)
+    held_back: dict[int, HeldBack] = msgspec.field(default_factory=dict)
     tombstones: int = 0
     replaced: int = 0
     newer: int = 0
     rest: int = 0
     beginnings: bool = False
     stopped: bool = False
+
+    @property
+    def in_the_way(self) -> dict[int, HeldBack]:
+        """The records that nobody means to keep, and that keep expired ones from being deleted, for ever."""
+        return {
+            number: each
+            for number, each in self.held_back.items()
+            if each.fate in UNMEANT and (each.expired or self.beginnings)
+        }
+
+    @property
+    def ok(self) -> bool:
+        """Whether the pass came to its end, and nothing is in the way."""
+        return not (self.stopped or self.in_the_way)
 
 
 class Objects(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +259,6 @@ class Retention:
         self._stop: Final = Event()
         self._lease: Lease | None = None
         self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
-        self._progress: Callable[[], Progress] | None = None
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
                 raise ConfigError(
@@ -241,25 +279,23 @@ class Retention:
         """Stop behind what is being removed; for signal handlers and other threads."""
         self._stop.set()
 
-    @property
-    def progress(self) -> Progress | None:
-        """How far the pass over the topic is, in offsets; None before it begins."""
-        return None if self._progress is None else self._progress()
-
-    def preview(self) -> Result:
-        """Return what would be removed, without removing anything."""
+    def preview(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
+        """Return what would be removed, without removing anything; ``tell`` hears how far the pass is."""
         result = Result(topic=self._topic, executed=False, beginnings=self._beginnings)
         with closing(Keys()) as keys:
-            for number, (plan, choice) in self._plans(result, keys).items():
+            for number, (plan, choice) in self._plans(result, keys, tell).items():
                 _count_deleted(result, number, plan)
                 result.tombstones += choice.tombstones
                 result.replaced += choice.replaced
         return result
 
-    def execute(self) -> Result:
+    def execute(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
         """Remove what has expired by now, and return what that was.
 
         It takes the lease of the topic, and has it until :meth:`close`.
+
+        Args:
+            tell: is called with how far the pass over the topic is, in offsets, after each batch.
 
         Raises:
             LeaseHeldError: another process is at work, or has taken over; nothing more is removed.
@@ -272,7 +308,7 @@ class Retention:
         result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
         self._require_lease()
         with closing(Keys()) as keys:
-            plans = self._plans(result, keys)
+            plans = self._plans(result, keys, tell)
             if any(plan.deleted or choice.tombstones for plan, choice in plans.values()):
                 with closing(self._sender()) as sender:
                     for number, (plan, choice) in sorted(plans.items()):
@@ -337,11 +373,12 @@ class Retention:
             count=len(own), size_bytes=report.size_bytes, deleted=deleted, unreadable=report.unreadable
         )
 
-    def _plans(self, result: Result, keys: Keys) -> dict[int, tuple[PartitionPlan, Choice]]:
+    def _plans(
+        self, result: Result, keys: Keys, tell: Callable[[Progress], object]
+    ) -> dict[int, tuple[PartitionPlan, Choice]]:
         """Read the topic, and return what may be removed of each partition."""
         now_ms, began = self._now_ms(), time.monotonic()
         with self._open("read_committed") as reader:
-            self._progress = lambda: reader.progress
             reader.start()
             bounds, room = reader.bounds, Room()
             partitions = {
@@ -366,6 +403,7 @@ class Retention:
                     partition = partitions[message.partition() or 0]
                     partition.take(message.offset() or 0, message.key(), fate, part)
                 result.records += len(batch)
+                tell(reader.progress)
                 if self._beginnings:
                     for number in {message.partition() or 0 for message in batch}:
                         if partitions[number].beginning_is_known:
@@ -383,12 +421,35 @@ class Retention:
         fates: Counter[Fate] = Counter()
         for number, plan in plans.items():
             fates.update(plan.fates)
-            if plan.stays is not None and "delete" in self._policy:
-                result.held_back[number] = plan.stays
-            expired = plan.fates.get("expired", 0)
+            expired = plan.fates.get("expired", 0) + plan.fates.get("stale", 0)
+            if plan.stays is not None and plan.stays_at is not None and "delete" in self._policy:
+                behind = expired + plan.fates.get("signed", 0) - plan.deleted
+                result.held_back[number] = HeldBack(fate=plan.stays, offset=plan.stays_at, expired=behind)
             result.rest += choices[number].left if "compact" in self._policy else expired - plan.deleted
         result.fates = dict(fates)
+        self._look_into(result)
         return {number: (plan, choices[number]) for number, plan in plans.items()}
+
+    def _look_into(self, result: Result) -> None:
+        """Say of the records that are in the way whose they are, since when, and what is wrong with them."""
+        with closing(SingleRecords(self._reading("read_committed"), self._id, self._timeout_s)) as singles:
+            for number, each in result.in_the_way.items():
+                record = singles.get(self._topic, number, each.offset)
+                known = {} if record is None else {"timestamp_ms": record.timestamp_ms}
+                if record is not None and self._verification is not None and each.fate == "unverified":
+                    known |= self._refusal_of(self._verification, record)
+                result.held_back[number] = found = msgspec.structs.replace(each, **known)
+                where = position(self._topic, number, each.offset)
+                _log.warning("%s is in the way: %s (%s)", where, FATES[each.fate], found.reason or each.fate)
+
+    def _refusal_of(self, verification: Verification, record: Record) -> dict[str, Any]:
+        """Return why a record of a partition does not verify; of each partition one is asked for."""
+        verification.look(record)
+        report = verification.report()
+        for refusal in report.refusals:
+            if record.partition in refusal.partitions:
+                return {"reason": refusal.reason, "key_id": refusal.key_id}
+        return {"reason": "it is not signed"} if record.partition in report.unsigned_partitions else {}
 
     def _batches(self, reader: TopicReader) -> Iterator[list[Message]]:
         try:
@@ -403,7 +464,11 @@ class Retention:
 
     def _sender(self) -> TransactionalSender:
         return TransactionalSender(
-            self._conf, self._id, what=f"retention of {self._topic}", timeout_s=self._timeout_s
+            self._conf,
+            self._id,
+            what=f"retention of {self._topic}",
+            topics=[self._topic],
+            timeout_s=self._timeout_s,
         )
 
     def _delete(self, sender: TransactionalSender, number: int, plan: PartitionPlan) -> None:
@@ -520,10 +585,16 @@ class Retention:
     def _open(self, isolation: str, partition: int | None = None) -> TopicReader:
         # One partition is read again and again, and mostly nothing is left but the mark of a transaction.
         quick = {} if partition is None else {"fetch.wait.max.ms": 10}
-        conf = {**quick, **self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
         return TopicReader(
-            conf, self._topic, group_id=self._id, partition=partition, timeout_s=self._timeout_s
+            {**quick, **self._reading(isolation)},
+            self._topic,
+            group_id=self._id,
+            partition=partition,
+            timeout_s=self._timeout_s,
         )
+
+    def _reading(self, isolation: str) -> dict[str, Any]:
+        return {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
 
     def _asked_topic_id(self) -> str:
         collection = TopicCollection([self._topic])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,8 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from headerware.cli import main
+from headerware.cli.guard import _line
+from headerware.ops.guard import Status
 from tests.ingress import CHAIN, INGRESS, Ingress
 
 if TYPE_CHECKING:
@@ -24,6 +27,13 @@ if TYPE_CHECKING:
         (("--route", "a"), "expected INGRESS=EGRESS"),
         (("--route", "a=b", "--route", "b=c"), "ingress topic itself"),
         (("--route", "a=b", "--dead-letter-topic", "b"), "where admitted ones go"),
+        (("--route", "a=b", "--dead-letter-topic", ""), "dead_letter_topic: expected a topic's name, not ''"),
+        (
+            ("--route", "a=b", "--audit-topic", "no such"),
+            "audit_topic: expected a topic's name, not 'no such'",
+        ),
+        (("--route", "a=b", "--group", ""), "group_id: expected a name"),
+        (("--route", "a=b", "--instance", ""), "instance: expected a name"),
         ((), "Missing option '--route'"),
     ],
 )
@@ -44,12 +54,37 @@ def test_a_chain_that_verifies_nothing(tmp_path: Path) -> None:
     assert (result.exit_code, "verifies nothing" in result.stderr) == (2, True)
 
 
+def test_lines_count_by_kind_of_refusal() -> None:
+    refused = {
+        "a": {"sign: SignatureError": 2, "admission: AdmissionError": 1},
+        "b": {"sign: SignatureError": 1},
+    }
+    status = Status(
+        admitted={"a": 5},
+        refused=refused,
+        dropped={},
+        sent_bytes=0,
+        held={},
+        held_back={},
+        at_ms=0,
+        lag={"a[0]": 7},
+        deleted=0,
+        transactions=1,
+        chain={},
+    )
+    assert _line(status) == (
+        "5 records admitted, 4 refused (admission: AdmissionError 1, sign: SignatureError 3); lag 7"
+    )
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_dry_run_says_what_would_be_done(
     embedded_cluster: EmbeddedCluster, tmp_path: Path, *, as_json: bool
 ) -> None:
     servers, ingress = embedded_cluster.bootstrap_servers, Ingress(tmp_path)
     topic, egress = f"{INGRESS}-dry-{as_json}".lower(), f"orders-dry-{as_json}".lower()
+    with (tmp_path / "policy.toml").open("a") as policy:
+        policy.write('[[rules]]\neffect = "deny"\ntopics = ["ordesr"]\n')
     with Producer({"bootstrap.servers": servers}) as producer:
         for other in (egress, f"{topic}.dead-letter"):
             producer.produce(other, b"so that it has a partition")
@@ -62,6 +97,14 @@ def test_a_dry_run_says_what_would_be_done(
     ]
     result = CliRunner().invoke(main, [*command, "--json"] if as_json else command)
     assert result.exit_code == 1, "some would be refused"
+    said = [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in result.stderr.splitlines()]
+    assert said == [
+        "INFO group headerware-guard, instance drawn: only shows what it would do (dry run)",
+        f"INFO routes {topic} -> {egress}; refused to {{topic}}.dead-letter, accounts to no topic",
+        "INFO judged by the chain slice -> admission -> sign; sent on as they came",
+        f"INFO admitted by the policy {tmp_path / 'policy.toml'}, for certificates: enforce",
+        "WARNING no topic that is guarded fits rules[2] (ordesr) of the policy; look at its spelling",
+    ]
     if as_json:
         status = json.loads(result.stdout)["result"]
         assert status["admitted"] == {topic: 2}

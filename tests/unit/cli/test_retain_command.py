@@ -38,6 +38,59 @@ def test_options_that_do_not_fit_are_refused(
     assert said in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ("holds = 'case'", "{}: holds: unknown key; did you mean 'hold'? known: lifetimes, hold, "),
+        (
+            "[[lifetimes]]\ntopics = ['*']\nafter_ms = 1\n[[lifetimes]]\ntopic = ['*']\nafter_ms = 1",
+            "{}: lifetimes[1].topic: unknown key; did you mean 'topics'? known: topics, after_ms, ",
+        ),
+        (
+            "[[lifetimes]]\ntopics = ['*']\nafter_ms = '1d'",
+            "{}: lifetimes[0].after_ms: Expected 'int', got 'str'",
+        ),
+        ("unverified_after_ms = 0", "{}: unverified_after_ms: expected more than the longest lifetime"),
+        ("hold = case", "{} is no TOML: Invalid value (at line 1, column 8)"),
+    ],
+)
+def test_what_is_wrong_in_the_rules_is_said_with_file_key_and_nearest_name(
+    rules: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(rules)
+    command = ["retain", "clicks", "--bootstrap-servers", "127.0.0.1:1", "--rules", str(path)]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert said.format(path).replace(" ", "") in re.sub(r"[\s│]", "", result.stderr)
+
+
+def test_rules_that_are_for_other_topics_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text("[[lifetimes]]\ntopics = ['clikcs*']\nafter_ms = 1")
+    command = ["retain", "clicks", "--bootstrap-servers", "127.0.0.1:1", "--rules", str(path)]
+    said = CliRunner().invoke(main, command).stderr
+    assert f"no lifetime in {path} is for clicks (but for clikcs*)" in said
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_file_of_properties_that_cannot_be_read_is_wrong_use(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "client.properties"
+    if content is not None:
+        path.write_bytes(content)
+    result = CliRunner().invoke(main, ["retain", "clicks", "--client-config", str(path)])
+    assert (result.exit_code, type(result.exception)) == (2, SystemExit)
+    assert "--client-config" in result.stderr
+
+
+def test_an_age_is_given_once(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text("unverified_after_ms = 86400000")
+    command = ["retain", "clicks", "--bootstrap-servers", "127.0.0.1:1", "--rules", str(path)]
+    result = CliRunner().invoke(main, [*command, "--unverified-after", "2d"])
+    assert (result.exit_code, "give it once" in result.stderr) == (2, True)
+
+
 def test_a_topic_without_records_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
     _print(Result(topic="clicks", executed=False), None)
     assert capsys.readouterr().out.splitlines()[0] == "no records"

@@ -24,11 +24,14 @@ from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
 from headerware.ops.doctor import Finding, examine
 from tests.airports import trained
+from tests.ingress import Ingress
 from tests.vault_server import TOKEN, VaultServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from headerware.testing import EmbeddedCluster
 
 NOW = datetime.now(UTC)
 
@@ -372,3 +375,17 @@ class TestReload:
         ((status, text),) = about(examine(path, {"headerware.reload": "watch"}), "reload")
         assert status == "fail"
         assert "watchfiles" in text
+
+
+def test_rules_of_a_policy_that_are_for_no_topic_are_told(
+    embedded_cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    ingress = Ingress(tmp_path)
+    config = ingress.write_guard_chain()
+    with (tmp_path / "policy.toml").open("a") as policy:
+        policy.write('[[rules]]\neffect = "deny"\ntopics = ["ordesr"]\n')
+    settings = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
+    found = examine(config, settings=settings, topics=["ingress.orders"], timeout_s=1.0)
+    assert about(found, "policy of admission") == [
+        ("warn", "rules[2] (ordesr) fits no topic of the cluster, nor one that was named")
+    ]

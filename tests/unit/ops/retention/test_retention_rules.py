@@ -4,6 +4,7 @@ import tracemalloc
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,30 @@ def record(*headers: tuple[str, bytes | None], **parts: Any) -> Record:
     return Record(
         "clicks-eu", **{"value": b"v", "timestamp_ms": NOW_MS - DAY_MS, **parts}, headers=Headers(headers)
     )
+
+
+class TestUnverified:
+    def test_go_no_sooner_than_what_is_verified(self) -> None:
+        lifetimes = tuple(Lifetime(topics=("*",), after_ms=days * DAY_MS) for days in (1, 30, 7))
+        with pytest.raises(ConfigError, match=r"longest lifetime of the rules, 2,592,000,000 ms, found"):
+            RetentionRule(lifetimes=lifetimes, unverified_after_ms=30 * DAY_MS)
+        rule = RetentionRule(lifetimes=lifetimes, unverified_after_ms=30 * DAY_MS + 1)
+        with pytest.raises(ConfigError):
+            msgspec.structs.replace(rule, unverified_after_ms=DAY_MS)
+
+    @pytest.mark.parametrize("age_ms", [-1, 0, DAY_MS + 5_000, DAY_MS + 5_001])
+    def test_go_at_their_age_alone(self, age_ms: int) -> None:
+        rule = RetentionRule(unverified_after_ms=DAY_MS)
+        expected = "stale" if age_ms > DAY_MS + 5_000 else "unverified"
+        assert rule.unless_stale("unverified", NOW_MS - age_ms, NOW_MS) == expected
+        assert rule.unless_stale("unverified", None, NOW_MS) == "unverified"
+        assert RetentionRule().unless_stale("unverified", 0, NOW_MS) == "unverified"
+        for fate in ("held", "alive", "no_lifetime", "tombstone", "unknown_id"):
+            assert rule.unless_stale(fate, 0, NOW_MS) == fate
+
+    def test_stay_for_a_hold_beside_what_cannot_be_read(self) -> None:
+        found = record(("legal-hold", b""), ("hw.ids", b"\xff\xff"))
+        assert RetentionRule().fate_on_the_wire(found, NOW_MS)[0] == "held"
 
 
 class TestLifetimes:
@@ -300,6 +325,29 @@ class TestKeys:
         # It got more partitions: readers of the table would take the tombstone for the end of the other.
         choices = self.taken(keys, (0, b"a", "expired"), (1, b"a", other), (0, b"b", "expired"))
         assert choices[0] == (Choice(2, 2, 0) if goes else Choice(1, 1, 1))
+
+    @pytest.mark.parametrize("latest", ["expired", "tombstone", "alive"])
+    def test_stay_where_another_partition_has_a_held_record_that_is_not_the_latest(
+        self, keys: Keys, latest: Fate
+    ) -> None:
+        choices = self.taken(
+            keys, (0, b"a", "expired"), (1, b"a", "held"), (1, b"a", latest), (0, b"b", "expired")
+        )
+        assert choices[0] == Choice(1, 1, 1)
+        assert [each.key for each in keys.chosen(0, most=9, most_bytes=99)] == [b"b"]
+
+    def test_stay_where_another_partition_has_a_held_message_in_slices(self, keys: Keys) -> None:
+        head, second = slices(2)
+        held = Partition(1, 0, deletes=False, keys=keys)
+        held.take(0, second.own_key, "held", second)
+        held.take(1, b"a", "expired", head)
+        held.take(2, b"a", "expired")
+        other = Partition(0, 0, deletes=False, keys=keys)
+        other.take(0, b"a", "expired")
+        choices = keys.choose(
+            {number: each.plan(9).delete_before for number, each in ((0, other), (1, held))}
+        )
+        assert choices[0] == Choice(0, 0, 1)
 
     def test_wait_for_their_turn_by_number_and_size(self, keys: Keys) -> None:
         self.taken(keys, *((0, b"%d" % number * 400, "expired") for number in range(5)))

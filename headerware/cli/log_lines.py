@@ -1,0 +1,42 @@
+"""What a worker logs, as lines with their time on standard error."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from headerware.core.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class _Lines(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def time_now() -> str:
+    """Return the time as lines have it: ISO 8601, in UTC."""
+    return time.strftime(_TIME, time.gmtime())
+
+
+@contextmanager
+def log_lines() -> Iterator[None]:
+    """Show what the package logs, from INFO on, a line each, with its time."""
+    log, handler = logging.getLogger("headerware"), logging.StreamHandler()
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s", _TIME))
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
