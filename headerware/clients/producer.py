@@ -35,8 +35,10 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    Place,
     instrumented_by,
-    is_under_way,
+    on_another_thread,
+    place_of,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
@@ -145,7 +147,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
-        cluster_id = cluster_id_port(self, conf, Producer._hw_is_serving)
+        cluster_id = cluster_id_port(self, conf, Producer._hw_is_in_c)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -454,7 +456,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_publish(self, record: Record) -> None:
         """Send a record past the chain, and return once it is stored."""
-        if self._hw_is_serving():
+        if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
         reports: list[KafkaError | None] = []
         self._hw_produce_wire_record(record, lambda error, _: reports.append(error))
@@ -538,7 +540,7 @@ class Producer(FollowsFile, cimpl.Producer):
     def _hw_await_pieces(self, joint: JointDelivery, count: int, deadline: float) -> None:
         """Wait until pieces are stored, so that the one behind them stands for all."""
         while joint.arrived < count and joint.error is None:
-            if self._hw_is_serving():
+            if not self._hw_may_wait():
                 raise KafkaException(KafkaError(STATE, "cannot wait for slices inside a callback"))
             if time.monotonic() >= deadline:
                 raise KafkaException(KafkaError(TIMED_OUT, "the slices were not delivered in time"))
@@ -553,7 +555,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 self._hw_produce_wire_record(piece, joint)
             except BufferError:
                 # Inside a callback, polling again would abort the process; the message fails as one.
-                if self._hw_is_serving() or time.monotonic() >= deadline:
+                if not self._hw_may_wait() or time.monotonic() >= deadline:
                     raise
                 self._hw_reports.waits += 1
                 self._hw_make_room()
@@ -607,9 +609,9 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_reports.serve()
 
     def _hw_await_reports(self, timeout: float) -> int:
-        left = self._hw_serve_c(_c_flush, timeout) or 0
+        left = self._hw_serve_c(_c_flush, timeout)
         self._hw_tick()
-        return left + len(self._hw_reports)
+        return (_c_len(self) if left is None else left) + len(self._hw_reports)
 
     @unless_chained(_c_len)
     def __len__(self) -> int:
@@ -635,11 +637,19 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_serve_c(self, serve: Any, timeout: float) -> Any:
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
-        if self._hw_is_serving():
+        place = self._hw_place()
+        if place is Place.IN_CALLBACK:
             return None  # confluent-kafka aborts the process when a callback polls again
-        return self._hw_run_callbacks(serve, timeout)
+        if place is Place.IN_HANDLER_IN_CALLBACK:
+            # The reports that the interrupted callback holds up come only after it, so this may not wait for
+            # ever; all others come as long as librdkafka tries to deliver them.
+            timeout = self._hw_room_timeout_s if timeout < 0 else min(timeout, self._hw_room_timeout_s)
+        return self._hw_run_callbacks(serve, timeout, place=place)
 
-    def _hw_run_callbacks(self, serve: Any, *arguments: Any) -> Any:
+    def _hw_run_callbacks(self, serve: Any, *arguments: Any, place: Place = Place.OUTSIDE) -> Any:
+        """Call a C method that runs callbacks; in a signal's handler that interrupted one, on a thread."""
+        if place is not Place.OUTSIDE:
+            return on_another_thread(partial(self._hw_run_callbacks, serve, *arguments))
         ident = get_ident()
         self._hw_serving.add(ident)
         try:
@@ -647,18 +657,27 @@ class Producer(FollowsFile, cimpl.Producer):
         finally:
             self._hw_serving.discard(ident)
 
-    def _hw_is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
+    def _hw_place(self) -> Place:
+        """Return where this call stands: outside, in a callback of this client, or in a signal's handler."""
         if get_ident() not in self._hw_serving:
-            return False
-        return is_under_way(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
+            return Place.OUTSIDE
+        return place_of(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
+
+    def _hw_is_in_c(self) -> bool:
+        """Return whether this thread is inside a call into C, which must not be asked anything meanwhile."""
+        return self._hw_place() is not Place.OUTSIDE
+
+    def _hw_may_wait(self) -> bool:
+        """Return whether a call may wait for the reports of records; a callback would hold them up."""
+        return self._hw_place() in {Place.OUTSIDE, Place.IN_HANDLER}
 
     # Transactions
 
     @unless_chained(_C.begin_transaction)
     def begin_transaction(self) -> None:
         """Begin a transaction, as confluent-kafka does."""
-        self._hw_transact("begin_transaction", partial(_C.begin_transaction, self))
+        begin = partial(self._hw_run_callbacks, _C.begin_transaction, place=self._hw_place())
+        self._hw_transact("begin_transaction", begin)
 
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
@@ -679,10 +698,11 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_end_transaction("abort_transaction", _C.abort_transaction, timeout)
 
     def _hw_end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
-        if self._hw_is_serving():
+        place = self._hw_place()
+        if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
         self._hw_reports.serve()
-        self._hw_transact(name, partial(self._hw_run_callbacks, end, timeout))
+        self._hw_transact(name, partial(self._hw_run_callbacks, end, timeout, place=place))
         self._hw_tick()
 
     def _hw_transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
@@ -705,7 +725,8 @@ class Producer(FollowsFile, cimpl.Producer):
         self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
         """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
-        _C.send_offsets_to_transaction(self, held_back(group_metadata, positions), group_metadata, timeout)
+        arguments = held_back(group_metadata, positions), group_metadata, timeout
+        self._hw_run_callbacks(_C.send_offsets_to_transaction, *arguments, place=self._hw_place())
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
@@ -724,9 +745,22 @@ class Producer(FollowsFile, cimpl.Producer):
 
     @unless_chained(_c_close)
     def close(self) -> bool:
-        """Flush, close the client, and close the interceptors, once; return True."""
+        """Flush, close the client, and close the interceptors, once; return True.
+
+        Raises:
+            KafkaException: this is called within a call of the client, which would have to end first: in a
+                callback, or in a signal's handler that interrupted it.
+        """
         if not self._hw_finish.alive:
             return True
+        if self._hw_is_in_c():
+            raise KafkaException(
+                KafkaError(
+                    STATE,
+                    "cannot close the producer within one of its calls, neither in a callback nor in a "
+                    "signal's handler; call flush() there, and close() after the call",
+                )
+            )
         if self._hw_live is not None:
             self._hw_live.close(self)
         closed: bool
