@@ -63,8 +63,9 @@ from headerware.clients.raw import (
     INVALID_ARG,
     STATE,
     TIMED_OUT,
+    Place,
     instrumented_by,
-    is_under_way,
+    place_of,
     unless_chained,
 )
 from headerware.clients.rebalances import RebalanceCallback, rebalance_callbacks
@@ -368,11 +369,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 except (HeaderwareError, ConsumeError):
                     self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
+                if messages and began_ns:
+                    self._hw_hand_over(messages, began_ns)
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._hw_inbox.leaving = []
                 if messages:
-                    if began_ns:
-                        self._hw_hand_over(messages, began_ns)
                     self._hw_fetching_thread = 0
                     return messages[0]
             if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
@@ -403,9 +404,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 if self._hw_stores_offsets:
                     self._hw_store_message(message)
                 message = updated_message(message, record, outcome)
-                self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 if began_ns:
-                    self._hw_hand_over([message], began_ns)
+                    self._hw_inbox.given = [message]
+                    self._hw_hand_over(self._hw_inbox.given, began_ns)
+                    self._hw_inbox.given = []
+                # As above, no call from here on.
+                self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 self._hw_fetching_thread = 0
                 return message
             self._hw_enqueue(message, record, outcome)
@@ -458,6 +462,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 self._hw_take_batch(fetched)
             # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._hw_inbox))
+
+    def _hw_end_implicit(self, error: BaseException | None = None) -> None:
+        if self._hw_in_process is not None and (self._hw_inbox.given or self._hw_inbox.leaving):
+            self._hw_in_process[1].clear()  # an interrupt came before the application got them
+        super()._hw_end_implicit(error)
 
     def _hw_begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
@@ -891,7 +900,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     # After an interrupt
 
-    def _hw_recover(self, caller: FrameType | None) -> None:
+    def _hw_recover(self, caller: FrameType | None, *, ends: bool = False) -> None:
         """Recover records that an interrupt, or a callback that raised, left between wire and application.
 
         confluent-kafka's position is behind the last record that it gave out, ours behind the last one that
@@ -901,8 +910,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         Args:
             caller: the frame from which on no call of this consumer may be under way, such as one that has
                 called a callback which now commits.
+            ends: whether a call that a signal's handler interrupted will not go on, because that closes us.
         """
-        if self._hw_fetching_thread != get_ident() or is_under_way(self, self._HW_FETCHING, caller):
+        if self._hw_fetching_thread != get_ident():
+            return
+        place = place_of(self, self._HW_FETCHING, caller)
+        if place is not Place.OUTSIDE and not (ends and place is not Place.IN_CALLBACK):
             return
         self._hw_pauses.resume_briefly_paused(self)
         self._hw_inbox.restore(self._hw_entries_of_given())
@@ -963,7 +976,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             safe = self._hw_session.safe_offset(*topic_partition, taken)
             begin = min(self._hw_offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self._hw_inbox.first_offset(topic_partition)
-            wanted = taken if waiting is None or begin == taken else min(taken, waiting)
+            if begin < taken and waiting is not None and waiting < taken:
+                # What waits here is read again, too, from its first slice on.
+                wanted = waiting
+                begin = min(begin, self._hw_session.safe_offset(*topic_partition, waiting))
         # In this order, because this may be interrupted, too.
         self._hw_offsets.note_resumed(topic_partition, begin, wanted)
         self._hw_next_offsets[topic_partition] = begin
@@ -1147,6 +1163,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if self._hw_live is not None:
             self._hw_live.close(self)
         try:
+            self._hw_recover(sys._getframe(), ends=True)  # noqa: SLF001 - as inspect does
             self._hw_commit_watermarks()
             _C.close(self)
         finally:

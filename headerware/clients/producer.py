@@ -609,9 +609,10 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_reports.serve()
 
     def _hw_await_reports(self, timeout: float) -> int:
-        left = self._hw_serve_c(_c_flush, timeout)
+        flushed: int | None = self._hw_serve_c(_c_flush, timeout)
         self._hw_tick()
-        return (_c_len(self) if left is None else left) + len(self._hw_reports)
+        left: int = _c_len(self) if flushed is None else flushed
+        return left + len(self._hw_reports)
 
     @unless_chained(_c_len)
     def __len__(self) -> int:

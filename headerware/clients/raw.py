@@ -91,11 +91,6 @@ def place_of(client: Any, calls: Collection[CodeType], frame: FrameType | None) 
     return Place.OUTSIDE
 
 
-def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:
-    """Return whether a frame, or one that called it, is one of these methods of the client."""
-    return place_of(client, calls, frame) is not Place.OUTSIDE
-
-
 def on_another_thread(call: Callable[[], Any]) -> Any:
     """Make a call on a thread of its own, and return what it returns, or raise what it raises.
 

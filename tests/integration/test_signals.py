@@ -24,6 +24,7 @@ SEEN: Final[dict[str, dict[str, Any]]] = {
     "close_in_poll": {"refused": CLOSED_WITHIN_A_CALL, "left": 0, "seen": {"after": 1}},
     "commit_in_poll": {"handler": None, "left": 0, "seen": {"handler": 100, "main": 1, "after": 1}},
     "exit_in_poll": {"handler": 0, "exited": True, "left": 0, "seen": {"handler": 100, "after": 1}},
+    "close_in_consume": {"read": [0, 1, 2], "left": 0, "seen": {"main": 3, "after": 1}},
     "consume": {"poll": 100, "consume": 100, "left": 0, "seen": {"main": 300, "after": 1}},
 }
 

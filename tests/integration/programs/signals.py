@@ -30,6 +30,8 @@ DEADLINE_S: Final = 60.0
 SOON_S: Final = 0.5
 """How long the main thread gets to be in the call that is interrupted."""
 FLUSH_S: Final = 5.0
+CONSUME_S: Final = 5.0
+"""confluent-kafka's consume lets no handler run before it is over."""
 NOBODY: Final = "127.0.0.1:1"
 RECORDS: Final = 100
 
@@ -230,7 +232,7 @@ def consume(servers: str) -> Scene:
             read += consumer.consume(RECORDS, 1.0)
         soon()
         try:
-            getattr(consumer, call)(*([] if call == "poll" else [7]), timeout=DEADLINE_S)
+            getattr(consumer, call)(*([] if call == "poll" else [7]), timeout=CONSUME_S)
         except SystemExit:
             scene.found[call] = len(read)
         scene.send("main")
@@ -239,11 +241,40 @@ def consume(servers: str) -> Scene:
     return scene
 
 
+def close_in_consume(servers: str) -> Scene:
+    """Close a consumer in a handler while messages wait for more of them, and read with another."""
+    scene = Scene(servers)
+    scene.send("main", 3)
+    scene.producer.flush(DEADLINE_S)
+    conf = {"bootstrap.servers": servers, "group.id": "signals", "auto.offset.reset": "earliest"}
+
+    def reader() -> Consumer:
+        consumer = Consumer(conf, chain=Chain([Slice(max_bytes=1_000)]))
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        return consumer
+
+    def leave() -> None:
+        first.close()
+        raise SystemExit
+
+    scene.on_signal(leave)
+    first = reader()
+    threading.Timer(4 * SOON_S, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        first.consume(10, DEADLINE_S)
+    except SystemExit:
+        second = reader()
+        found = second.consume(3, DEADLINE_S)
+        scene.found["read"] = [message.offset() for message in found]
+        second.close()
+    return scene
+
+
 SCENES: Final[dict[str, Callable[[str], Scene]]] = {
     scene.__name__: scene
     for scene in (
         in_poll, in_flush, in_produce, in_callback, flush_of_a_callback, close_in_poll, commit_in_poll,
-        exit_in_poll, consume,
+        exit_in_poll, consume, close_in_consume,
     )
 }  # fmt: skip
 
