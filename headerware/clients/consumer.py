@@ -61,11 +61,12 @@ from headerware.clients.processing import MessageLoop, Processes, processing_mod
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
+    NO_OFFSET,
     STATE,
     TIMED_OUT,
-    Place,
+    CalledFrom,
+    called_from,
     instrumented_by,
-    place_of,
     unless_chained,
 )
 from headerware.clients.rebalances import RebalanceCallback, rebalance_callbacks
@@ -788,8 +789,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
 
         Raises:
-            KafkaException: the partition is not assigned; the client stores offsets itself, unless
-                ``enable.auto.offset.store`` is false; or :meth:`run` is under way.
+            KafkaException: the partition is not assigned; the message was not read, so that it has no
+                offset; the client stores offsets itself, unless ``enable.auto.offset.store`` is false; or
+                :meth:`run` is under way.
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._hw_chained or unclear:
@@ -801,7 +803,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
         if self._hw_fetching_thread:
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        wanted = [self._hw_behind(message)] if message is not None else offsets or []
+        wanted = [self._hw_behind_read(message)] if message is not None else offsets or []
         _c_store(
             self, offsets=[self._hw_offsets.offset_to_store(*_parts_of(partition)) for partition in wanted]
         )
@@ -821,7 +823,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             the committed offsets; None if it is asynchronous.
 
         Raises:
-            KafkaException: the commit failed; or :meth:`run` is under way, which commits by itself. Only its
+            KafkaException: the commit failed; the message was not read, so that it has no offset
+                (``_NO_OFFSET``); or :meth:`run` is under way, which commits by itself. Only its
                 callbacks, and tasks, may then commit the stored offsets.
         """
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
@@ -832,7 +835,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if message is None and offsets is None and (self._hw_lanes is None or self._hw_lanes.is_poller()):
             return commits.commit_stored(self, self._hw_offsets, waits=waits)
         self._hw_refuse_offsets_of_the_application()
-        wanted = [self._hw_behind(message)] if message is not None else offsets
+        wanted = [self._hw_behind_read(message)] if message is not None else offsets
         return commits.commit(self, self._hw_session, self._hw_committable(wanted or []), waits=waits)
 
     @unless_chained(_C.committed)
@@ -861,6 +864,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         metadata = _C.consumer_group_metadata(self)
         register_consumer(metadata, self)
         return metadata
+
+    def _hw_behind_read(self, message: Message) -> TopicPartition:
+        """Return the offset behind a message; raise if it was not read from a topic, so that it has none."""
+        missing = [
+            name for name in ("topic", "partition", "offset") if getattr(message, name)() in {None, "", -1}
+        ]
+        if missing:
+            raise KafkaException(
+                KafkaError(NO_OFFSET, f"expected a message that was read, found one without {missing[-1]}")
+            )
+        return self._hw_behind(message)
 
     def _hw_behind(self, message: Message) -> TopicPartition:
         """Return the offset behind a message, on the topic of the wire."""
@@ -914,8 +928,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         if self._hw_fetching_thread != get_ident():
             return
-        place = place_of(self, self._HW_FETCHING, caller)
-        if place is not Place.OUTSIDE and not (ends and place is not Place.IN_CALLBACK):
+        place = called_from(self, self._HW_FETCHING, caller)
+        if place is not CalledFrom.OUTSIDE and not (ends and place is not CalledFrom.IN_CALLBACK):
             return
         self._hw_pauses.resume_briefly_paused(self)
         self._hw_inbox.restore(self._hw_entries_of_given())

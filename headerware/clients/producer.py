@@ -35,10 +35,10 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
-    Place,
+    CalledFrom,
+    called_from,
     instrumented_by,
     on_another_thread,
-    place_of,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
@@ -305,6 +305,9 @@ class Producer(FollowsFile, cimpl.Producer):
 
         Returns:
             the number of queued messages; each of the others has a KafkaError under ``_error``.
+
+        Raises:
+            TypeError: a message, or a part of one, has a wrong type; none is sent then.
         """
         if not self._hw_chained and not _needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(
@@ -313,7 +316,8 @@ class Producer(FollowsFile, cimpl.Producer):
             return sent
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        records = _checked_items(messages, partition)
+        takes_objects = self._hw_chained and self._hw_deliveries.session.takes_objects
+        records = _checked_items(topic, messages, partition, takes_objects=takes_objects)
         errors = self.produce_many(topic, records, on_delivery=_first_callback(callback, on_delivery))
         for message, error in zip(messages, errors, strict=True):
             if error is not None:
@@ -638,18 +642,18 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_serve_c(self, serve: Any, timeout: float) -> Any:
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
-        place = self._hw_place()
-        if place is Place.IN_CALLBACK:
+        place = self._hw_called_from()
+        if place is CalledFrom.IN_CALLBACK:
             return None  # confluent-kafka aborts the process when a callback polls again
-        if place is Place.IN_HANDLER_IN_CALLBACK:
+        if place is CalledFrom.IN_HANDLER_IN_CALLBACK:
             # The reports that the interrupted callback holds up come only after it, so this may not wait for
             # ever; all others come as long as librdkafka tries to deliver them.
             timeout = self._hw_room_timeout_s if timeout < 0 else min(timeout, self._hw_room_timeout_s)
         return self._hw_run_callbacks(serve, timeout, place=place)
 
-    def _hw_run_callbacks(self, serve: Any, *arguments: Any, place: Place = Place.OUTSIDE) -> Any:
+    def _hw_run_callbacks(self, serve: Any, *arguments: Any, place: CalledFrom = CalledFrom.OUTSIDE) -> Any:
         """Call a C method that runs callbacks; in a signal's handler that interrupted one, on a thread."""
-        if place is not Place.OUTSIDE:
+        if place is not CalledFrom.OUTSIDE:
             return on_another_thread(partial(self._hw_run_callbacks, serve, *arguments))
         ident = get_ident()
         self._hw_serving.add(ident)
@@ -658,26 +662,26 @@ class Producer(FollowsFile, cimpl.Producer):
         finally:
             self._hw_serving.discard(ident)
 
-    def _hw_place(self) -> Place:
+    def _hw_called_from(self) -> CalledFrom:
         """Return where this call stands: outside, in a callback of this client, or in a signal's handler."""
         if get_ident() not in self._hw_serving:
-            return Place.OUTSIDE
-        return place_of(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
+            return CalledFrom.OUTSIDE
+        return called_from(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
 
     def _hw_is_in_c(self) -> bool:
         """Return whether this thread is inside a call into C, which must not be asked anything meanwhile."""
-        return self._hw_place() is not Place.OUTSIDE
+        return self._hw_called_from() is not CalledFrom.OUTSIDE
 
     def _hw_may_wait(self) -> bool:
         """Return whether a call may wait for the reports of records; a callback would hold them up."""
-        return self._hw_place() in {Place.OUTSIDE, Place.IN_HANDLER}
+        return self._hw_called_from() in {CalledFrom.OUTSIDE, CalledFrom.IN_HANDLER}
 
     # Transactions
 
     @unless_chained(_C.begin_transaction)
     def begin_transaction(self) -> None:
         """Begin a transaction, as confluent-kafka does."""
-        begin = partial(self._hw_run_callbacks, _C.begin_transaction, place=self._hw_place())
+        begin = partial(self._hw_run_callbacks, _C.begin_transaction, place=self._hw_called_from())
         self._hw_transact("begin_transaction", begin)
 
     @unless_chained(_C.commit_transaction)
@@ -699,7 +703,7 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_end_transaction("abort_transaction", _C.abort_transaction, timeout)
 
     def _hw_end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
-        place = self._hw_place()
+        place = self._hw_called_from()
         if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
         self._hw_reports.serve()
@@ -727,7 +731,7 @@ class Producer(FollowsFile, cimpl.Producer):
     ) -> None:
         """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
         arguments = held_back(group_metadata, positions), group_metadata, timeout
-        self._hw_run_callbacks(_C.send_offsets_to_transaction, *arguments, place=self._hw_place())
+        self._hw_run_callbacks(_C.send_offsets_to_transaction, *arguments, place=self._hw_called_from())
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
@@ -898,20 +902,32 @@ def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | N
     return None
 
 
-def _checked_items(messages: Any, partition: int) -> list[dict[str, Any]]:
+def _checked_items(topic: str, messages: Any, partition: int, *, takes_objects: bool) -> list[dict[str, Any]]:
     """Check a batch of dicts, before any is sent, as confluent-kafka does, and add its partition to each."""
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise TypeError(f"Message at index {index} must be a dict")
-        if not isinstance(message.get("partition"), int | None):
-            raise TypeError(f"Message partition at index {index} must be int")
+        for name in ("partition", "timestamp"):
+            if not isinstance(message.get(name), int | None):
+                raise TypeError(f"Message {name} at index {index} must be int")
+        _check_parts(index, topic, message, takes_objects=takes_objects)
     return [
         {"partition": partition}
         | {name: message[name] for name in _ITEM_NAMES if message.get(name) is not None}
         for message in messages
     ]
+
+
+def _check_parts(index: int, topic: str, message: Mapping[str, Any], *, takes_objects: bool) -> None:
+    """Refuse a key, a value or headers of a wrong type; a chain that serializes takes objects."""
+    try:
+        record = normalised(Record(topic, message.get("value"), message.get("key"), message.get("headers")))
+        if not takes_objects:
+            to_wire(record)
+    except HeaderwareError as error:
+        raise TypeError(f"Message at index {index}: {error}") from None
 
 
 def _kafka_error(error: Exception) -> KafkaError:

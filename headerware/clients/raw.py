@@ -62,7 +62,7 @@ def instrumented_by(client: object) -> str | None:
     return next((module for module in modules if module.startswith("opentelemetry.instrumentation.")), None)
 
 
-class Place(Enum):
+class CalledFrom(Enum):
     """Where on the stack a call of a client is made."""
 
     OUTSIDE = "no call into C is under way on this thread"
@@ -71,7 +71,7 @@ class Place(Enum):
     IN_HANDLER_IN_CALLBACK = "a signal's handler interrupted what a call into C called back"
 
 
-def place_of(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> Place:
+def called_from(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> CalledFrom:
     """Return where a frame stands, if these methods of the client are its calls into C.
 
     A mark that a call sets and takes back may be left behind: an interrupt (Ctrl-C, or a signal's handler
@@ -85,10 +85,10 @@ def place_of(client: Any, calls: Collection[CodeType], frame: FrameType | None) 
         in_handler = in_handler or interrupts
         if frame.f_code in calls and frame.f_locals.get("self") is client:
             if not in_handler:
-                return Place.IN_CALLBACK
-            return Place.IN_HANDLER if interrupts else Place.IN_HANDLER_IN_CALLBACK
+                return CalledFrom.IN_CALLBACK
+            return CalledFrom.IN_HANDLER if interrupts else CalledFrom.IN_HANDLER_IN_CALLBACK
         inner, frame = frame, frame.f_back
-    return Place.OUTSIDE
+    return CalledFrom.OUTSIDE
 
 
 def on_another_thread(call: Callable[[], Any]) -> Any:

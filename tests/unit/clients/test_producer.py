@@ -288,6 +288,22 @@ class TestProduceBatch:
         with pytest.raises(TypeError):
             make_producer(Stamp()).produce_batch(topic, messages)
 
+    @pytest.mark.parametrize(
+        "part",
+        [{"value": 5}, {"key": 5}, {"timestamp": "5"}, {"headers": 5}, {"headers": {"a": 5}}],
+        ids=str,
+    )
+    @pytest.mark.parametrize("chain", [[], [Stamp()]], ids=["no chain", "a chain"])
+    def test_sends_nothing_if_a_part_has_a_wrong_type(
+        self, make_producer: Callable[..., Producer], topic: str, chain: list[Any], part: dict[str, Any]
+    ) -> None:
+        producer = make_producer(*chain)
+        batch: list[dict[str, Any]] = [{"value": b"good", "headers": {"a": b"1"}}, {"value": b"v", **part}]
+        with pytest.raises(TypeError, match="at index 1"):
+            producer.produce_batch(topic, batch)
+        assert len(producer) == 0
+        assert all("_error" not in message for message in batch)
+
 
 class TestLife:
     def test_closes_interceptors_once(self, make_producer: Callable[..., Producer]) -> None:
