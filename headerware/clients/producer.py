@@ -25,13 +25,21 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
-from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports, Report
+from headerware.clients.deliveries import (
+    Deliveries,
+    DeliveryCallback,
+    JointDelivery,
+    QueuedReports,
+    Report,
+    too_large,
+)
 from headerware.clients.live_chain import FollowsFile, LoadedChain
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import (
     APPLICATION,
+    MSG_SIZE_TOO_LARGE,
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
@@ -147,6 +155,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
+        self._hw_max_message_bytes = number(conf, "message.max.bytes", 1_000_000)
         cluster_id = cluster_id_port(self, conf, Producer._hw_is_in_c)
 
         def publish(record: Record) -> None:
@@ -170,7 +179,7 @@ class Producer(FollowsFile, cimpl.Producer):
             post=beside.post,
             pick_partition=picker,
             partition_of=picker.partition_of,
-            max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
+            max_message_bytes=self._hw_max_message_bytes,
             transactional=bool(conf.get("transactional.id")),
         )
 
@@ -263,7 +272,10 @@ class Producer(FollowsFile, cimpl.Producer):
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
             if error.__class__ is not BufferError or not self._hw_queue_later(deliveries, sent, report):
-                deliveries.acknowledge_failure(sent, error)
+                explained = self._hw_explained(error, sent)
+                deliveries.acknowledge_failure(sent, explained)
+                if explained is not error:
+                    raise explained from error
                 raise
 
     def produce_many(
@@ -356,7 +368,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 errors[index] = self._hw_send_raw(topic, [run[index]], report)[0]
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                errors[index] = error
+                errors[index] = self._hw_explained(error, run[index])
         return errors
 
     def _hw_send_chunk(
@@ -393,7 +405,10 @@ class Producer(FollowsFile, cimpl.Producer):
                     self._hw_produce_wire_record(sent, report)
                 except Exception as error:
                     pass_on_interrupt(error)  # as above
-                    deliveries.acknowledge_failure(sent, error)
+                    explained = self._hw_explained(error, sent)
+                    deliveries.acknowledge_failure(sent, explained)
+                    if explained is not error:
+                        raise explained from error
                     raise
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
@@ -471,6 +486,14 @@ class Producer(FollowsFile, cimpl.Producer):
             raise KafkaException(KafkaError(TIMED_OUT, "the record was not delivered in time"))
         if reports[0] is not None:
             raise KafkaException(reports[0])
+
+    def _hw_explained(self, error: Exception, record: Record) -> Exception:
+        """Return confluent-kafka's error; of a record that is too large, with all that one has to know."""
+        known = error.args[0] if isinstance(error, KafkaException) else None
+        if not (self._hw_chained and isinstance(known, KafkaError) and known.code() == MSG_SIZE_TOO_LARGE):
+            return error
+        limit = f"this producer's message.max.bytes ({self._hw_max_message_bytes})"
+        return KafkaException(too_large(record, limit, known))
 
     def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
         """Queue a record as it is; ``produce`` does this itself if the chain did not change the record."""
