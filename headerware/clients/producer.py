@@ -946,7 +946,8 @@ def _checked_items(topic: str, messages: Any, partition: int, *, takes_objects: 
 def _check_parts(index: int, topic: str, message: Mapping[str, Any], *, takes_objects: bool) -> None:
     """Refuse a key, a value or headers of a wrong type; a chain that serializes takes objects."""
     try:
-        record = normalised(Record(topic, message.get("value"), message.get("key"), message.get("headers")))
+        headers = Headers(message.get("headers"))
+        record = normalised(Record(topic, message.get("value"), message.get("key"), headers))
         if not takes_objects:
             to_wire(record)
     except HeaderwareError as error:

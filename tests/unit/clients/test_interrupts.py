@@ -363,7 +363,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
         taken_in, fetch_batch = consumer._hw_take_batch, consumer._hw_fetch_batch
         consumer._hw_take_batch = batch  # type: ignore[method-assign]
         # First all but the second slice of the last message, then that one.
-        consumer._hw_fetch_batch = lambda _, timeout: fetch_batch(1 if taken else 5, timeout)  # type: ignore[method-assign]
+        consumer._hw_fetch_batch = lambda count, timeout: fetch_batch(min(count, 1 if taken else 5), timeout)  # type: ignore[method-assign]
         with pytest.raises(Interrupt):
             consumer.consume(10, 60)
         del consumer._hw_take_batch, consumer._hw_fetch_batch

@@ -395,7 +395,7 @@ class TestAMessageThatWasNotRead:
     ) -> None:
         consumer = open_consumer(**{"enable.auto.offset.store": False})
         with pytest.raises(KafkaException, match=f"without {lacks}") as caught:
-            getattr(consumer, call)(Message(topic, *position))
+            getattr(consumer, call)(Message(topic, *position))  # type: ignore[arg-type]  # topic, partition, offset
         assert caught.value.args[0].code() == KafkaError._NO_OFFSET
         assert on_broker(connection, topic, topic) == (OFFSET_INVALID, None)
 
