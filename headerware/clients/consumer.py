@@ -467,7 +467,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     def _hw_end_implicit(self, error: BaseException | None = None) -> None:
         if self._hw_in_process is not None and (self._hw_inbox.given or self._hw_inbox.leaving):
             self._hw_in_process[1].clear()  # an interrupt came before the application got them
-        Processes._hw_end_implicit(self, error)  # not super(): instrumented classes are none of ours
+        Processes._hw_end_implicit(self, error)  # noqa: SLF001 - not super(): instrumented classes are none of ours
 
     def _hw_begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
