@@ -101,7 +101,7 @@ def in_poll(servers: str) -> Scene:
     threading.Timer(4 * SOON_S, scene.send, ("later", 1)).start()
     deadline = time.monotonic() + DEADLINE_S
     while not scene.acks.seen[b"later"] and time.monotonic() < deadline:
-        scene.producer.poll(DEADLINE_S)
+        scene.producer.poll(FLUSH_S)
     return scene
 
 
