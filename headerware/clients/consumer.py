@@ -61,10 +61,12 @@ from headerware.clients.processing import MessageLoop, Processes, processing_mod
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
+    NO_OFFSET,
     STATE,
     TIMED_OUT,
+    CalledFrom,
+    called_from,
     instrumented_by,
-    is_under_way,
     unless_chained,
 )
 from headerware.clients.rebalances import RebalanceCallback, rebalance_callbacks
@@ -368,11 +370,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 except (HeaderwareError, ConsumeError):
                     self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
+                if messages and began_ns:
+                    self._hw_hand_over(messages, began_ns)
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._hw_inbox.leaving = []
                 if messages:
-                    if began_ns:
-                        self._hw_hand_over(messages, began_ns)
                     self._hw_fetching_thread = 0
                     return messages[0]
             if self._hw_pauses.delayed and self._hw_pauses.end_delays(self, self._hw_inbox.first_offset):
@@ -403,9 +405,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 if self._hw_stores_offsets:
                     self._hw_store_message(message)
                 message = updated_message(message, record, outcome)
-                self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 if began_ns:
-                    self._hw_hand_over([message], began_ns)
+                    self._hw_inbox.given = [message]
+                    self._hw_hand_over(self._hw_inbox.given, began_ns)
+                    self._hw_inbox.given = []
+                # As above, no call from here on.
+                self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 self._hw_fetching_thread = 0
                 return message
             self._hw_enqueue(message, record, outcome)
@@ -458,6 +463,11 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 self._hw_take_batch(fetched)
             # A batch that is short was cut off by our own timeout, not by the caller's.
             enough = len(fetched) == wanted or (not fetched and bool(self._hw_inbox))
+
+    def _hw_end_implicit(self, error: BaseException | None = None) -> None:
+        if self._hw_in_process is not None and (self._hw_inbox.given or self._hw_inbox.leaving):
+            self._hw_in_process[1].clear()  # an interrupt came before the application got them
+        Processes._hw_end_implicit(self, error)  # noqa: SLF001 - not super(): instrumented classes are none of ours
 
     def _hw_begin_fetch(self) -> None:
         """Raise a deferred error, recover from an interrupt, and note that this thread fetches now."""
@@ -779,8 +789,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """Store the offset behind a message, or offsets, held back to where a restart loses nothing.
 
         Raises:
-            KafkaException: the partition is not assigned; the client stores offsets itself, unless
-                ``enable.auto.offset.store`` is false; or :meth:`run` is under way.
+            KafkaException: the partition is not assigned; the message was not read, so that it has no
+                offset; the client stores offsets itself, unless ``enable.auto.offset.store`` is false; or
+                :meth:`run` is under way.
         """
         unclear = (message is None) == (offsets is None) or (message is not None and not _is_good(message))
         if not self._hw_chained or unclear:
@@ -792,7 +803,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raise KafkaException(KafkaError(INVALID_ARG, f"{reason} (set enable.auto.offset.store=false)"))
         if self._hw_fetching_thread:
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
-        wanted = [self._hw_behind(message)] if message is not None else offsets or []
+        wanted = [self._hw_behind_read(message)] if message is not None else offsets or []
         _c_store(
             self, offsets=[self._hw_offsets.offset_to_store(*_parts_of(partition)) for partition in wanted]
         )
@@ -812,7 +823,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             the committed offsets; None if it is asynchronous.
 
         Raises:
-            KafkaException: the commit failed; or :meth:`run` is under way, which commits by itself. Only its
+            KafkaException: the commit failed; the message was not read, so that it has no offset
+                (``_NO_OFFSET``); or :meth:`run` is under way, which commits by itself. Only its
                 callbacks, and tasks, may then commit the stored offsets.
         """
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
@@ -823,7 +835,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if message is None and offsets is None and (self._hw_lanes is None or self._hw_lanes.is_poller()):
             return commits.commit_stored(self, self._hw_offsets, waits=waits)
         self._hw_refuse_offsets_of_the_application()
-        wanted = [self._hw_behind(message)] if message is not None else offsets
+        wanted = [self._hw_behind_read(message)] if message is not None else offsets
         return commits.commit(self, self._hw_session, self._hw_committable(wanted or []), waits=waits)
 
     @unless_chained(_C.committed)
@@ -852,6 +864,17 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         metadata = _C.consumer_group_metadata(self)
         register_consumer(metadata, self)
         return metadata
+
+    def _hw_behind_read(self, message: Message) -> TopicPartition:
+        """Return the offset behind a message; raise if it was not read from a topic, so that it has none."""
+        missing = [
+            name for name in ("topic", "partition", "offset") if getattr(message, name)() in {None, "", -1}
+        ]
+        if missing:
+            raise KafkaException(
+                KafkaError(NO_OFFSET, f"expected a message that was read, found one without {missing[-1]}")
+            )
+        return self._hw_behind(message)
 
     def _hw_behind(self, message: Message) -> TopicPartition:
         """Return the offset behind a message, on the topic of the wire."""
@@ -891,7 +914,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
     # After an interrupt
 
-    def _hw_recover(self, caller: FrameType | None) -> None:
+    def _hw_recover(self, caller: FrameType | None, *, ends: bool = False) -> None:
         """Recover records that an interrupt, or a callback that raised, left between wire and application.
 
         confluent-kafka's position is behind the last record that it gave out, ours behind the last one that
@@ -901,8 +924,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         Args:
             caller: the frame from which on no call of this consumer may be under way, such as one that has
                 called a callback which now commits.
+            ends: whether a call that a signal's handler interrupted will not go on, because that closes us.
         """
-        if self._hw_fetching_thread != get_ident() or is_under_way(self, self._HW_FETCHING, caller):
+        if self._hw_fetching_thread != get_ident():
+            return
+        place = called_from(self, self._HW_FETCHING, caller)
+        if place is not CalledFrom.OUTSIDE and not (ends and place is not CalledFrom.IN_CALLBACK):
             return
         self._hw_pauses.resume_briefly_paused(self)
         self._hw_inbox.restore(self._hw_entries_of_given())
@@ -963,7 +990,10 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             safe = self._hw_session.safe_offset(*topic_partition, taken)
             begin = min(self._hw_offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self._hw_inbox.first_offset(topic_partition)
-            wanted = taken if waiting is None or begin == taken else min(taken, waiting)
+            if begin < taken and waiting is not None and waiting < taken:
+                # What waits here is read again, too, from its first slice on.
+                wanted = waiting
+                begin = min(begin, self._hw_session.safe_offset(*topic_partition, waiting))
         # In this order, because this may be interrupted, too.
         self._hw_offsets.note_resumed(topic_partition, begin, wanted)
         self._hw_next_offsets[topic_partition] = begin
@@ -1147,6 +1177,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         if self._hw_live is not None:
             self._hw_live.close(self)
         try:
+            self._hw_recover(sys._getframe(), ends=True)  # noqa: SLF001 - as inspect does
             self._hw_commit_watermarks()
             _C.close(self)
         finally:

@@ -15,6 +15,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headerware.clients.messages import metadata_of, undelivered_message, with_original_parts
+from headerware.clients.raw import MSG_SIZE_TOO_LARGE
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record, RecordMetadata
 from headerware.core.runner import Outcome
@@ -27,6 +28,22 @@ _DROPPED: Final = "an interceptor dropped the record"
 def was_dropped(error: KafkaError) -> bool:
     """Return whether a report's error says that an interceptor dropped the record on purpose."""
     return error.code() == KafkaError.POLICY_VIOLATION and error.str() == _DROPPED
+
+
+def too_large(record: Record, limit: str, known: KafkaError) -> KafkaError:
+    """Return the error of a record that is too large, with its topic and size, the limit and what helps."""
+    own = known.str() or "Message size too large"
+    return KafkaError(
+        known.code(),
+        f"{own}: a record of {size_bytes(record)} bytes for topic {record.topic!r} exceeds {limit}; put the "
+        f"step 'slice' or 'claim_check' into the chain of producers and consumers, or raise the limit",
+    )
+
+
+def size_bytes(record: Record) -> int:
+    """Return the size of a record's key, value and headers on the wire, without their lengths."""
+    parts = [record.key, record.value, *(part for pair in record.headers for part in pair)]
+    return sum(len(part.encode() if isinstance(part, str) else part) for part in parts if part is not None)
 
 
 class Deliveries:
@@ -74,6 +91,9 @@ class Deliveries:
         message: Message,
     ) -> None:
         """Report one record to the interceptors, then to the application."""
+        if error is not None and error.code() == MSG_SIZE_TOO_LARGE:
+            error = too_large(sent, "the topic's max.message.bytes", error)
+            message.set_error(error)
         if self._acknowledge is not None:
             failure = None if error is None else KafkaException(error)
             self._acknowledge(sent, metadata_of(message), failure)

@@ -25,18 +25,28 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
-from headerware.clients.deliveries import Deliveries, DeliveryCallback, JointDelivery, QueuedReports, Report
+from headerware.clients.deliveries import (
+    Deliveries,
+    DeliveryCallback,
+    JointDelivery,
+    QueuedReports,
+    Report,
+    too_large,
+)
 from headerware.clients.live_chain import FollowsFile, LoadedChain
 from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import (
     APPLICATION,
+    MSG_SIZE_TOO_LARGE,
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
+    CalledFrom,
+    called_from,
     instrumented_by,
-    is_under_way,
+    on_another_thread,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error
@@ -145,7 +155,8 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         reference = weakref.ref(self)
-        cluster_id = cluster_id_port(self, conf, Producer._hw_is_serving)
+        self._hw_max_message_bytes = number(conf, "message.max.bytes", 1_000_000)
+        cluster_id = cluster_id_port(self, conf, Producer._hw_is_in_c)
 
         def publish(record: Record) -> None:
             live = reference()
@@ -168,7 +179,7 @@ class Producer(FollowsFile, cimpl.Producer):
             post=beside.post,
             pick_partition=picker,
             partition_of=picker.partition_of,
-            max_message_bytes=number(conf, "message.max.bytes", 1_000_000),
+            max_message_bytes=self._hw_max_message_bytes,
             transactional=bool(conf.get("transactional.id")),
         )
 
@@ -261,7 +272,10 @@ class Producer(FollowsFile, cimpl.Producer):
         except Exception as error:
             pass_on_interrupt(error)  # the record may be queued, and is acknowledged then
             if error.__class__ is not BufferError or not self._hw_queue_later(deliveries, sent, report):
-                deliveries.acknowledge_failure(sent, error)
+                explained = self._hw_explained(error, sent)
+                deliveries.acknowledge_failure(sent, explained)
+                if explained is not error:
+                    raise explained from error
                 raise
 
     def produce_many(
@@ -303,6 +317,9 @@ class Producer(FollowsFile, cimpl.Producer):
 
         Returns:
             the number of queued messages; each of the others has a KafkaError under ``_error``.
+
+        Raises:
+            TypeError: a message, or a part of one, has a wrong type; none is sent then.
         """
         if not self._hw_chained and not _needs_more_than_c(topic, messages):
             sent: int = _C.produce_batch(
@@ -311,7 +328,8 @@ class Producer(FollowsFile, cimpl.Producer):
             return sent
         if not isinstance(topic, str):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        records = _checked_items(messages, partition)
+        takes_objects = self._hw_chained and self._hw_deliveries.session.takes_objects
+        records = _checked_items(topic, messages, partition, takes_objects=takes_objects)
         errors = self.produce_many(topic, records, on_delivery=_first_callback(callback, on_delivery))
         for message, error in zip(messages, errors, strict=True):
             if error is not None:
@@ -350,7 +368,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 errors[index] = self._hw_send_raw(topic, [run[index]], report)[0]
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                errors[index] = error
+                errors[index] = self._hw_explained(error, run[index])
         return errors
 
     def _hw_send_chunk(
@@ -387,7 +405,10 @@ class Producer(FollowsFile, cimpl.Producer):
                     self._hw_produce_wire_record(sent, report)
                 except Exception as error:
                     pass_on_interrupt(error)  # as above
-                    deliveries.acknowledge_failure(sent, error)
+                    explained = self._hw_explained(error, sent)
+                    deliveries.acknowledge_failure(sent, explained)
+                    if explained is not error:
+                        raise explained from error
                     raise
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
@@ -454,7 +475,7 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_publish(self, record: Record) -> None:
         """Send a record past the chain, and return once it is stored."""
-        if self._hw_is_serving():
+        if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot wait for a delivery inside a callback"))
         reports: list[KafkaError | None] = []
         self._hw_produce_wire_record(record, lambda error, _: reports.append(error))
@@ -465,6 +486,14 @@ class Producer(FollowsFile, cimpl.Producer):
             raise KafkaException(KafkaError(TIMED_OUT, "the record was not delivered in time"))
         if reports[0] is not None:
             raise KafkaException(reports[0])
+
+    def _hw_explained(self, error: Exception, record: Record) -> Exception:
+        """Return confluent-kafka's error; of a record that is too large, with all that one has to know."""
+        known = error.args[0] if isinstance(error, KafkaException) else None
+        if not (self._hw_chained and isinstance(known, KafkaError) and known.code() == MSG_SIZE_TOO_LARGE):
+            return error
+        limit = f"this producer's message.max.bytes ({self._hw_max_message_bytes})"
+        return KafkaException(too_large(record, limit, known))
 
     def _hw_produce_wire_record(self, record: Record, report: Any) -> None:
         """Queue a record as it is; ``produce`` does this itself if the chain did not change the record."""
@@ -538,7 +567,7 @@ class Producer(FollowsFile, cimpl.Producer):
     def _hw_await_pieces(self, joint: JointDelivery, count: int, deadline: float) -> None:
         """Wait until pieces are stored, so that the one behind them stands for all."""
         while joint.arrived < count and joint.error is None:
-            if self._hw_is_serving():
+            if not self._hw_may_wait():
                 raise KafkaException(KafkaError(STATE, "cannot wait for slices inside a callback"))
             if time.monotonic() >= deadline:
                 raise KafkaException(KafkaError(TIMED_OUT, "the slices were not delivered in time"))
@@ -553,7 +582,7 @@ class Producer(FollowsFile, cimpl.Producer):
                 self._hw_produce_wire_record(piece, joint)
             except BufferError:
                 # Inside a callback, polling again would abort the process; the message fails as one.
-                if self._hw_is_serving() or time.monotonic() >= deadline:
+                if not self._hw_may_wait() or time.monotonic() >= deadline:
                     raise
                 self._hw_reports.waits += 1
                 self._hw_make_room()
@@ -607,8 +636,9 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_reports.serve()
 
     def _hw_await_reports(self, timeout: float) -> int:
-        left = self._hw_serve_c(_c_flush, timeout) or 0
+        flushed: int | None = self._hw_serve_c(_c_flush, timeout)
         self._hw_tick()
+        left: int = _c_len(self) if flushed is None else flushed
         return left + len(self._hw_reports)
 
     @unless_chained(_c_len)
@@ -635,11 +665,19 @@ class Producer(FollowsFile, cimpl.Producer):
 
     def _hw_serve_c(self, serve: Any, timeout: float) -> Any:
         """Call a C method that runs callbacks, unless this thread is inside one of them."""
-        if self._hw_is_serving():
+        place = self._hw_called_from()
+        if place is CalledFrom.IN_CALLBACK:
             return None  # confluent-kafka aborts the process when a callback polls again
-        return self._hw_run_callbacks(serve, timeout)
+        if place is CalledFrom.IN_HANDLER_IN_CALLBACK:
+            # The reports that the interrupted callback holds up come only after it, so this may not wait for
+            # ever; all others come as long as librdkafka tries to deliver them.
+            timeout = self._hw_room_timeout_s if timeout < 0 else min(timeout, self._hw_room_timeout_s)
+        return self._hw_run_callbacks(serve, timeout, place=place)
 
-    def _hw_run_callbacks(self, serve: Any, *arguments: Any) -> Any:
+    def _hw_run_callbacks(self, serve: Any, *arguments: Any, place: CalledFrom = CalledFrom.OUTSIDE) -> Any:
+        """Call a C method that runs callbacks; in a signal's handler that interrupted one, on a thread."""
+        if place is not CalledFrom.OUTSIDE:
+            return on_another_thread(partial(self._hw_run_callbacks, serve, *arguments))
         ident = get_ident()
         self._hw_serving.add(ident)
         try:
@@ -647,18 +685,27 @@ class Producer(FollowsFile, cimpl.Producer):
         finally:
             self._hw_serving.discard(ident)
 
-    def _hw_is_serving(self) -> bool:
-        """Return whether this thread is inside a callback of this client, which must not poll or ask it."""
+    def _hw_called_from(self) -> CalledFrom:
+        """Return where this call stands: outside, in a callback of this client, or in a signal's handler."""
         if get_ident() not in self._hw_serving:
-            return False
-        return is_under_way(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
+            return CalledFrom.OUTSIDE
+        return called_from(self, self._HW_RUNNING_CALLBACKS, sys._getframe())  # noqa: SLF001 - as inspect does
+
+    def _hw_is_in_c(self) -> bool:
+        """Return whether this thread is inside a call into C, which must not be asked anything meanwhile."""
+        return self._hw_called_from() is not CalledFrom.OUTSIDE
+
+    def _hw_may_wait(self) -> bool:
+        """Return whether a call may wait for the reports of records; a callback would hold them up."""
+        return self._hw_called_from() in {CalledFrom.OUTSIDE, CalledFrom.IN_HANDLER}
 
     # Transactions
 
     @unless_chained(_C.begin_transaction)
     def begin_transaction(self) -> None:
         """Begin a transaction, as confluent-kafka does."""
-        self._hw_transact("begin_transaction", partial(_C.begin_transaction, self))
+        begin = partial(self._hw_run_callbacks, _C.begin_transaction, place=self._hw_called_from())
+        self._hw_transact("begin_transaction", begin)
 
     @unless_chained(_C.commit_transaction)
     def commit_transaction(self, timeout: float = -1) -> None:
@@ -679,10 +726,11 @@ class Producer(FollowsFile, cimpl.Producer):
         self._hw_end_transaction("abort_transaction", _C.abort_transaction, timeout)
 
     def _hw_end_transaction(self, name: _TransactionCall, end: Any, timeout: float) -> None:
-        if self._hw_is_serving():
+        place = self._hw_called_from()
+        if not self._hw_may_wait():
             raise KafkaException(KafkaError(STATE, "cannot end a transaction inside a callback"))
         self._hw_reports.serve()
-        self._hw_transact(name, partial(self._hw_run_callbacks, end, timeout))
+        self._hw_transact(name, partial(self._hw_run_callbacks, end, timeout, place=place))
         self._hw_tick()
 
     def _hw_transact(self, name: _TransactionCall, call: Callable[[], object]) -> None:
@@ -705,7 +753,8 @@ class Producer(FollowsFile, cimpl.Producer):
         self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
         """Commit a consumer's offsets with the transaction, held back as the consumer's own commits are."""
-        _C.send_offsets_to_transaction(self, held_back(group_metadata, positions), group_metadata, timeout)
+        arguments = held_back(group_metadata, positions), group_metadata, timeout
+        self._hw_run_callbacks(_C.send_offsets_to_transaction, *arguments, place=self._hw_called_from())
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
@@ -724,9 +773,22 @@ class Producer(FollowsFile, cimpl.Producer):
 
     @unless_chained(_c_close)
     def close(self) -> bool:
-        """Flush, close the client, and close the interceptors, once; return True."""
+        """Flush, close the client, and close the interceptors, once; return True.
+
+        Raises:
+            KafkaException: this is called within a call of the client, which would have to end first: in a
+                callback, or in a signal's handler that interrupted it.
+        """
         if not self._hw_finish.alive:
             return True
+        if self._hw_is_in_c():
+            raise KafkaException(
+                KafkaError(
+                    STATE,
+                    "cannot close the producer within one of its calls, neither in a callback nor in a "
+                    "signal's handler; call flush() there, and close() after the call",
+                )
+            )
         if self._hw_live is not None:
             self._hw_live.close(self)
         closed: bool
@@ -863,20 +925,33 @@ def _first_callback(*given: Callable[..., Any] | None) -> Callable[..., Any] | N
     return None
 
 
-def _checked_items(messages: Any, partition: int) -> list[dict[str, Any]]:
+def _checked_items(topic: str, messages: Any, partition: int, *, takes_objects: bool) -> list[dict[str, Any]]:
     """Check a batch of dicts, before any is sent, as confluent-kafka does, and add its partition to each."""
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise TypeError(f"Message at index {index} must be a dict")
-        if not isinstance(message.get("partition"), int | None):
-            raise TypeError(f"Message partition at index {index} must be int")
+        for name in ("partition", "timestamp"):
+            if not isinstance(message.get(name), int | None):
+                raise TypeError(f"Message {name} at index {index} must be int")
+        _check_parts(index, topic, message, takes_objects=takes_objects)
     return [
         {"partition": partition}
         | {name: message[name] for name in _ITEM_NAMES if message.get(name) is not None}
         for message in messages
     ]
+
+
+def _check_parts(index: int, topic: str, message: Mapping[str, Any], *, takes_objects: bool) -> None:
+    """Refuse a key, a value or headers of a wrong type; a chain that serializes takes objects."""
+    try:
+        headers = Headers(message.get("headers"))
+        record = normalised(Record(topic, message.get("value"), message.get("key"), headers))
+        if not takes_objects:
+            to_wire(record)
+    except HeaderwareError as error:
+        raise TypeError(f"Message at index {index}: {error}") from None
 
 
 def _kafka_error(error: Exception) -> KafkaError:

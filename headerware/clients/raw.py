@@ -9,11 +9,15 @@ and it hides a subclass's own ``produce``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from enum import Enum
 from functools import wraps
+from threading import Thread
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError
+
+from headerware.core.interrupts import is_handler_on
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -24,6 +28,7 @@ INVALID_ARG: Final = KafkaError._INVALID_ARG  # noqa: SLF001
 KEY_DESERIALIZATION: Final = KafkaError._KEY_DESERIALIZATION  # noqa: SLF001
 KEY_SERIALIZATION: Final = KafkaError._KEY_SERIALIZATION  # noqa: SLF001
 MAX_POLL_EXCEEDED: Final = KafkaError._MAX_POLL_EXCEEDED  # noqa: SLF001
+MSG_SIZE_TOO_LARGE: Final = KafkaError.MSG_SIZE_TOO_LARGE
 NO_OFFSET: Final = KafkaError._NO_OFFSET  # noqa: SLF001
 PARTITION_EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 QUEUE_FULL: Final = KafkaError._QUEUE_FULL  # noqa: SLF001
@@ -58,15 +63,53 @@ def instrumented_by(client: object) -> str | None:
     return next((module for module in modules if module.startswith("opentelemetry.instrumentation.")), None)
 
 
-def is_under_way(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> bool:
-    """Return whether a frame, or one that called it, is one of these methods of the client.
+class CalledFrom(Enum):
+    """Where on the stack a call of a client is made."""
+
+    OUTSIDE = "no call into C is under way on this thread"
+    IN_HANDLER = "a signal's handler interrupted a call into C"
+    IN_CALLBACK = "a call into C called back"
+    IN_HANDLER_IN_CALLBACK = "a signal's handler interrupted what a call into C called back"
+
+
+def called_from(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> CalledFrom:
+    """Return where a frame stands, if these methods of the client are its calls into C.
 
     A mark that a call sets and takes back may be left behind: an interrupt (Ctrl-C, or a signal's handler
     that raises) can come between any two steps, ``try`` and ``with`` included. So a mark is only a hint that
     it is worth looking at the stack, which cannot be wrong.
     """
+    inner: FrameType | None = None
+    in_handler = False
     while frame is not None:
+        interrupts = inner is not None and is_handler_on(frame, inner)
+        in_handler = in_handler or interrupts
         if frame.f_code in calls and frame.f_locals.get("self") is client:
-            return True
-        frame = frame.f_back
-    return False
+            if not in_handler:
+                return CalledFrom.IN_CALLBACK
+            return CalledFrom.IN_HANDLER if interrupts else CalledFrom.IN_HANDLER_IN_CALLBACK
+        inner, frame = frame, frame.f_back
+    return CalledFrom.OUTSIDE
+
+
+def on_another_thread(call: Callable[[], Any]) -> Any:
+    """Make a call on a thread of its own, and return what it returns, or raise what it raises.
+
+    It is for a handler that interrupted a call into C on this thread: confluent-kafka keeps one call a thread
+    in mind, and ends the process at the next callback if a second one took its place.
+    """
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            ended.append((call(), None))
+        except BaseException as raised:  # noqa: BLE001 - it is raised on the thread that waits
+            ended.append((None, raised))
+
+    thread = Thread(target=run, name="headerware-handler", daemon=True)
+    thread.start()
+    thread.join()
+    found, error = ended[0]
+    if error is not None:
+        raise error
+    return found

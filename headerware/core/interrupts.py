@@ -37,14 +37,17 @@ def pass_on_interrupt(error: Exception) -> None:
 def _is_of_a_handler(error: BaseException) -> bool:
     interrupted, step = None, error.__traceback__
     while step is not None:
-        if interrupted is not None and _is_argument(interrupted, step.tb_frame):
+        if interrupted is not None and is_handler_on(interrupted, step.tb_frame):
             return True
         interrupted, step = step.tb_frame, step.tb_next
     return False
 
 
-def _is_argument(interrupted: FrameType, frame: FrameType) -> bool:
-    """Return whether a frame was called with another frame as an argument."""
+def is_handler_on(interrupted: FrameType, frame: FrameType) -> bool:
+    """Return whether a frame is that of a signal handler, called on top of another frame.
+
+    The interpreter gives the handler the frame that it interrupted as an argument.
+    """
     code = frame.f_code
     plain = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[: plain + bool(code.co_flags & CO_VARARGS)]

@@ -11,6 +11,7 @@ import _thread
 import dis
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,13 +23,14 @@ from headerware.clients import Consumer
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType, FrameType
 
     from headerware.clients import Producer
-    from headerware.core.record import Record
+    from headerware.core.record import Operation, Record
 
 OURS = str(Path(headerware.__file__).parent)
 
@@ -189,11 +191,37 @@ def chosen(number: int) -> list[bytes]:
     return [] if number % 7 in {3, 5} else [value, value + b"b"] if number % 7 == 6 else [value]
 
 
-CHAINS: dict[str, list[Any]] = {
-    "plain": [Pass()],
-    "choosing": [Choose()],
-    "slices": [Slice(max_bytes=1_000)],
+class Watch:
+    """Be told of what is received, and processed."""
+
+    def __init__(self) -> None:
+        self.processed: list[bytes] = []
+
+    def on_operation(self, operation: Operation) -> None:
+        pass
+
+    @contextmanager
+    def processing(self, records: Sequence[Record]) -> Iterator[None]:
+        yield
+
+    def on_processed(self, record: Record, error: BaseException | None) -> None:
+        if error is None:
+            self.processed.append(record.value)
+
+
+CHAINS: dict[str, Callable[[], list[Any]]] = {
+    "plain": lambda: [Pass()],
+    "choosing": lambda: [Choose()],
+    "observed": lambda: [Watch()],
+    "observed choosing": lambda: [Watch(), Choose()],
+    "slices": lambda: [Slice(max_bytes=1_000)],
+    "observed slices": lambda: [Watch(), Slice(max_bytes=1_000)],
 }
+
+
+def padded(number: int, chain: str) -> bytes:
+    """Return a value; with slices, two of three are in two slices, so that these fill no batch."""
+    return str(number).encode() + (b"." * 1_400 if "slices" in chain and number % 3 else b"")
 
 
 class TestAConsumer:
@@ -216,16 +244,18 @@ class TestAConsumer:
             found.extend(got)
             return len(got)
 
-        padding = b"." * 1_400 if chain == "slices" else b""
-        producer = make_producer(*CHAINS["slices"])
-        count = 1_500 if padding else 3_000
+        producer = make_producer(*CHAINS["slices"]())
+        count = 2_000 if "slices" in chain else 4_000
         for number in range(count):
-            producer.produce(topic, str(number).encode() + padding, partition=0)
+            producer.produce(topic, padded(number, chain), partition=0)
             producer.poll(0)
         producer.flush(60)
         found: list[bytes | None] = []
         refused: list[None] = []
-        consumer = make_consumer(*CHAINS[chain], topic=topic, enable_auto_commit=False)
+        interceptors = CHAINS[chain]()
+        consumer = make_consumer(
+            *interceptors, topic=topic, enable_auto_commit=False, headerware_processing="implicit"
+        )
         at = undisturbed = 0
         # Calls differ in length, so that only many that are over sooner mean that this is the end.
         while undisturbed < 20:
@@ -236,24 +266,37 @@ class TestAConsumer:
                 take()
         last = int(str((found[-1] or b"").rstrip(b".b").decode()))
         expected = [
-            value + padding
+            value
             for number in range(last + 1)
-            for value in (chosen(number) if chain == "choosing" else [str(number).encode()])
+            for value in (chosen(number) if "choosing" in chain else [padded(number, chain)])
         ]
         assert found[: len(expected)] == expected[: len(found)]
         assert at > 15
         assert last < count - 10, "all was read before all was tried"
-        assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if chain == "choosing" else 0)
+        assert len(refused) == (sum(number % 7 == 5 for number in range(last)) if "choosing" in chain else 0)
+        for watch in (each for each in interceptors if isinstance(each, Watch)):
+            consumer.close()
+            assert set(watch.processed) <= set(found)
+            assert len(set(watch.processed)) == len(watch.processed)
 
     @pytest.mark.parametrize("how", ["poll", "consume"])
+    @pytest.mark.parametrize("chain", ["plain", "observed", "slices", "observed slices"])
     def test_that_closes_at_once_has_committed_what_it_gave_and_no_more(
-        self, make_consumer: Callable[..., Consumer], fill: Callable[..., None], topic: str, how: str
+        self,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        topic: str,
+        chain: str,
+        how: str,
     ) -> None:
-        fill(*(str(number).encode() for number in range(600)))
+        producer = make_producer(*CHAINS["slices"]())
+        for number in range(1_000):
+            producer.produce(topic, padded(number, chain), partition=0)
+        producer.flush(60)
         found: list[bytes | None] = []
         at = undisturbed = 0
         while undisturbed < 2:
-            consumer = make_consumer(Pass())
+            consumer = make_consumer(*CHAINS[chain](), headerware_processing="implicit")
             consumer.assign([TopicPartition(topic, 0)])
             while not (got := fetch(consumer, how)):
                 pass
@@ -265,7 +308,7 @@ class TestAConsumer:
             at, undisturbed = at + 1, 0 if interrupter.raised else undisturbed + 1
             consumer.close()
         assert at > 15
-        assert found == [str(number).encode() for number in range(len(found))]
+        assert found == [padded(number, chain) for number in range(len(found))]
 
 
 class TestWhatWasGivenWhenAnInterruptCame:
@@ -300,6 +343,33 @@ class TestWhatWasGivenWhenAnInterruptCame:
         interrupted.close()
         after = make_consumer(Pass())
         assert after.committed([TopicPartition(topic, 0)], 10)[0].offset == 10
+
+    def test_is_read_again_with_an_incomplete_message_behind_it(
+        self, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer], topic: str
+    ) -> None:
+        def batch(fetched: Any) -> None:
+            taken.append(fetched)
+            if len(taken) == 2:
+                raise Interrupt
+            taken_in(fetched)
+
+        sent = [b"small", b"." * 1_400, b"small, too", b"," * 1_400]
+        producer = make_producer(Slice(max_bytes=1_000))
+        for value in sent:
+            producer.produce(topic, value, partition=0)
+        producer.flush(60)
+        consumer = make_consumer(Slice(max_bytes=1_000), topic=topic)
+        taken: list[Any] = []
+        taken_in, fetch_batch = consumer._hw_take_batch, consumer._hw_fetch_batch
+        consumer._hw_take_batch = batch  # type: ignore[method-assign]
+        # First all but the second slice of the last message, then that one.
+        consumer._hw_fetch_batch = lambda count, timeout: fetch_batch(min(count, 1 if taken else 5), timeout)  # type: ignore[method-assign]
+        with pytest.raises(Interrupt):
+            consumer.consume(10, 60)
+        del consumer._hw_take_batch, consumer._hw_fetch_batch
+        found: list[Any] = []
+        until(lambda: len(found) >= len(sent), meanwhile=lambda: found.extend(consumer.consume(4, 0.2)))
+        assert [message.value() for message in found] == sent
 
     def test_is_forgotten_by_a_seek(self, interrupted: Consumer, topic: str) -> None:
         interrupted.seek(TopicPartition(topic, 0, 5))

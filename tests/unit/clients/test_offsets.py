@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients import Consumer, Producer, offsets
 from headerware.clients.dead_letters import DeadLetters
@@ -21,7 +21,6 @@ from tests.unit.clients.conftest import take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confluent_kafka import Message
 
 SLICED = b"x" * 1_500
 """Two slices at 1,000 bytes."""
@@ -378,6 +377,27 @@ class TestDeadLetters:
             assert set(stored) == {f"{topic}.dead-letter"}
             consumer.commit(asynchronous=False)
             assert on_broker(connection, topic, topic) == (5, None)
+
+
+class TestAMessageThatWasNotRead:
+    @pytest.mark.parametrize("call", ["commit", "store_offsets"])
+    @pytest.mark.parametrize(
+        ("position", "lacks"), [((0,), "offset"), ((0, -1), "offset"), ((-1, 7), "partition"), ((), "offset")]
+    )
+    def test_commits_nothing(
+        self,
+        open_consumer: Callable[..., Consumer],
+        connection: dict[str, Any],
+        topic: str,
+        call: str,
+        position: tuple[int, ...],
+        lacks: str,
+    ) -> None:
+        consumer = open_consumer(**{"enable.auto.offset.store": False})
+        with pytest.raises(KafkaException, match=f"without {lacks}") as caught:
+            getattr(consumer, call)(Message(topic, *position))  # type: ignore[arg-type]  # topic, partition, offset
+        assert caught.value.args[0].code() == KafkaError._NO_OFFSET
+        assert on_broker(connection, topic, topic) == (OFFSET_INVALID, None)
 
 
 class TestSeek:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import headerware
 from headerware.clients import Producer
+from headerware.clients.messages import undelivered_message
 from headerware.core.chain import Chain
 from headerware.core.errors import (
     DeadLetterError,
@@ -260,6 +261,43 @@ class TestMany:
         assert wire(connection, topic, 1)[0].headers() == [("a", b"1")]
 
 
+class TestARecordThatIsTooLarge:
+    @pytest.mark.parametrize("call", ["produce", "produce_many", "produce_batch"])
+    def test_is_refused_with_topic_size_limit_and_what_helps(
+        self, make_producer: Callable[..., Producer], topic: str, call: str
+    ) -> None:
+        producer = make_producer(Stamp("a"))
+        record: dict[str, Any] = {"value": b"y" * 2_000_000}
+        if call == "produce":
+            with pytest.raises(KafkaException) as caught:
+                producer.produce(topic, **record)
+            error = caught.value.args[0]
+        elif call == "produce_many":
+            (raised,) = producer.produce_many(topic, [record])
+            assert isinstance(raised, KafkaException)
+            error = raised.args[0]
+        else:
+            batch = [record]
+            assert producer.produce_batch(topic, batch) == 0
+            error = batch[0]["_error"]
+        assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        assert all(
+            part in error.str()
+            for part in (f"{topic!r}", "2000002 bytes", "message.max.bytes (1000000)", "slice", "claim_check")
+        )
+
+    def test_for_its_topic_is_reported_so(self, make_producer: Callable[..., Producer], topic: str) -> None:
+        seen: list[Any] = []
+        deliveries = make_producer(Stamp("a"))._hw_deliveries
+        record = Record(topic, b"y" * 700_000)
+        error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        message = undelivered_message(record, error)
+        deliveries.report(record, record, lambda *report: seen.append(report), error, message)
+        ((reported, told),) = seen
+        assert reported.code() == told.error().code() == KafkaError.MSG_SIZE_TOO_LARGE
+        assert f"700000 bytes for topic {topic!r} exceeds the topic's max.message.bytes" in reported.str()
+
+
 class TestProduceBatch:
     def test_keeps_headers_and_counts(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
@@ -287,6 +325,22 @@ class TestProduceBatch:
     ) -> None:
         with pytest.raises(TypeError):
             make_producer(Stamp()).produce_batch(topic, messages)
+
+    @pytest.mark.parametrize(
+        "part",
+        [{"value": 5}, {"key": 5}, {"timestamp": "5"}, {"headers": 5}, {"headers": {"a": 5}}],
+        ids=str,
+    )
+    @pytest.mark.parametrize("chain", [[], [Stamp()]], ids=["no chain", "a chain"])
+    def test_sends_nothing_if_a_part_has_a_wrong_type(
+        self, make_producer: Callable[..., Producer], topic: str, chain: list[Any], part: dict[str, Any]
+    ) -> None:
+        producer = make_producer(*chain)
+        batch: list[dict[str, Any]] = [{"value": b"good", "headers": {"a": b"1"}}, {"value": b"v", **part}]
+        with pytest.raises(TypeError, match="at index 1"):
+            producer.produce_batch(topic, batch)
+        assert len(producer) == 0
+        assert all("_error" not in message for message in batch)
 
 
 class TestLife:
