@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from headerware.core.errors import KeptError, SerdeError, UnknownSchemaError
+from headerware.core.errors import HeldBackError, KeptError, SerdeError, UnknownSchemaError
 from headerware.core.shared import Shared
 from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
 
@@ -127,8 +127,8 @@ class _Flight:
         return self.answer
 
 
-class _NotAskedError(SerdeError):
-    """The request was not made, so there is no failure to remember."""
+class _NotAskedError(HeldBackError):
+    """The request was not made, so there is no failure to remember, and the record waits."""
 
 
 class _VainTime:
@@ -156,7 +156,7 @@ class _VainTime:
         wait_s = -self._left / self._patience.share
         message = (
             "the schema store is not asked for this schema: it was asked for too many that it does not have, "
-            f"or did not answer; it is asked again in {wait_s:.1f} s"
+            f"or did not answer; the record waits, and the store is asked again in {wait_s:.1f} s"
         )
         if not self._told:
             self._told = True
