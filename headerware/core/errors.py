@@ -48,12 +48,17 @@ from __future__ import annotations
 
 import os
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headerware.core.record import Record
+
+_MAX_KEPT_CHARACTERS: Final = 2_000
+_MAX_KEPT_VALUES: Final = 100
+_ABSENT: Final = object()
+Kept = TypeVar("Kept", bound=BaseException)
 
 
 class HeaderwareError(Exception):
@@ -212,9 +217,9 @@ class InterceptorError(HeaderwareError):
         self.last_record = record
         return self
 
-    def again(self) -> InterceptorError:
+    def again(self) -> Self:
         """Return the same error without a position, for another of several records that it concerns."""
-        again = _rebuilt(type(self), self.args, self.__dict__)
+        again: Self = _rebuilt(type(self), self.args, self.__dict__)
         again.step = again.topic = again.partition = again.offset = again.last_record = None
         return again
 
@@ -397,7 +402,63 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}{reason}{raised_at(error)}"
 
 
-def _rebuilt(kind: type[InterceptorError], args: tuple[Any, ...], facts: dict[str, Any]) -> InterceptorError:
+class KeptError(Generic[Kept]):
+    """What is kept of an error to raise it again: its class, its text and its facts.
+
+    An exception has a traceback, a traceback has frames, and frames have the record. Whatever remembers a
+    failure keeps this value instead of the exception, and makes a new exception for each record.
+    Positions, bytes and objects are not kept, and a text is cut at 2,000 characters. An exception of another
+    library that is not made of plain values becomes a :class:`HeaderwareError`.
+    """
+
+    __slots__ = ("_args", "_cause", "_facts", "kind")
+
+    def __init__(self, error: Kept) -> None:
+        args = _plain(error.args)
+        can_be_rebuilt = args is not _ABSENT or isinstance(error, HeaderwareError)
+        self.kind: type[BaseException] = type(error) if can_be_rebuilt else HeaderwareError
+        self._args: tuple[Any, ...] = (_plain(_text_of(error)),) if args is _ABSENT else args
+        dropped = _POSITION if isinstance(error, InterceptorError) else ()
+        self._facts: dict[str, Any] = {
+            name: plain
+            for name, value in error.__dict__.items()
+            if name not in dropped and (plain := _plain(value)) is not _ABSENT
+        }
+        self._cause: KeptError[BaseException] | None = (
+            None if error.__cause__ is None else KeptError(error.__cause__)
+        )
+
+    def is_a(self, *kinds: type[BaseException]) -> bool:
+        """Return whether the error is of one of these classes."""
+        return issubclass(self.kind, kinds)
+
+    def again(self) -> Kept:
+        """Return a new exception, without a position and without a traceback."""
+        error: Kept = _rebuilt(self.kind, self._args, self._facts)
+        error.__cause__ = None if self._cause is None else self._cause.again()
+        return error
+
+
+def _text_of(error: BaseException) -> str:
+    return error.message if isinstance(error, InterceptorError) else described(error)
+
+
+_POSITION: Final = frozenset({"step", "topic", "partition", "offset", "last_record"})
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that refers to no record; _ABSENT for any that may."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_KEPT_CHARACTERS else value[:_MAX_KEPT_CHARACTERS] + "..."
+    if value is None or isinstance(value, int | float | type):
+        return value
+    if type(value) is tuple and len(value) <= _MAX_KEPT_VALUES:
+        found = tuple(map(_plain, value))
+        return _ABSENT if _ABSENT in found else found
+    return _ABSENT
+
+
+def _rebuilt(kind: type[Any], args: tuple[Any, ...], facts: dict[str, Any]) -> Any:
     """Make an error again without its constructor, which may have other arguments in a plug-in."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(facts)

@@ -76,7 +76,7 @@ class FolderDictionaryStore:
         self._lock: Final = PerProcess(threading.Lock)
         self._look_at = float("-inf")
         self._stamp: tuple[int, ...] = ()
-        self._failure: DictionaryError | None = None
+        self._failure: str | None = None
         self._uses: dict[bytes, Use] = {}
 
     @property
@@ -90,7 +90,7 @@ class FolderDictionaryStore:
         """Read the folder."""
         self._look()
         if self._failure is not None:
-            raise self._failure
+            raise DictionaryError(self._failure)
 
     def start(self) -> None:
         """Read the folder; it is looked at again by itself."""
@@ -141,7 +141,7 @@ class FolderDictionaryStore:
         with self._writing():
             self._look()
             if self._failure is not None:
-                raise self._failure  # it would be written over
+                raise DictionaryError(self._failure)  # it would be written over
             uses = {**self._uses, use.key: use}
             content = msgspec.json.format(msgspec.json.encode(_Document(tuple(uses.values()))), indent=2)
             replace_file(self._folder / _USES, content + b"\n", new_mode=0o666)
@@ -166,11 +166,9 @@ class FolderDictionaryStore:
                     return
                 uses = [] if file is None else _read_uses(read_plain(path, _MAX_USES_BYTES)[0])
             except OSError as error:
-                self._failure = DictionaryError(
-                    f"the dictionaries' folder {self._folder} cannot be read: {error.strerror}"
-                )
+                self._failure = f"the dictionaries' folder {self._folder} cannot be read: {error.strerror}"
             except WireFormatError as error:
-                self._failure = DictionaryError(f"{self._folder / _USES}: {error}")
+                self._failure = f"{self._folder / _USES}: {error}"
             else:
                 self._uses = {use.key: use for use in uses}
                 self._stamp, self._failure = stamp, None

@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from headerware.core.errors import DictionaryError, RegistryError, WireFormatError
+from headerware.core.errors import DictionaryError, KeptError, RegistryError, WireFormatError
 from headerware.core.options import PATH
 from headerware.dictionaries.dictionary import (
     DICTIONARY_PREFIX,
@@ -182,7 +182,7 @@ class TopicDictionaryStore:
         """Make the table; a forked child makes one of its own, for the parent's has threads there."""
         self._asking = Lock()
         self._asked_at = float("-inf")
-        self._answer: DictionaryError | None = None
+        self._answer: KeptError[DictionaryError] | None = None
         self._table: TopicTable[DictionaryRows] | None = None
         self.generation += 1
 
@@ -205,7 +205,7 @@ class TopicDictionaryStore:
             self._ask(timeout_s)
             failure = self._answer
         if failure is not None:
-            raise failure
+            raise failure.again()
 
     def start(self) -> None:
         """Read the topic, for two seconds at most, and follow it from now on, also if it was not read."""
@@ -238,7 +238,7 @@ class TopicDictionaryStore:
                 failure = self._answer
             found = self.known(dictionary_id)
             if found is None and failure is not None:
-                raise failure.with_traceback(None)
+                raise failure.again()
         return found
 
     def uses(self) -> list[Use]:
@@ -282,13 +282,13 @@ class TopicDictionaryStore:
                 table = self._opened()
                 complete = table.refresh(timeout_s)
         except DictionaryError as error:
-            self._answer = error
+            self._answer = KeptError(error)
         else:
             if not complete:
                 stale = table.stale
                 since = "" if stale is None else f"; it was last read at {stale:%Y-%m-%d %H:%M:%S} UTC"
-                self._answer = DictionaryError(
-                    f"the dictionaries' topic {self._topic!r} is out of reach{since}"
+                self._answer = KeptError(
+                    DictionaryError(f"the dictionaries' topic {self._topic!r} is out of reach{since}")
                 )
         self._asked_at = self._clock()
 

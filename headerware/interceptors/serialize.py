@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from headerware.core.errors import SerdeError, raised_at
+from headerware.core.errors import HeldBackError, SerdeError, raised_at
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.options import from_option, kinds
 from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
@@ -127,6 +127,8 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
                 value, headers = found
         except SerdeError as error:
             raise _of(part, error)  # noqa: B904 - it is the same error
+        except HeldBackError:
+            raise
         except Exception as error:
             # Only Headerware's own texts never quote a payload.
             problem = (

@@ -265,7 +265,7 @@ def _reached(loaded: Chain) -> Iterator[Finding]:
         except UnknownSchemaError:
             yield _ok(check, "answers")
         except HeaderwareError as error:
-            advice = "without it readers refuse records whose schemas they have not met before"
+            advice = "without it readers hold records back whose schemas they have not met before"
             yield _fail(check, str(error), advice)
         else:
             yield _ok(check, "answers")

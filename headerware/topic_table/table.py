@@ -77,7 +77,7 @@ class TopicTable(Generic[AnyRows]):
         if saved is not None:
             self._state.restore(saved.records, saved.complete_ms)
         self._pump = _Pump(reader, self._state, topic)
-        self._failure: RegistryError | None = UnreachableError(f"topic {topic!r} was not read as yet")
+        self._complete = False
         self._warned = False
         self._noting = Lock()
         self._pid = os.getpid()
@@ -88,7 +88,7 @@ class TopicTable(Generic[AnyRows]):
 
         1970 stands for never. While the table is followed, it checks every few seconds.
         """
-        if self._failure is None:
+        if self._complete:
             return None
         return datetime.fromtimestamp((self._state.complete_ms or 0) / 1000, UTC)
 
@@ -201,7 +201,7 @@ class TopicTable(Generic[AnyRows]):
         try:
             self._pump.read_to(self._pump.end(deadline), deadline)
         except RegistryError as error:
-            self._failure = error
+            self._complete = False
             if isinstance(error, UnreachableError) and self._state.complete_ms is not None:
                 self._note_failure(error)
                 return False
@@ -210,7 +210,7 @@ class TopicTable(Generic[AnyRows]):
         with self._noting:
             if self._warned:
                 _log.info("topic %s: the rows are up to date again", self.topic)
-            self._failure, self._warned = None, False
+            self._complete, self._warned = True, False
         self._snapshot.save_if_due(self._state)
         return True
 
@@ -218,7 +218,7 @@ class TopicTable(Generic[AnyRows]):
         with self._noting:
             if not self._warned:
                 _log.warning("the rows go on as they are: %s", error)
-            self._failure, self._warned = error, True
+            self._complete, self._warned = False, True
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._pid:

@@ -17,18 +17,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema as ConfluentSchema
+from confluent_kafka.schema_registry import SchemaRegistryClient, SchemaRegistryError
 
-from headerware.core.errors import SerdeError
+from headerware.core.chain import Chain
+from headerware.core.context import Context
+from headerware.core.errors import HeldBackError, SerdeError, UnknownSchemaError
 from headerware.core.headers import EMPTY, Headers
+from headerware.core.record import Record
+from headerware.interceptors import Schema as SchemaStep
+from headerware.interceptors import Serialize
 from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.avro.serde import Avro
+from headerware.serdes.confluent.serde import ConfluentAvro
+from headerware.serdes.schema_header import encode_mark
 from headerware.serdes.serde import SerdeContext
 from headerware.serdes.stores.folder import FolderSchemas
+from headerware.serdes.stores.schema_registry import RegistrySchemas
 from tests.unit.serdes import conftest
+from tests.waiting import until
 from tests.work import counted, cpu_within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from headerware.core.session import Session
 
 LINK = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
 TREE = {
@@ -591,3 +604,107 @@ class TestHostileObjects:
             lambda: opened(record(("a", "int"))).serialize("t", EMPTY, object()),
             "of type object, does not fit",
         )
+
+
+class SlowStore:
+    """Keep schemas in memory; to say that there is none takes two seconds, as over a bad network."""
+
+    is_numbered = True
+
+    def __init__(self) -> None:
+        self.texts: dict[object, str] = {}
+
+    def get(self, fingerprint: Fingerprint) -> str:
+        return self._found(fingerprint)
+
+    def by_id(self, schema_id: int) -> str:
+        return self._found(schema_id)
+
+    def by_guid(self, guid: bytes) -> str:
+        return self._found(guid)
+
+    def register(self, subject: str, text: str) -> tuple[int, bytes]:
+        raise NotImplementedError
+
+    def put(self, schema: Schema) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _found(self, question: object) -> str:
+        if question not in self.texts:
+            time.sleep(2.05)
+            raise UnknownSchemaError("not there")
+        return self.texts[question]
+
+
+class TestFloodsOfUnknownSchemas:
+    """Requests in vain are limited; genuine records of schemas that are not known yet wait meanwhile."""
+
+    FINGERPRINT = AvroSchema.parsed('"long"').fingerprint("sha256")
+    UNKNOWN = Fingerprint("sha256", bytes(32))
+
+    def outcome_after_a_flood(self, chain: Chain, forged: Record, genuine: Record) -> Record:
+        """Return the genuine record, once it has waited."""
+        with chain.open(Context(side="consumer")) as session:
+            assert type(session.consume_outcomes([forged])[0]) is UnknownSchemaError
+            [held_back] = session.consume_outcomes([genuine])
+            assert isinstance(held_back, HeldBackError)
+            assert "the record waits" in str(held_back)
+            found: list[Any] = [held_back]
+            until(
+                lambda: not isinstance(found[0], HeldBackError),
+                meanwhile=lambda: self.try_again(found, session, genuine),
+            )
+        assert isinstance(found[0], Record)
+        return found[0]
+
+    def try_again(self, found: list[Any], session: Session, record: Record) -> None:
+        time.sleep(0.05)
+        found[:] = session.consume_outcomes([record])
+
+    def test_keep_no_record_from_a_serde(self) -> None:
+        store = SlowStore()
+        store.texts[2] = '"long"'
+        chain = Chain([Serialize(value=Avro(store=store))])
+        forged, genuine = (Record("t", b"\0\0\0\0" + bytes((number,)) + b"\x0e") for number in (1, 2))
+        assert self.outcome_after_a_flood(chain, forged, genuine).value == 7
+
+    def test_keep_no_record_from_the_interceptor(self) -> None:
+        store = SlowStore()
+        store.texts[self.FINGERPRINT] = '"long"'
+        chain = Chain([SchemaStep(store=store)])
+        forged, genuine = (
+            Record("t", b"\x0e", headers=Headers([("hw.schema", encode_mark("value", fingerprint))]))
+            for fingerprint in (self.UNKNOWN, self.FINGERPRINT)
+        )
+        found = self.outcome_after_a_flood(chain, forged, genuine)
+        assert found.headers.last("avro.schema") == b'"long"'
+
+    def test_keep_no_record_from_confluents_own_deserializer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ids = {2: ConfluentSchema('"long"', "AVRO")}
+
+        def get_schema(_client: Any, schema_id: int, *_: Any, **__: Any) -> ConfluentSchema:
+            if schema_id not in ids:
+                time.sleep(2.05)
+                raise SchemaRegistryError(404, 40403, "not there")
+            return ids[schema_id]
+
+        monkeypatch.setattr(
+            type(SchemaRegistryClient.new_client({"url": "mock://"})), "get_schema", get_schema
+        )
+        serde = ConfluentAvro(url="mock://flooded")
+        forged, genuine = (Record("t", b"\0\0\0\0" + bytes((number,)) + b"\x0e") for number in (1, 2))
+        assert self.outcome_after_a_flood(Chain([Serialize(value=serde)]), forged, genuine).value == 7
+
+    def test_a_registry_that_is_down_refuses_none(self) -> None:
+        store = RegistrySchemas(url="http://127.0.0.1:1", config={"max.retries": 0})
+        for serde in (
+            Avro(store=store),
+            ConfluentAvro(url="http://127.0.0.1:1", registry={"max.retries": 0}),
+        ):
+            with Chain([Serialize(value=serde)]).open(Context(side="consumer")) as session:
+                for _ in range(2):  # the second answer is the remembered one
+                    [outcome] = session.consume_outcomes([Record("t", b"\0\0\0\0\1\x0e")])
+                    assert isinstance(outcome, HeldBackError)

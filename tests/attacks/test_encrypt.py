@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
@@ -259,6 +260,20 @@ class TestStrip:
         wire = world.sent(RECORD, sign)
         with pytest.raises(DecryptionError, match="and has no signature"):
             world.read(wire.with_headers(wire.headers.remove("hw.sig")), sign)
+
+    def test_who_cannot_sign_makes_no_reader_ask_the_key_service(self, world: World) -> None:
+        world.add("alice", "ed25519")
+        sign = Sign(keyring=str(world.path), key_id="alice", require="off")
+        wire = world.sent(RECORD, sign)
+        unsigned = wire.with_headers(wire.headers.remove("hw.sig"))
+        stated, tail = statement_of(wire), layout_of(wire)[-TAIL_BYTES:]
+        flood = [
+            with_layout(unsigned, msgspec.structs.replace(stated, wrapped=os.urandom(63)).encode() + tail)
+            for _ in range(100)
+        ]
+        before, session = world.keys.calls, world.open(sign)
+        assert {type(outcome) for outcome in session.consume_outcomes(flood)} == {DecryptionError}
+        assert world.keys.calls == before
 
     def test_the_signature_is_another_ones(self, world: World) -> None:
         for key_id in ("alice", "mallory"):

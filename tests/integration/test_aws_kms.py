@@ -259,10 +259,14 @@ class TestAnswers:
             service.unwrap("orders", b"wrapped", b"c")
         assert len(kms.requests) == 2
 
-    def test_come_from_the_configured_endpoint_alone(self, kms: Kms, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_come_from_the_configured_endpoint_alone_without_a_proxy(
+        self, kms: Kms, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with closing(Kms()) as another:
-            for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KMS"):
+            for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KMS", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
                 monkeypatch.setenv(name, another.url)
+            for name in ("NO_PROXY", "no_proxy"):
+                monkeypatch.delenv(name, raising=False)
             kms.answer = {"KeyId": ARN, "Plaintext": "AAAA"}
             with closing(kms.open()) as service:
                 service.unwrap("orders", b"wrapped", b"c")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from headerware.core.errors import DecryptionError, WireFormatError
 from headerware.core.header_text import decode_text
 from headerware.core.headers import Headers
+from headerware.core.record import VERIFIED, Record, Verified
 from headerware.interceptors.encrypt.envelope import (
     TAG_BYTES,
     TAIL_BYTES,
@@ -26,6 +28,7 @@ from headerware.interceptors.encrypt.envelope import (
     sealer,
 )
 from headerware.interceptors.encrypt.fields import FIELD_PREFIX, field_opener, field_sealer
+from headerware.interceptors.encrypt.keys import check_signer
 from headerware.interceptors.encrypt.record_keys import KeySecret, RecordKeys, decode_key_secret
 
 VECTORS: dict[str, Any] = json.loads(
@@ -183,6 +186,18 @@ class TestRefused:
         with pytest.raises((DecryptionError, WireFormatError)) as refused:
             opened(case)
         assert case["because"] in str(refused.value)
+
+
+@named(VECTORS["signers"])
+class TestSigners:
+    def test_are_compared_if_one_is_stated(self, case: dict[str, Any]) -> None:
+        key_id = case["verified"]
+        verified = None if key_id is None else Verified(key_id, 1, 0, "prod", "orders", bytes(8), 1)
+        record = Record("orders", b"v", local={} if verified is None else {VERIFIED: verified})
+        statement = Statement("orders", "1", b"w", "prod", "orders", case["stated"])
+        signer_of = {True: "", False: None}[case["reader_verifies"]]
+        with pytest.raises(DecryptionError) if case["refused"] else nullcontext():
+            check_signer(statement, record, lambda _topic: signer_of)
 
 
 @named(VECTORS["fields"])

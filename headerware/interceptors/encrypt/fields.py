@@ -160,9 +160,7 @@ class EncryptFieldsStep:
         self._paths = tuple(map(_steps, options.fields))
         self._signer = context.signer
         self._keys = SessionKeys(options, context, expected="an encrypted field")
-        self._known: KnownStatements[OpenField] = KnownStatements(
-            self._keys, _opener, lambda _statement: None
-        )
+        self._known: KnownStatements[OpenField] = KnownStatements(self._keys, _opener, self._signer)
         self._sealers: BoundedCache[tuple[str, str], tuple[DataKey, SealField]] = BoundedCache(_MAX_TOPICS)
         self._encrypted = self._decrypted = 0
 
@@ -201,8 +199,7 @@ class EncryptFieldsStep:
                 self._keys.unprotected.judge(record)
                 return value
             encoded, tail = _parts(value, place)
-            ready = self._find(record.topic, encoded)
-            check_signer(ready.statement, record, self._signer)
+            ready = self._find(record, encoded)
             try:
                 plain = msgspec.msgpack.decode(ready.open(tail, bound_key, place))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -240,11 +237,12 @@ class EncryptFieldsStep:
         )
         return field_sealer(data_key.secret, statement.encode())
 
-    def _find(self, topic: str, encoded: bytes) -> Known[OpenField]:
-        known = self._known.remembered.get((topic, encoded))
-        if known is not None and 0 <= self._keys.now_ms() - known.asked_ms < ASK_EVERY_MS:
-            return known
-        return self._known.find(topic, encoded)
+    def _find(self, record: Record, encoded: bytes) -> Known[OpenField]:
+        known = self._known.remembered.get((record.topic, encoded))
+        if known is None or not 0 <= self._keys.now_ms() - known.asked_ms < ASK_EVERY_MS:
+            return self._known.find(record, encoded)
+        check_signer(known.statement, record, self._signer)
+        return known
 
     def _changed(self, value: Any, change: _Change) -> Any:
         if not isinstance(value, Mapping):

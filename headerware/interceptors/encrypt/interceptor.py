@@ -208,7 +208,9 @@ class EncryptStep:
         self._bound = tuple(sorted(set(options.bind_headers) - ALWAYS_BOUND))
         self._secret = None if options.key_secret is None else decode_key_secret(options.key_secret)
         self._record_keys: tuple[bytes, RecordKeys] | None = None
-        self._known: KnownStatements[Open] = KnownStatements(self._keys, self._opener, self._judge)
+        self._known: KnownStatements[Open] = KnownStatements(
+            self._keys, self._opener, self._signer, self._judge
+        )
         self._shared_bytes = 0
         """The most of a statement that does not depend on the topic; 0 as long as there was none."""
         self._encrypted = self._decrypted = 0
@@ -357,13 +359,13 @@ class EncryptStep:
             try:
                 ready = remembered[topic, encoded]
             except KeyError:
-                ready = find(topic, encoded)
+                ready = find(record, encoded)
             else:
                 if not 0 <= now_ms() - ready.asked_ms < ASK_EVERY_MS:
-                    ready = find(topic, encoded)
+                    ready = find(record, encoded)
+                elif ready.statement.signer:
+                    check_signer(ready.statement, record, signer)
             statement = ready.statement
-            if statement.signer:
-                check_signer(statement, record, signer)
             key = record.key
             plain = ready.open(layout[end:], key, value, others)
             if statement.key_is_encrypted:
@@ -413,11 +415,15 @@ class EncryptStep:
             known = self._record_keys = secret, RecordKeys(secret)
         return known[1]
 
-    def _statements(self, records: Sequence[Record]) -> list[tuple[str, bytes]]:
-        """Return topics and statements of a batch, each at least once, as far as they can be read."""
+    def _statements(self, records: Sequence[Record]) -> list[tuple[Record, bytes]]:
+        """Return the readable statements of a batch, each at least once for each signer."""
         # Most records of a batch have the same statement, and texts that begin alike have the same data key.
         alike = {
-            (record.topic, (text or b"")[:-_TAIL_TEXT_BYTES]): (record, text)
+            (
+                record.topic,
+                (text or b"")[:-_TAIL_TEXT_BYTES],
+                record.verified and record.verified.key_id,
+            ): (record, text)
             for record in records
             for name, text in record.headers[-1:]
             if name == ENCRYPT_HEADER
@@ -429,5 +435,5 @@ class EncryptStep:
             except WireFormatError:
                 continue  # the record itself will say so
             end = len(layout) - (_NULL_TAIL_BYTES if record.value is None else TAIL_BYTES)
-            found.append((record.topic, layout[: max(0, end)]))
+            found.append((record, layout[: max(0, end)]))
         return found

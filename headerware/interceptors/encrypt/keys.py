@@ -229,16 +229,19 @@ class KnownStatements(Generic[Opener]):
     ``remembered`` has what has opened a record, by topic and statement; the caller adds to it, and asks again
     after :data:`ASK_EVERY_MS`. So nobody without a data key fills the memory, and no key is used for long
     after it was forgotten. ``prepare`` makes the opener of ``(data key, statement's bytes, statement)``;
-    ``judge`` refuses statements beyond what :meth:`SessionKeys.examine` refuses. For one caller at a time.
+    ``judge`` refuses statements beyond what :meth:`SessionKeys.examine` refuses, and ``signer`` is that of
+    :class:`~headerware.Context`. For one caller at a time.
     """
 
     def __init__(
         self,
         keys: SessionKeys,
         prepare: Callable[[bytes, bytes, Statement], Opener],
+        signer: Callable[[str], str | None],
         judge: Callable[[Statement], None] = _accept,
     ) -> None:
         self._keys = keys
+        self._signer = signer
         self._prepare = prepare
         self._judge = judge
         self._own = keys.known_cluster()
@@ -246,19 +249,20 @@ class KnownStatements(Generic[Opener]):
             _MAX_STATEMENTS, max_cost=_MAX_STATEMENTS_BYTES, cost=lambda asked, _known: len(asked[1])
         )
 
-    def find(self, topic: str, encoded: bytes) -> Known[Opener]:
-        """Return what opens the records of a statement that was found in a topic.
+    def find(self, record: Record, encoded: bytes) -> Known[Opener]:
+        """Return what opens a record with a statement; the key service is asked last.
 
         Raises:
             HeldBackError: its data key cannot be had now.
-            DecryptionError: the statement is refused, or its key is gone.
+            DecryptionError: the statement or its signer is refused, or its key is gone.
         """
-        keys = self._keys
+        keys, topic = self._keys, record.topic
         if self._own is None and keys.own_cluster() is not None:
             self._own = keys.own_cluster()
             self.remembered.clear()
         known = self.remembered.get((topic, encoded))
         statement = self._examined(topic, encoded) if known is None else known.statement
+        check_signer(statement, record, self._signer)
         scope = scope_of(statement.cluster, statement.topic)
         data_key = keys.to_read(statement.key_id, statement.wrapped, scope)
         now_ms = keys.now_ms()
@@ -267,13 +271,14 @@ class KnownStatements(Generic[Opener]):
         known.asked_ms = now_ms
         return known
 
-    def prefetch(self, statements: Iterable[tuple[str, bytes]]) -> None:
+    def prefetch(self, statements: Iterable[tuple[Record, bytes]]) -> None:
         """Unwrap the data keys of those that are not known, several at once."""
-        unknown = {asked for asked in statements if self.remembered.get(asked) is None}
+        unknown = [asked for asked in statements if self.remembered.get((asked[0].topic, asked[1])) is None]
         wanted = []
-        for topic, encoded in unknown if len(unknown) > 1 else ():
+        for record, encoded in unknown if len(unknown) > 1 else ():
             try:
-                statement = self._examined(topic, encoded)
+                statement = self._examined(record.topic, encoded)
+                check_signer(statement, record, self._signer)
             except DecryptionError:
                 continue  # the record itself will say so
             wanted.append((statement.key_id, statement.wrapped, scope_of(statement.cluster, statement.topic)))

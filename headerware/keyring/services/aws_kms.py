@@ -60,7 +60,7 @@ class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
             that is not here is asked for as it is. An alias must go on naming the key with which records
             were encrypted, for KMS decrypts under no other.
         endpoint: the address of KMS, such as a VPC endpoint; None is the region's. Neither the environment
-            nor AWS's own configuration files can change it.
+            nor AWS's own configuration files can change it, and no proxy is used.
         timeout_ms: how long one request may take to connect and, again, to answer, in milliseconds.
         attempts: how many requests are made for one call, if KMS fails or throttles.
         deleted_keys: ids of keys that KMS has deleted: their records are refused for good, not held back.
@@ -156,6 +156,7 @@ class AwsKmsService:
             read_timeout=seconds,
             retries={"total_max_attempts": options.attempts, "mode": "standard"},
             ignore_configured_endpoint_urls=True,
+            proxies={},  # none of the environment: a plain data key is for KMS
         )
         try:
             session = boto3.session.Session(region_name=options.region)

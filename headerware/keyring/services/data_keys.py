@@ -17,7 +17,7 @@ import os
 import time
 from random import SystemRandom
 from threading import BoundedSemaphore, Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import msgspec
@@ -27,6 +27,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import (
     HeldBackError,
     InvalidWrappedKeyError,
+    KeptError,
     KeyDeletedError,
     KeyServiceError,
     KeyServiceUnavailableError,
@@ -77,7 +78,6 @@ class DataKey(msgspec.Struct, frozen=True, gc=False):
         return [("key_id", self.key_id), ("version", self.version)]
 
 
-_Error = TypeVar("_Error", bound=KeyServiceError)
 _chance: Final = SystemRandom()
 """Of the operating system, so that forked children do not draw the same."""
 _Question = tuple[str, str, bytes | None]
@@ -92,7 +92,7 @@ class _Flight:
     def __init__(self) -> None:
         self.done: Final = Event()
         self.answer: DataKey | None = None
-        self.error: KeyServiceError | None = None
+        self.error: KeptError[KeyServiceError] | None = None
 
 
 class _Sending:
@@ -118,7 +118,7 @@ class _KeyState:
         self.left = left
         """How many calls in vain may be made: so many a second, and what was saved up for two seconds."""
         self.refilled_at = now
-        self.down: KeyServiceUnavailableError | None = None
+        self.down: KeptError[KeyServiceError] | None = None
         """Why it is out of reach, or None; others may not be, for a key can have a store of its own."""
         self.probe_at = 0.0
         """When the next call finds out whether it is back."""
@@ -307,7 +307,7 @@ class DataKeys:
         self._slots = BoundedSemaphore(self._max_calls)
         self._sending: BoundedCache[_Question, _Sending | None] = BoundedCache(entries)
         self._flights: dict[_Question, _Flight] = {}
-        self._refused: BoundedCache[_Question, tuple[float, KeyServiceError]] = BoundedCache(
+        self._refused: BoundedCache[_Question, tuple[float, KeptError[KeyServiceError]]] = BoundedCache(
             entries, max_cost=_MAX_REFUSED_BYTES, cost=lambda question, _: len(question[2] or b"")
         )
         self._states: BoundedCache[str, _KeyState] = BoundedCache(
@@ -374,9 +374,9 @@ class DataKeys:
             deadline = min(deadline, self._monotonic() + _PROBE_WAIT_S)
         flight = self._flight(question, deadline)
         if not self._wait(flight, deadline):
-            raise self._note_down(key_id, _again(down) if down is not None else self._late())
+            raise self._note_down(key_id, self._late() if down is None else down.again())
         if flight.error is not None:
-            raise _again(flight.error)
+            raise flight.error.again()
         if flight.answer is None:
             raise KeyServiceUnavailableError("the call to the key service was given up")
         return flight.answer
@@ -429,11 +429,11 @@ class DataKeys:
         refused = self._refused.get(question)
         if refused is not None and now < refused[0]:
             self._counts["refused_again"] += 1
-            raise _again(refused[1])
+            raise refused[1].again()
         state = self._states[question[0]]
         if state.down is not None:
             if now < state.probe_at:
-                raise _again(state.down)
+                raise state.down.again()
             state.probe_at = now + _PROBE_S
 
     def _charge(self, key_id: str, now: float, *, most_s: float) -> float:
@@ -459,15 +459,16 @@ class DataKeys:
     def _fly(self, question: _Question, flight: _Flight) -> None:
         """Make one call."""
         answer: DataKey | None = None
-        error: KeyServiceError | None = None
+        error: KeptError[KeyServiceError] | None = None
         try:
             answer = self._call(question)
         except KeyServiceError as raised:
-            error = raised
+            error = KeptError(raised)
         except Exception as raised:  # noqa: BLE001 - a service may be anybody's plug-in
             # Only Headerware's own texts are known to quote no secret.
-            error = KeyServiceUnavailableError(f"the key service raised {type(raised).__name__}")
-            error.__cause__ = raised
+            failure = KeyServiceUnavailableError(f"the key service raised {type(raised).__name__}")
+            failure.__cause__ = raised
+            error = KeptError(failure)
         finally:
             self._land(question, flight, answer=answer, error=error)
 
@@ -493,7 +494,7 @@ class DataKeys:
         flight: _Flight,
         *,
         answer: DataKey | None = None,
-        error: KeyServiceError | None = None,
+        error: KeptError[KeyServiceError] | None = None,
     ) -> None:
         flight.answer, flight.error = answer, error
         now_ms = self._now_ms()
@@ -520,17 +521,17 @@ class DataKeys:
         else:
             self._known[question] = (answer, now_ms)
 
-    def _note_failure(self, question: _Question, error: KeyServiceError) -> None:
+    def _note_failure(self, question: _Question, error: KeptError[KeyServiceError]) -> None:
         self._counts["failures"] += 1
         now, state = self._monotonic(), self._states[question[0]]
-        if isinstance(error, KeyServiceUnavailableError):
+        if error.is_a(KeyServiceUnavailableError):
             state.down, state.probe_at = error, now + _PROBE_S
             self._refund(question[0])
             return
         state.down = None
-        final = isinstance(error, KeyDeletedError | InvalidWrappedKeyError)
+        final = error.is_a(KeyDeletedError, InvalidWrappedKeyError)
         self._refused[question] = (now + (self._negative_s if final else _REPEAT_S), error)
-        if isinstance(error, KeyDeletedError):
+        if error.is_a(KeyDeletedError):
             for known in (self._known, self._sending):
                 if known.get(question) is not None:  # else a flood would push genuine keys out
                     known[question] = None
@@ -543,11 +544,11 @@ class DataKeys:
         with self._lock:
             return self._states[key_id]
 
-    def _note_down(self, key_id: str, error: KeyServiceUnavailableError) -> KeyServiceUnavailableError:
+    def _note_down(self, key_id: str, error: KeyServiceError) -> KeyServiceError:
         with self._lock:
             state = self._states[key_id]
             if state.down is None:
-                state.down, state.probe_at = error, self._monotonic() + _PROBE_S
+                state.down, state.probe_at = KeptError(error), self._monotonic() + _PROBE_S
         return error
 
 
@@ -571,10 +572,3 @@ def _context(scope: str) -> bytes:
             f"a data key's scope has 1 to {_MAX_SCOPE_BYTES} bytes, this one has {len(context)}"
         )
     return context
-
-
-def _again(error: _Error) -> _Error:
-    """Return a copy of an error, for each record that meets it."""
-    again = type(error)(*error.args)
-    again.__cause__ = error.__cause__
-    return again

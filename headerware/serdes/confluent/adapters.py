@@ -16,7 +16,7 @@ from confluent_kafka.serialization import (
     Serializer,
 )
 
-from headerware.core.errors import PluginError, SerdeError, UnknownSchemaError, raised_at
+from headerware.core.errors import HeldBackError, PluginError, SerdeError, UnknownSchemaError, raised_at
 from headerware.core.headers import Headers
 from headerware.core.options import from_option
 from headerware.serdes.confluent.functions import FIELDS
@@ -129,6 +129,8 @@ def _through(
         result, after = function("" if ctx is None else ctx.topic, before, given)
     except SerdeError as error:
         raise as_confluent(error, part) from error
+    except HeldBackError as error:  # confluent-kafka's clients cannot hold a record back
+        raise as_confluent(SerdeError(error.message), part) from error
     except Exception as error:
         # The text of a foreign error may quote a payload.
         problem = f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext, Serializer
 
-from headerware.core.errors import HeaderError, PluginError, SerdeError, UnknownSchemaError
+from headerware.core.errors import HeaderError, HeldBackError, PluginError, SerdeError, UnknownSchemaError
 from headerware.core.headers import Headers
 from headerware.serdes.confluent.framing import ID_HEADERS
 from headerware.serdes.serde import Part, SerdeContext
+from headerware.serdes.stores.schema_registry import is_passing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,6 +37,9 @@ _REGISTRY_ERROR: Final = "confluent_kafka.schema_registry.error.SchemaRegistryEr
 # By name: the packages may not be installed, and must not be imported for this.
 _SAFE_KINDS: Final = frozenset(
     {_REGISTRY_ERROR, "httpx.HTTPError", "httpx2.HTTPError", "builtins.ConnectionError"}
+)
+_OUT_OF_REACH: Final = frozenset(
+    {"httpx.TransportError", "httpx2.TransportError", "builtins.ConnectionError"}
 )
 _SAFE_BEGINNINGS: Final = (
     "Invalid magic byte",
@@ -117,6 +121,8 @@ class ConfluentFunction:
         except SerdeError as error:
             error.part = self._part
             raise
+        except HeldBackError:
+            raise
         except Exception as error:
             raise _refused(_name(self._function), self._part, method, error) from error
         if result.__class__ is CoroutineType:
@@ -166,13 +172,16 @@ def _name(function: Any) -> str:
     return getattr(named, "__qualname__", None) or type(named).__qualname__
 
 
-def _refused(name: str, part: Part, method: str, error: Exception) -> SerdeError:
+def _refused(name: str, part: Part, method: _Method, error: Exception) -> SerdeError | HeldBackError:
     """Return our error for one that a function of confluent-kafka's kind raised."""
     kinds = _class_names(error)
     text = _safe_text(error, kinds)
     problem = f"{name} cannot {method} the {part}: {type(error).__name__}"
     problem += f": {text}" if text else "; the cause says more"
-    unknown = _REGISTRY_ERROR in kinds and getattr(error, "http_status_code", None) == _NOT_FOUND
+    status = getattr(error, "http_status_code", 0) if _REGISTRY_ERROR in kinds else 0
+    if method == "deserialize" and (is_passing(status) or kinds & _OUT_OF_REACH):
+        return HeldBackError(problem)
+    unknown = status == _NOT_FOUND
     refusal = UnknownSchemaError(problem) if unknown else SerdeError(problem)
     refusal.part = part
     return refusal

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from headerware.core.errors import InterceptorError, SerdeError, UnknownSchemaError
+from headerware.core.errors import HeldBackError, KeptError, SerdeError, UnknownSchemaError
 from headerware.core.shared import Shared
 from headerware.serdes.stores.store import NumberedStore, SchemaStore, Store
 
@@ -118,17 +118,17 @@ class _Flight:
     def __init__(self) -> None:
         self.done: Final = threading.Event()
         self.answer: Any = None
-        self.error: BaseException | None = None
+        self.error: KeptError[Exception] | None = None
 
     def landed(self) -> Any:
         self.done.wait()
         if self.error is not None:
-            raise _again(self.error)
+            raise self.error.again()
         return self.answer
 
 
-class _NotAskedError(SerdeError):
-    """The request was not made, so there is no failure to remember."""
+class _NotAskedError(HeldBackError):
+    """The request was not made, so there is no failure to remember, and the record waits."""
 
 
 class _VainTime:
@@ -156,7 +156,7 @@ class _VainTime:
         wait_s = -self._left / self._patience.share
         message = (
             "the schema store is not asked for this schema: it was asked for too many that it does not have, "
-            f"or did not answer; it is asked again in {wait_s:.1f} s"
+            f"or did not answer; the record waits, and the store is asked again in {wait_s:.1f} s"
         )
         if not self._told:
             self._told = True
@@ -178,7 +178,7 @@ class Answers:
         self._clock: Final = clock
         self._lock: Final = threading.Lock()
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
-        self._refused: OrderedDict[Hashable, tuple[float, BaseException]] = OrderedDict()
+        self._refused: OrderedDict[Hashable, tuple[float, KeptError[Exception]]] = OrderedDict()
         self._flights: dict[Hashable, _Flight] = {}
         self._vain: Final = _VainTime(patience, clock)
 
@@ -222,7 +222,9 @@ class Answers:
         try:
             answer = fetch()
         except BaseException as error:
-            flight.error = error if isinstance(error, Exception) else SerdeError("the fetch was interrupted")
+            flight.error = KeptError(
+                error if isinstance(error, Exception) else SerdeError("the fetch was interrupted")
+            )
             with self._lock:
                 if isinstance(error, Exception) and not isinstance(error, _NotAskedError):
                     self._refuse(question, error)
@@ -246,7 +248,7 @@ class Answers:
     def _refuse(self, question: Hashable, error: Exception) -> None:
         unknown = isinstance(error, UnknownSchemaError) or getattr(error, "http_status_code", 0) == _NOT_FOUND
         wait_s = self._patience.unknown_s if unknown else self._patience.failure_s
-        self._refused[question] = (self._clock() + wait_s, error)
+        self._refused[question] = (self._clock() + wait_s, KeptError(error))
         if len(self._refused) > self._max:
             self._refused.popitem(last=False)
 
@@ -256,13 +258,8 @@ class Answers:
             return
         until, error = refused
         if self._clock() < until:
-            raise _again(error)
+            raise error.again()
         del self._refused[question]
-
-
-def _again(error: BaseException) -> BaseException:
-    """Return a copy of an error: each record needs its own, with its position."""
-    return error.again() if isinstance(error, InterceptorError) else error.with_traceback(None)
 
 
 def open_shared(store: Any) -> CachedStore:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 import msgspec
 
 from headerware.core.atomic_files import replace_file
-from headerware.core.errors import SerdeError, UnknownSchemaError
+from headerware.core.errors import HeldBackError, SerdeError, UnknownSchemaError
 from headerware.core.options import PATH
 from headerware.core.plain_files import read_plain
 from headerware.serdes.avro.limits import STORED
@@ -116,7 +116,7 @@ class FolderStore:
                 if path.suffix == _SUFFIX and not path.name.startswith(".")
             }
         except OSError as error:
-            raise SerdeError(f"cannot read the schema folder {self._folder}: {error.strerror}") from error
+            raise HeldBackError(f"cannot read the schema folder {self._folder}: {error.strerror}") from error
         self._looked_at = at
         if found != self._stamps:
             self._take_in(found)

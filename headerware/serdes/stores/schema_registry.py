@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
+from headerware.core.errors import (
+    ConfigError,
+    HeldBackError,
+    InterceptorError,
+    SerdeError,
+    UnknownSchemaError,
+)
 from headerware.serdes.confluent.client import shared_client
 from headerware.serdes.stores.store import Store
 
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
     from headerware.serdes.avro.schema import Fingerprint, Schema
 
 _NOT_FOUND: Final = 404
+_SERVER_ERROR: Final = 500
+_MENDED_THERE: Final = frozenset({401, 403, 408, 429})
+"""Refusals of the client, not of the schema: unauthorized, forbidden, timed out, too many requests."""
 
 
 class RegistrySchemas(Store, frozen=True, kw_only=True):
@@ -111,7 +120,9 @@ class RegistryStore:
 
         schema = ConfluentSchema(text, "AVRO")
         found = _asked(
-            f"subject {subject!r}", lambda: self._client.register_schema_full_response(subject, schema)
+            f"subject {subject!r}",
+            lambda: self._client.register_schema_full_response(subject, schema),
+            if_unavailable=SerdeError,
         )
         if found.schema_id is None:
             raise SerdeError(f"the schema registry gave no id for subject {subject!r}")
@@ -127,8 +138,10 @@ class RegistryStore:
         return self._subject.format(algorithm=fingerprint.algorithm, digest=fingerprint.digest.hex())
 
 
-def _asked(what: str, ask: Callable[[], Any]) -> Any:
-    """Ask the registry; raise UnknownSchemaError if it has no such schema, and SerdeError otherwise."""
+def _asked(
+    what: str, ask: Callable[[], Any], *, if_unavailable: type[InterceptorError] = HeldBackError
+) -> Any:
+    """Ask the registry; raise UnknownSchemaError if it answers that it has no such schema."""
     from confluent_kafka.schema_registry import SchemaRegistryError  # noqa: PLC0415 - heavy, and an extra
 
     try:
@@ -136,15 +149,21 @@ def _asked(what: str, ask: Callable[[], Any]) -> Any:
     except SchemaRegistryError as error:
         if error.http_status_code == _NOT_FOUND:
             raise UnknownSchemaError(f"the schema registry has no schema under {what}") from error
-        raise SerdeError(
+        kind = if_unavailable if is_passing(error.http_status_code) else SerdeError
+        raise kind(
             f"the schema registry refused {what}: HTTP status {error.http_status_code}, "
             f"code {error.error_code}"
         ) from error
     except Exception as error:
-        raise SerdeError(f"the schema registry cannot be reached ({type(error).__name__})") from error
+        raise if_unavailable(f"the schema registry cannot be reached ({type(error).__name__})") from error
     if found is None:  # confluent-kafka's mock returns None for an unknown schema
         raise UnknownSchemaError(f"the schema registry has no schema under {what}")
     return found
+
+
+def is_passing(http_status_code: int) -> bool:
+    """Return whether a refusal with this HTTP status says nothing about the schema, so that records wait."""
+    return http_status_code >= _SERVER_ERROR or http_status_code in _MENDED_THERE
 
 
 def _text(schema: Any, what: str) -> str:

@@ -26,7 +26,8 @@ class SchemaStore(Protocol):
 
         Raises:
             UnknownSchemaError: the store answered, and does not have the schema.
-            SerdeError: the store cannot be reached or read.
+            HeldBackError: the store cannot be reached or read now; records wait for it.
+            SerdeError: it has something other than an Avro schema there.
         """
         ...
 

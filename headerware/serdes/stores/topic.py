@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from headerware.core.errors import RegistryError, SerdeError, UnknownSchemaError
+from headerware.core.errors import (
+    HeldBackError,
+    InterceptorError,
+    RegistryError,
+    SerdeError,
+    UnknownSchemaError,
+)
 from headerware.core.options import PATH
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
@@ -81,7 +87,7 @@ class TopicSchemaStore:
         self._topic: Final = topic
         self._timeout_s: Final = timeout_s
         self._depositing: Final = Lock()
-        with _serde_errors():
+        with _errors_as(SerdeError):
             self._table: Final = TopicTable(
                 conf,
                 topic,
@@ -95,7 +101,7 @@ class TopicSchemaStore:
         """Return a schema's text; if it is unknown, read the topic to its end first."""
         text, is_complete = self._text(fingerprint), True
         if text is None:
-            with _serde_errors():
+            with _errors_as(HeldBackError):
                 is_complete = self._table.refresh(self._timeout_s)
             text = self._text(fingerprint)
         if text is None:
@@ -104,7 +110,7 @@ class TopicSchemaStore:
 
     def put(self, schema: Schema) -> None:
         """Write a schema, unless the topic has it undamaged."""
-        with self._depositing, _serde_errors():
+        with self._depositing, _errors_as(SerdeError):
             if self._text(schema.fingerprint) is None:
                 self._table.refresh(self._timeout_s)
             if self._text(schema.fingerprint) is None:
@@ -128,21 +134,21 @@ class TopicSchemaStore:
             pass
         return None
 
-    def _unknown(self, fingerprint: Fingerprint, *, is_complete: bool) -> SerdeError:
+    def _unknown(self, fingerprint: Fingerprint, *, is_complete: bool) -> InterceptorError:
         stale = self._table.stale
         if is_complete or stale is None:
             return UnknownSchemaError(
                 f"topic {self._topic!r} has no schema with fingerprint {fingerprint}; deposit it there"
             )
-        return SerdeError(
+        return HeldBackError(
             f"the schema with fingerprint {fingerprint} is not known, and topic {self._topic!r} is out of "
             f"reach (it was last read at {stale:%Y-%m-%d %H:%M:%S} UTC)"
         )
 
 
 @contextmanager
-def _serde_errors() -> Iterator[None]:
+def _errors_as(kind: type[InterceptorError]) -> Iterator[None]:
     try:
         yield
     except RegistryError as error:
-        raise SerdeError(str(error)) from error
+        raise kind(str(error)) from error

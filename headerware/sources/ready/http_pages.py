@@ -87,7 +87,9 @@ class HttpPages(Source[int], frozen=True, kw_only=True):
     def open(self, context: SourceContext) -> OpenSource[int]:  # noqa: ARG002 - each task lists all
         """Return a client; nothing is sent yet."""
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", **self.headers}
-        client = httpx.Client(headers=headers, timeout=self.timeout_s)
+        # A proxy of the environment would see what travels in the clear, such as a token in a header.
+        trusts = httpx.URL(self.url).scheme == "https"
+        client = httpx.Client(headers=headers, timeout=self.timeout_s, trust_env=trusts)
         return _Pages(self, client)
 
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import pickle
+from typing import TypeVar
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryError
 
-from headerware import ConfigError, HeaderwareError, InterceptorError, Record, SignatureError
+from headerware import (
+    ConfigError,
+    HeaderwareError,
+    InterceptorError,
+    Record,
+    SignatureError,
+    UnknownSchemaError,
+)
 from headerware.core import errors
-from headerware.core.errors import position
+from headerware.core.errors import KeptError, KeyServiceError, position
 
 
 class CostlyError(InterceptorError):
@@ -68,6 +77,49 @@ class TestInterceptorError:
     def test_whose_own_constructor_forgets_ours_still_has_a_position(self) -> None:
         error = ForgetfulError(7).at("odd", Record("orders", partition=3, offset=42))
         assert str(error) == "odd at orders[3]@42: ForgetfulError"
+
+
+class TestKeptError:
+    def test_makes_the_same_error_again_without_position_and_traceback(self) -> None:
+        error = raised(UnknownSchemaError("not there"))
+        error.part = "key"
+        error.at("serialize", Record("orders", b"v"))
+        again = KeptError(error).again()
+        assert (type(again), str(again), again.part) == (UnknownSchemaError, "not there", "key")
+        assert (again.topic, again.last_record, again.__traceback__) == (None, None, None)
+
+    def test_keeps_the_cause_in_the_same_way(self) -> None:
+        error = KeyServiceError("no")
+        error.__cause__ = raised(ValueError("why"))
+        again = KeptError(error).again()
+        assert repr(again.__cause__) == "ValueError('why')"
+        assert again.__cause__ is not None
+        assert again.__cause__.__traceback__ is None
+
+    def test_keeps_numbers_that_another_library_puts_into_attributes(self) -> None:
+        again = KeptError(raised(SchemaRegistryError(404, 40403, "none"))).again()
+        assert (type(again), again.http_status_code, again.error_code) == (SchemaRegistryError, 404, 40403)
+
+    def test_an_error_of_another_library_that_holds_objects_becomes_one_of_ours(self) -> None:
+        with pytest.raises(UnicodeDecodeError) as raised:
+            b"\xff secret".decode()
+        again: BaseException = KeptError(raised.value).again()
+        assert type(again) is HeaderwareError
+        assert str(again).startswith("UnicodeDecodeError at test_errors.py:")
+        assert "secret" not in str(again)
+
+    def test_cuts_long_texts(self) -> None:
+        assert len(str(KeptError(ValueError("x" * 10_000)).again())) == 2_003
+
+
+Raised = TypeVar("Raised", bound=BaseException)
+
+
+def raised(error: Raised) -> Raised:
+    """Return an error with a traceback."""
+    with pytest.raises(type(error)):
+        raise error
+    return error
 
 
 class TestConfigError:

@@ -190,6 +190,8 @@ class TestToken:
         with VaultServer() as another:
             for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "VAULT_ADDR"):
                 monkeypatch.setenv(name, another.url)
+            for name in ("NO_PROXY", "no_proxy"):
+                monkeypatch.delenv(name, raising=False)
             monkeypatch.setenv("VAULT_TOKEN", "s.of-the-environment")
             opened(vault).wrap("orders", KEY, b"c")
             assert [token for _, token in vault.calls] == [TOKEN]

@@ -239,3 +239,22 @@ class TestErrors:
         with pytest.raises(ConfigError, match=path) as raised:
             HttpPages(**{"url": "https://host", **options})
         assert "SECR" not in str(raised.value)
+
+
+def test_what_travels_in_the_clear_goes_through_no_proxy_of_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = Server()
+    thread = threading.Thread(target=proxy.serve_forever)
+    thread.start()
+    try:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_address[1]}")
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        server.items(headers={"Authorization": "Bearer secret"})
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        thread.join()
+    assert (len(proxy.seen), server.seen != []) == (0, True)
