@@ -236,7 +236,6 @@ class TransactionalSender:
         if unfit := _only_unfit(failed):
             producer.abort_transaction(self._timeout_s)
             return unfit
-        _require_rights(records, failed)
         if check is not None:
             try:
                 check()
@@ -331,14 +330,6 @@ class TransactionalSender:
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()
-
-
-def _require_rights(records: Sequence[Record | None], failed: Mapping[int, KafkaError]) -> None:
-    """Raise an error that names the topic that may not be written; the commit would not say so."""
-    for index, error in failed.items():
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and (record := records[index]) is not None:
-            text = f"{record.topic}: {error.str()}; this user needs the right to write it (WRITE)"
-            raise KafkaException(KafkaError(error.code(), text))
 
 
 def _only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:

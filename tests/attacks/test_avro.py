@@ -7,6 +7,7 @@ import datetime as dt
 import json
 import re
 import threading
+import time
 import tracemalloc
 import types
 import uuid

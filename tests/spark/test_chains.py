@@ -362,9 +362,9 @@ class TestFromSparkToServices:
         assert len(whole) == len(MESSAGES + LARGE_WITHOUT_KEY), "later slices carry no more than that"
         assert all("hw.id" in each for each in whole)
 
-    @pytest.mark.parametrize(("index", "used"), [(0, {0, 1, 2}), (1, {0})])
+    @pytest.mark.parametrize(("index", "there"), [(0, {0, 1, 2}), (1, {0})])
     def test_the_slices_of_a_message_without_a_key_share_a_partition(
-        self, services: Services, filled: tuple[str, str], index: int, used: set[int]
+        self, services: Services, filled: tuple[str, str], index: int, there: set[int]
     ) -> None:
         partitions: dict[bytes, set[int | None]] = {}
         for message in services.read(filled[index]):
@@ -374,7 +374,8 @@ class TestFromSparkToServices:
                 slices.add(message.partition())
         assert len(partitions) == 1 + len(LARGE_WITHOUT_KEY)
         assert {len(each) for each in partitions.values()} == {1}
-        assert set.union(*partitions.values()) == used
+        # Which of them is used hangs on a hash over the topic's random name.
+        assert set.union(*partitions.values()) <= there
 
     def test_text_and_chosen_partitions_arrive(
         self, spark: SparkSession, services: Services, chain_file: Path
