@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 payloads = st.none() | st.binary(max_size=40)
-names = st.text(max_size=8).filter(lambda name: not name.startswith("hw."))
+names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8).filter(
+    lambda name: not name.startswith("hw.")
+)
 pairs = st.lists(st.tuples(names, payloads), max_size=5)
 records = st.builds(
     lambda value, key, headers: Record("orders", value, key, Headers(headers), partition=0, offset=1),

@@ -33,6 +33,7 @@ ALLOWED: Final = {
     "clients/producer.py: errors": RESULT,
     "clients/producer.py: errors[index]": RESULT,
     "clients/producer.py: self._hw_reports.deferred": RAISED_ONCE,
+    "clients/raw.py: ended": RESULT,
     "core/runner.py: outcomes[index]": RESULT,
     "interceptors/encrypt/interceptor.py: outcomes": RESULT,
     "interceptors/sign.py: outcomes[at]": RESULT,
