@@ -12,7 +12,8 @@
     │       ├── KeyDeniedError               a policy forbids it
     │       ├── NoSuchKeyError               the service has no such key, or not yet
     │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped stays unreadable
-    │       └── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
+    │       ├── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
+    │       └── UnboundKeyError              the service unwraps a data key for any context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
     ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
     ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
@@ -124,6 +125,10 @@ class KeyDeletedError(KeyServiceError):
 
 class InvalidWrappedKeyError(KeyServiceError):
     """Bytes that are no data key wrapped under this key for this context: changed, moved or made up."""
+
+
+class UnboundKeyError(KeyServiceError):
+    """A key service that unwraps a data key for another context than it was wrapped for."""
 
 
 class SourceError(HeaderwareError):

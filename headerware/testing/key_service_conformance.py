@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from headerware.keyring.services import (
+    DataKeys,
     KeyDeletedError,
     KeyService,
     KeyServiceError,
@@ -89,6 +90,12 @@ class KeyServiceConformance:
             moved = service.wrap(self.key_id, _KEY, context).wrapped
             _require(service.unwrap(self.key_id, moved, context) == _KEY, "another key came back")
             self._require_refused(service, self.key_id, moved, _CONTEXT)
+
+    def test_passes_the_self_test(self) -> None:
+        """A session opens with it: its first data key is unwrapped for no other context."""
+        with closing(DataKeys(self.open_service())) as keys:
+            keys.require_bound(self.key_id)
+            keys.to_send(self.key_id, _CONTEXT.decode(), 1)
 
     def test_refuses_what_another_key_wrapped(self) -> None:
         """A key-encryption key does not unwrap what another one wrapped."""

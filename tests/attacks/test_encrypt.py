@@ -44,8 +44,10 @@ from headerware.interceptors.encrypt.envelope import (
 )
 from headerware.keyring import Algorithm, with_new_key
 from headerware.keyring.services import FileKeys, KeyService, Wrapped
+from headerware.keyring.services.data_keys import OTHER_SCOPE
 from headerware.keyring.writing import edit_keyring
 
+SELF_TEST: Final = OTHER_SCOPE.encode()
 RECORD: Final = Record(
     "orders",
     b'{"id": 1, "card": "4111 1111 1111 1111"}',
@@ -58,18 +60,18 @@ TOMBSTONE: Final = RECORD.replace(value=None)
 
 
 class CountingKeys:
-    """A key service that counts its calls."""
+    """A key service that counts its calls, except those of the self-test."""
 
     def __init__(self, service: KeyService) -> None:
         self._service = service
         self.calls = 0
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
-        self.calls += 1
+        self.calls += not context.startswith(SELF_TEST)
         return self._service.wrap(key_id, data_key, context)
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
-        self.calls += 1
+        self.calls += not context.startswith(SELF_TEST)
         return self._service.unwrap(key_id, wrapped, context)
 
     def close(self) -> None:

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, Consumer, Context, HeldBackError, InterceptorError, Producer, Record
+from headerware.core.errors import KeyringError
+from headerware.core.header_text import encode_text
+from headerware.core.headers import Headers
+from headerware.interceptors import Encrypt
+from headerware.interceptors.encrypt.envelope import TAIL_BYTES, Statement
 from headerware.keyring import with_deletion, with_new_key, with_revocation, with_rotation
 from headerware.keyring.services import (
     DataKey,
@@ -362,6 +367,36 @@ class TestStreams:
                 assert message.error() is None
                 values.append(message.value())
         return values, sorted(took_s)
+
+
+class TestKeysThatBindNothing:
+    """Vault ignores a context for a key that is not derived: records could be moved between topics."""
+
+    @pytest.fixture
+    def encrypt(self, vault: VaultServer) -> Encrypt:
+        return Encrypt(key_service=Vault(url=vault.url, token=TOKEN, bind="context"), key_id="orders")
+
+    def test_stop_a_producer_at_its_start(self, encrypt: Encrypt) -> None:
+        with pytest.raises(
+            KeyringError, match="key_service: the key service unwraps a data key under 'orders'"
+        ):
+            Chain([encrypt]).open(Context(side="producer"))
+
+    def test_let_a_consumer_read_nothing(self, vault: VaultServer, encrypt: Encrypt) -> None:
+        with Chain([encrypt]).open(Context(side="consumer", cluster_id=lambda: "prod")) as session:
+            bound = Vault(url=vault.url, token=TOKEN, bind="context").open(Context())
+            wrapped = bound.wrap("orders", bytes(32), b"prod/orders").wrapped
+            layout = Statement("orders", "1", wrapped, "prod", "orders").encode() + bytes(TAIL_BYTES)
+            [outcome] = session.consume_outcomes(
+                [Record("orders", b"x", headers=Headers([("hw.encrypt", encode_text(layout))]))]
+            )
+            assert isinstance(outcome, HeldBackError)
+            assert "for another context" in str(outcome)
+
+    def test_a_service_that_is_down_stops_no_start(self, vault: VaultServer, encrypt: Encrypt) -> None:
+        vault.stop()
+        Chain([encrypt]).open(Context(side="producer")).close()
+        vault.start()
 
 
 def test_a_service_that_lies_about_its_wrapping_is_not_believed(vault: VaultServer) -> None:

@@ -15,9 +15,11 @@ from headerware.core.errors import (
     HeldBackError,
     InterceptorError,
     KeyDeletedError,
+    KeyringError,
     KeyServiceError,
     KeyServiceUnavailableError,
     ShreddedError,
+    UnboundKeyError,
     WireFormatError,
 )
 from headerware.core.hooks import Interceptor, Role
@@ -125,6 +127,12 @@ class SessionKeys:
             timeout_ms=options.key_service_timeout_ms,
             now_ms=context.now_ms,
         )
+        if options.key_id is not None and context.side != "consumer" and not context.dry_run:
+            try:
+                self.data_keys.require_bound(options.key_id)
+            except UnboundKeyError as error:
+                self.close()
+                raise KeyringError(f"key_service: {error}") from error
 
     def examine(self, encoded: bytes, topic: str, own: str | None) -> Statement:
         """Return a statement that names an accepted key and may stand in a topic; call no service.

@@ -10,6 +10,7 @@ from headerware.core.errors import (
     KeyServiceError,
     KeyServiceUnavailableError,
     NoSuchKeyError,
+    UnboundKeyError,
 )
 from headerware.keyring.services.aws_kms import AwsKms
 from headerware.keyring.services.data_keys import DataKey, DataKeys
@@ -36,6 +37,7 @@ __all__ = [
     "KeyServiceOptions",
     "KeyServiceUnavailableError",
     "NoSuchKeyError",
+    "UnboundKeyError",
     "Vault",
     "Wrapped",
     "key_service_type",

@@ -9,6 +9,9 @@ Anyone who can write to a topic can name any number of wrapped keys that nobody 
 call to find out, so calls in vain are limited for each key-encryption key. Keys that are remembered are found
 without any call, and calls that give a key do not count. A service that says that it ``is_local`` costs
 nothing to ask: it is called in the caller's thread, and not limited.
+
+What keeps a record in its topic is that its data key is unwrapped for this topic alone. So the first data key
+of each key-encryption key is unwrapped for another context, too, which must fail.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from headerware.core.errors import (
     KeyDeletedError,
     KeyServiceError,
     KeyServiceUnavailableError,
+    UnboundKeyError,
 )
 from headerware.keyring.services.service import KeyService
 
@@ -54,6 +58,10 @@ _PROBE_WAIT_S: Final = 0.05
 """How long a caller waits for a service that was down."""
 _REPEAT_S: Final = 5.0
 """How long a refusal is remembered, at most, that an administrator may mend."""
+OTHER_SCOPE: Final = "headerware self-test"
+"""A scope that no record has, for scopes of records have a slash."""
+_START_S: Final = 2.0
+"""How long the self-test at the start waits for a service."""
 _BURST_S: Final = 2
 """For how many seconds calls in vain may be saved up."""
 
@@ -192,9 +200,29 @@ class DataKeys:
         self._monotonic: Final = monotonic
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._known: BoundedCache[_Question, tuple[DataKey, int] | None] = BoundedCache(cache_entries)
+        self._bound: BoundedCache[str, bool] = BoundedCache(cache_entries)
+        """The key-encryption keys that did not unwrap a data key for another context."""
         self._closed = False
         self._begin()
         _open.add(self)
+
+    def require_bound(self, key_id: str) -> None:
+        """Wrap a key for a scope of no record, and refuse a service that unwraps it for another.
+
+        A service that does not answer, or forbids it, is not judged now: the first data key that it wraps or
+        unwraps is.
+
+        Raises:
+            UnboundKeyError: it binds nothing.
+        """
+        question, deadline = (key_id, OTHER_SCOPE, None), self._monotonic() + min(_START_S, self._timeout_s)
+        try:
+            flight = self._flight(question, deadline)
+        except KeyServiceError:
+            return
+        self._wait(flight, deadline)
+        if flight.error is not None and flight.error.is_a(UnboundKeyError):
+            raise flight.error.again()
 
     def to_send(self, key_id: str, scope: str, size_bytes: int) -> DataKey:
         """Return the key to encrypt a record with.
@@ -482,11 +510,33 @@ class DataKeys:
                 raise KeyServiceError(f"the key service wrapped a key into {len(wrapped)} bytes")
             if secret in wrapped:
                 raise KeyServiceError("the key service wrapped nothing: its answer shows the data key")
-            return DataKey(key_id, wrapped, secret, version)
+            key = DataKey(key_id, wrapped, secret, version)
+            self._require_bound(key, context)
+            return key
         secret = self._service.unwrap(key_id, wrapped, context)
         if len(secret) != SECRET_BYTES:
             raise InvalidWrappedKeyError(f"it wraps {len(secret)} bytes, expected {SECRET_BYTES}")
-        return DataKey(key_id, wrapped, secret)
+        key = DataKey(key_id, wrapped, secret)
+        self._require_bound(key, context)
+        return key
+
+    def _require_bound(self, key: DataKey, context: bytes) -> None:
+        """Unwrap the first data key of a key-encryption key for another context, which must fail."""
+        key_id = key.key_id
+        if self._bound.get(key_id):
+            return
+        other = _context(OTHER_SCOPE)
+        try:
+            self._service.unwrap(key_id, key.wrapped, other if context != other else other + b", another")
+        except KeyServiceUnavailableError:
+            return  # the next data key will tell
+        except KeyServiceError:
+            self._bound[key_id] = True
+            return
+        raise UnboundKeyError(
+            f"the key service unwraps a data key under {key_id!r} for another context than it was wrapped "
+            "for, so that records could be moved between topics; docs/key-services.md says which keys bind it"
+        )
 
     def _land(
         self,
@@ -510,6 +560,8 @@ class DataKeys:
     def _keep(self, question: _Question, answer: DataKey, now_ms: int) -> None:
         key_id, _, wrapped = question
         self._states[key_id].down = None
+        if question[1] == OTHER_SCOPE:
+            return
         self._counts["wraps" if wrapped is None else "unwraps"] += 1
         if wrapped is not None:
             self._refund(key_id)

@@ -2,7 +2,8 @@
 
 A wrapped data key is transit's ciphertext as it is, such as ``vault:v3:...``; the number is the key's
 version. The context is transit's ``associated_data``, which its AEAD keys authenticate, or, for derived keys,
-its ``context``, from which the key is derived.
+its ``context``, from which the key is derived. A key that is not derived ignores a ``context``; the self-test
+of data keys finds that out.
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ class TestKeyServices:
     def probed(self, tmp_path: Path, vault: VaultServer) -> Callable[..., list[tuple[str, str, str]]]:
         """Return a function that examines a chain that encrypts, and gives what was found of its keys."""
 
-        def found(*lines: str, **options: Any) -> list[tuple[str, str, str]]:
-            service = f'{{ type = "vault", url = "{vault.url}", token = "{TOKEN}" }}'
+        def found(*lines: str, bind: str = "associated_data", **options: Any) -> list[tuple[str, str, str]]:
+            service = f'{{ type = "vault", url = "{vault.url}", token = "{TOKEN}", bind = "{bind}" }}'
             path = chain_file(tmp_path, 'type = "encrypt"', f"key_service = {service}", *lines)
             findings = examine(path, **options)
             assert TOKEN not in str(findings)
@@ -238,10 +238,17 @@ class TestKeyServices:
         assert found == [(f", '{name}'", "ok", "wraps and unwraps") for name in ("orders", "payments")]
         assert [path.split("/")[-2:] for path, _ in vault.calls] == [
             ["encrypt", "orders"],
+            ["decrypt", "orders"],  # for another context, which must fail
             ["decrypt", "orders"],
             ["encrypt", "payments"],
             ["decrypt", "payments"],
+            ["decrypt", "payments"],
         ]
+
+    def test_that_bind_no_context_fail(self, probed: Callable[..., Any]) -> None:
+        [(_, status, found)] = probed('key_id = "orders"', bind="context")
+        assert status == "fail"
+        assert "for another context than it was wrapped for" in found
 
     @pytest.mark.parametrize(
         ("denied", "side", "status"),

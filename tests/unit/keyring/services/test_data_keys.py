@@ -25,8 +25,10 @@ from headerware.keyring.services import (
     KeyDeniedError,
     KeyServiceError,
     KeyServiceUnavailableError,
+    UnboundKeyError,
     Wrapped,
 )
+from headerware.keyring.services.data_keys import OTHER_SCOPE
 from headerware.keyring.writing import edit_keyring
 from tests.waiting import until
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from headerware.keyring.services import KeyService
 
 SCOPE = "cluster/orders"
+SELF_TEST = OTHER_SCOPE.encode()
 HOUR_MS = 3_600_000
 
 
@@ -67,7 +70,7 @@ class Plain:
 
 
 class Gated:
-    """A key service behind a gate: it counts calls, and can be shut, broken or slow."""
+    """A key service behind a gate: it counts calls but the self-test's, and can be shut, broken or slow."""
 
     def __init__(self, service: KeyService) -> None:
         self.service = service
@@ -82,13 +85,13 @@ class Gated:
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
         with self._lock:
-            self.wraps += 1
+            self.wraps += not context.startswith(SELF_TEST)
         self._pass(key_id)
         return self.service.wrap(key_id, data_key, context) if self.answer is None else self.answer
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
         with self._lock:
-            self.unwraps += 1
+            self.unwraps += not context.startswith(SELF_TEST)
         self._pass(key_id)
         return self.service.unwrap(key_id, wrapped, context) if self.answer is None else self.answer
 
@@ -363,6 +366,8 @@ class TestToRead:
             calls = 0
 
             def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+                if context == SELF_TEST:
+                    raise InvalidWrappedKeyError("wrapped for another context")
                 self.calls += 1
                 return wrapped[:32]
 
@@ -494,6 +499,86 @@ class TestKeysApart:
         assert keys.to_read(*wanted).secret
         with pytest.raises(KeyServiceUnavailableError):
             keys.to_send("payments", SCOPE, 1)
+
+
+class Unbound:
+    """A key service that wraps well, and binds no context."""
+
+    def __init__(self, service: KeyService) -> None:
+        self.service = service
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        return self.service.wrap(key_id, data_key, b"any")
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        return self.service.unwrap(key_id, wrapped, b"any")
+
+    def close(self) -> None:
+        self.service.close()
+
+
+class Listening:
+    """A key service that remembers for which contexts it unwraps."""
+
+    def __init__(self, service: KeyService) -> None:
+        self.service = service
+        self.asked: list[bytes] = []
+
+    def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
+        return self.service.wrap(key_id, data_key, context)
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        self.asked.append(context)
+        return self.service.unwrap(key_id, wrapped, context)
+
+    def close(self) -> None:
+        self.service.close()
+
+
+class TestSelfTest:
+    def test_refuses_a_service_that_binds_no_context(
+        self, make: Callable[..., DataKeys], service: Gated
+    ) -> None:
+        service.service = Unbound(service.service)
+        keys = make()
+        with pytest.raises(UnboundKeyError, match="for another context than it was wrapped for"):
+            keys.require_bound("orders")
+        with pytest.raises(UnboundKeyError):
+            keys.to_send("orders", SCOPE, 1)
+        with pytest.raises(HeldBackError, match="for another context"):
+            keys.to_read(*wrapped_in(service))
+
+    def test_asks_once_for_each_key(self, make: Callable[..., DataKeys], service: Gated) -> None:
+        service.service = listening = Listening(service.service)
+        keys = make()
+        for _ in range(3):
+            keys.to_read(*wrapped_in(service))
+        assert [context.startswith(SELF_TEST) for context in listening.asked] == [False, True, False, False]
+
+    @pytest.mark.parametrize("error", [KeyServiceUnavailableError("down"), KeyDeniedError("no")])
+    def test_judges_nobody_who_does_not_answer(
+        self, make: Callable[..., DataKeys], service: Gated, clock: Clock, error: KeyServiceError
+    ) -> None:
+        service.service, service.error = Unbound(service.service), error
+        keys = make()
+        keys.require_bound("orders")
+        service.error = None
+        clock.ms += 10_000
+        with pytest.raises(UnboundKeyError):
+            keys.to_send("orders", SCOPE, 1)
+
+    def test_waits_for_a_bounded_time(self, service: Gated) -> None:
+        service.open.clear()
+        with closing(DataKeys(service, timeout_ms=100)) as keys:
+            keys.require_bound("orders")
+            service.open.set()
+            assert keys.to_send("orders", SCOPE, 1).wrapped
+
+    def test_leaves_no_key_that_counts(self, make: Callable[..., DataKeys], clock: Clock) -> None:
+        keys = make()
+        keys.require_bound("orders")
+        clock.ms += HOUR_MS
+        assert (keys.stats()["oldest_ms"], keys.stats()["wraps"]) == (0, 0)
 
 
 class TestBudget:
