@@ -29,6 +29,8 @@ MAX_VERSIONS: Final = 100
 MAX_USE_BYTES: Final = 64 << 10
 
 _MAGIC: Final = b"\x37\xa4\x30\xec"
+_FRAME_ID: Final = slice(4, 8)
+"""Where a dictionary has the id that zstd's frames name it by."""
 _ID_BYTES: Final = 16
 _LAYOUT: Final = 1
 _HEADER: Final = "hw.compress"
@@ -83,6 +85,8 @@ def dictionary_problem(content: bytes) -> str | None:
         return f"expected a dictionary of at most {MAX_DICTIONARY_BYTES:,} bytes, found {len(content):,}"
     if not content.startswith(_MAGIC):
         return "expected a dictionary of zstd, which begins with its magic number; found other bytes"
+    if not any(content[_FRAME_ID]):
+        return "expected a dictionary with an id of zstd's, which frames name; it has none"
     return None
 
 

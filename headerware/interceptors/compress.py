@@ -525,22 +525,24 @@ class _MissingDictionaries:
 _Codec = Callable[[bytes], bytes]
 
 _MAX_WINDOW_BYTES: Final = 8 << 20
-"""The largest window that a frame of unknown size may ask for, as RFC 8878 recommends to all decoders."""
+"""The largest window that a frame may ask for beyond its size, as RFC 8878 recommends to all decoders."""
 
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_ZSTD_MAGIC_BYTES: Final = len(_ZSTD_MAGIC)
 _EMPTY_FRAME: Final = zstandard.ZstdCompressor().compress(b"")
 _MAX_RATIO = 32_768
 """The most bytes that one byte of zstd can stand for: a block of 128 KiB takes at least four."""
+_NO_SIZE: Final = frozenset({0, zstandard.CONTENTSIZE_UNKNOWN})
 _MIN_PIECE_BYTES = 16
 _PIECE_BYTES = 1 << 20
 _PIECES = 16
 """The size of a decompressed piece if the size is not known: so many bytes, or this part of the cap."""
 _INPUT_BYTES = 1 << 16
 """The bytes that zlib gets at once; it copies those that it has not used."""
-_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+"""The beginning of a member that is deflated; the flags follow."""
 _GZIP = 31
 """zlib's window bits for a gzip member, of any window."""
+_GZIP_FLAGS: Final = slice(3, 4)
 _GZIP_SIZE = slice(-4, None)
 
 
@@ -576,10 +578,7 @@ def dictionary_compressor(content: bytes, level: int) -> _Codec:
         dictionary.precompute_compress(level=level)  # once for all threads
 
         def make() -> _Codec:
-            compress = zstandard.ZstdCompressor(
-                level=level, dict_data=dictionary, write_dict_id=False
-            ).compress
-            return lambda value: compress(value)[_ZSTD_MAGIC_BYTES:]
+            return zstandard.ZstdCompressor(level=level, dict_data=dictionary).compress
 
         make()(b"")
     except zstandard.ZstdError as error:
@@ -600,7 +599,7 @@ def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
         zstandard.ZstdDecompressor(dict_data=dictionary).decompress(_EMPTY_FRAME)
     except zstandard.ZstdError as error:
         raise _unusable(error) from error
-    return _pooled(partial(_zstd_decompressor, cap, dictionary, _ZSTD_MAGIC))
+    return _pooled(partial(_zstd_decompressor, cap, dictionary))
 
 
 def _loaded(content: bytes) -> zstandard.ZstdCompressionDict:
@@ -612,21 +611,26 @@ def _unusable(error: Exception) -> DictionaryError:
     return DictionaryError(f"zstd cannot use it, because it is damaged: {error}")
 
 
-def _zstd_decompressor(
-    cap: int, dictionary: zstandard.ZstdCompressionDict | None = None, left_out: bytes = b""
-) -> _Codec:
+def _zstd_decompressor(cap: int, dictionary: zstandard.ZstdCompressionDict | None = None) -> _Codec:
     decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=_MAX_WINDOW_BYTES)
-    whole = decompressor.decompress
-    size_of = zstandard.frame_content_size
+    whole, header_of, magic = decompressor.decompress, zstandard.get_frame_parameters, _ZSTD_MAGIC
+    known_id = 0 if dictionary is None else dictionary.dict_id()
 
     def decompress(value: bytes) -> bytes:
-        value = left_out + value
+        if not value.startswith(magic):
+            raise CompressionError("a value that is no zstd frame")
         try:
-            size = size_of(value)
-            if size <= 0:
+            header = header_of(value)
+            size = header.content_size
+            if header.dict_id != known_id:
+                raise CompressionError(_other_dictionary(header.dict_id))
+            if size in _NO_SIZE:
+                _check_window(header.window_size)
                 return _streamed(decompressor, value, cap)
             if size > cap or size > len(value) * _MAX_RATIO:
                 raise CompressionError(_too_large(cap, size, len(value)))
+            if header.window_size > size:
+                _check_window(header.window_size)
             return whole(value, 0, False, False)  # noqa: FBT003 - keywords cost; one frame, nothing after it
         except zstandard.ZstdError as error:
             message = f"a zstd frame that is corrupt, cut or followed by other bytes: {error}"
@@ -635,11 +639,21 @@ def _zstd_decompressor(
     return decompress
 
 
+def _check_window(window_bytes: int) -> None:
+    if window_bytes > _MAX_WINDOW_BYTES:
+        raise CompressionError(
+            f"the frame asks for a window of {window_bytes} bytes, above {_MAX_WINDOW_BYTES} and its own size"
+        )
+
+
+def _other_dictionary(named: int) -> str:
+    if named:
+        return "a zstd frame that names another dictionary than hw.compress"
+    return "a zstd frame that names no dictionary, expected the one of hw.compress"
+
+
 def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) -> bytes:
     """Decompress a frame that states no size, in pieces too small to overshoot the cap by much."""
-    if not value.startswith(_ZSTD_MAGIC):
-        message = "a value that is no zstd frame"
-        raise CompressionError(message)
     stream = decompressor.decompressobj()
     plain = BytesIO()  # grows in place, and returns its bytes without a copy
     piece_bytes = max(_PIECE_BYTES, cap // _PIECES)
@@ -658,8 +672,12 @@ def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) 
 def _gzip_decompressor(cap: int) -> _Codec:
     def decompress(value: bytes) -> bytes:
         if not value.startswith(_GZIP_MAGIC):
-            message = "a value that is no gzip member"
-            raise CompressionError(message)
+            raise CompressionError("a value that is no gzip member, or not a deflated one")
+        if value[_GZIP_FLAGS] != b"\0":
+            raise CompressionError(
+                "a gzip member with flags, such as that of a file's name; expected none, found "
+                f"{value[_GZIP_FLAGS].hex() or 'the end'}"
+            )
         # A member ends with its size: one that states too much is refused before it is decompressed.
         stated = int.from_bytes(value[_GZIP_SIZE], "little")
         if stated > cap:

@@ -169,17 +169,42 @@ class TestWindows:
         parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
         stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
         value = stream.compress(PLAIN) + stream.flush()
-        with growth_below(MIB), pytest.raises(CompressionError, match="memory"):
+        with growth_below(MIB), pytest.raises(CompressionError, match="a window of 134217728 bytes"):
             consume(ZSTD, value)
+
+    def test_above_8_mib_and_the_stated_size_are_refused(self) -> None:
+        block = (len(PLAIN) << 3 | 1).to_bytes(3, "little") + PLAIN
+        value = MAGIC + b"\x80\x70" + struct.pack("<I", len(PLAIN)) + block
+        with growth_below(MIB), pytest.raises(CompressionError, match="a window of 16777216 bytes"):
+            consume(ZSTD, value)
+        assert consume(ZSTD, value.replace(b"\x80\x70", b"\x80\x68", 1)) == PLAIN
 
     def test_of_8_mib_are_taken(self) -> None:
         parameters = zstandard.ZstdCompressionParameters(window_log=23, write_content_size=False)
         stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
         assert consume(ZSTD, stream.compress(PLAIN) + stream.flush()) == PLAIN
 
-    def test_do_not_matter_where_the_size_is_stated(self) -> None:
+    def test_up_to_the_stated_size_are_taken(self) -> None:
         plain = bytes(16 * MIB)
         assert consume(ZSTD, frame(plain, level=22)) == plain
+        parameters = zstandard.ZstdCompressionParameters(window_log=24, write_content_size=True)
+        more = zstandard.ZstdCompressor(compression_params=parameters).compress(plain + b"more")
+        assert zstandard.get_frame_parameters(more).window_size == 16 * MIB
+        assert consume(ZSTD, more) == plain + b"more"
+
+
+class TestGzipFlags:
+    @pytest.mark.parametrize("flag", [1 << bit for bit in range(8)])
+    def test_are_refused(self, flag: int) -> None:
+        """Libraries differ in what they take and refuse of names, comments and reserved flags."""
+        mark, value = WHOLE["gzip"]
+        with pytest.raises(CompressionError, match="a gzip member with flags"):
+            consume(mark, value[:3] + bytes([flag]) + value[4:])
+
+    def test_a_member_with_a_name_is_refused(self) -> None:
+        mark, value = WHOLE["gzip"]
+        with pytest.raises(CompressionError, match="a gzip member with flags"):
+            consume(mark, value[:3] + b"\x08" + value[4:10] + b"orders.json\0" + value[10:])
 
 
 class TestCutAndJoined:
