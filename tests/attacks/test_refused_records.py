@@ -35,6 +35,7 @@ from headerware.dictionaries.dictionary import encode_mark as dictionary_mark
 from headerware.interceptors import (
     Claim,
     ClaimCheck,
+    Compact,
     Compress,
     Encrypt,
     EncryptFields,
@@ -54,6 +55,8 @@ from headerware.serdes.schema_header import encode_mark as schema_mark
 from headerware.serdes.stores import Fingerprint
 from headerware.serdes.stores.folder import FolderSchemas
 from headerware.serdes.stores.schema_registry import RegistrySchemas
+from tests.attacks.test_admission import HEAD
+from tests.attacks.test_admission import World as AdmissionWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,3 +237,29 @@ class TestSignatures:
         edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "hmac-sha256"))
         with Chain([Sign(keyring=str(keyring))]).open(READER) as session:
             flood(session, lambda _number: large("a", b""))
+
+
+class TestCertificates:
+    def record(self, world: AdmissionWorld, number: int) -> Record:
+        forged = world.forged({**HEAD, "kid": f"forged:{number}"}, subject=f"shop-{number}")
+        return world.sent(forged, headers=[("rest", b"x" * RECORD_BYTES)])
+
+    def test_that_are_forged_keep_no_record(self, tmp_path: Path) -> None:
+        world = AdmissionWorld(tmp_path)
+        with world.chain().open(world.context("consumer")) as session:
+            flood(session, lambda number: self.record(world, number))
+
+    def test_beside_a_broken_policy_keep_no_record(self, tmp_path: Path) -> None:
+        """The failure to read it is remembered until it can be read."""
+        world = AdmissionWorld(tmp_path)
+        with world.chain().open(world.context("consumer")) as session:
+            (tmp_path / "issuer.jwks.json").write_text("no key set")
+            (tmp_path / "policy.toml").write_text("no policy")
+            world.now_ms += 3_600_000
+            flood(session, lambda number: self.record(world, number))
+
+
+class TestHeaderIds:
+    def test_that_cannot_be_read_keep_no_record(self) -> None:
+        with Chain([Compact()]).open(READER) as session:
+            flood(session, lambda number: large("hw.ids", b"\xff%d" % number))
