@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import time
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -56,7 +57,8 @@ def make_consumer(
     connection: dict[str, Any], unique_topic: Callable[[str], str]
 ) -> Iterator[Callable[..., Consumer]]:
     """Return a function that makes a consumer of interceptors, assigned to ``topic`` where that is given."""
-    made: list[Consumer] = []
+    # Some tests make hundreds, and a process has room for a thousand (pthread keys).
+    made: WeakSet[Consumer] = WeakSet()
     group = unique_topic("group")
 
     def make(*interceptors: object, topic: str | None = None, **conf: Any) -> Consumer:
@@ -71,7 +73,7 @@ def make_consumer(
             },
             chain=Chain(interceptors),
         )
-        made.append(consumer)
+        made.add(consumer)
         if topic is not None:
             consumer.assign([TopicPartition(topic, 0)])
         return consumer

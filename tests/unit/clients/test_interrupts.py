@@ -57,6 +57,7 @@ class Interrupter:
 
     def __exit__(self, *exception: object) -> bool:
         sys.settrace(None)
+        self._before.clear()  # a frame holds its client until the collector finds it
         return exception[0] is Interrupt
 
     def _on_call(self, frame: FrameType, _event: str, _argument: Any) -> Any:
