@@ -25,14 +25,11 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stub
-    AdminClient,
-    ConfigResource,
-)
+from confluent_kafka import TopicPartition
 
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
+from headerware.clients.topic_settings import topic_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
     STUB,
@@ -106,8 +103,6 @@ _LOOK_BACK: Final = 1_000
 If some are missing then, it is read once more, from as far back as a message may reach.
 """
 _MAX_MESSAGES: Final = 1_000
-_CONFIGURATION_S: Final = 3.0
-"""How long a topic's configuration may take to come; without it a run goes on, too."""
 _MAX_SHOWN_TEXT: Final = 200
 
 
@@ -561,13 +556,8 @@ class Redrive:
         Then its messages in slices go as into a compacted one, which does no harm on others.
         """
         if topic not in self._compacted:
-            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-            admin = AdminClient(self._conf)
-            (asked,) = admin.describe_configs([resource], request_timeout=_CONFIGURATION_S).values()
-            try:
-                self._compacted[topic] = "compact" in asked.result()["cleanup.policy"].value
-            except KafkaException:
-                self._compacted[topic] = None
+            told = topic_settings(self._conf, [topic]).get(topic)
+            self._compacted[topic] = None if told is None else "compact" in told["cleanup.policy"]
         return self._compacted[topic]
 
     def _in_one_partition(self, found: Letter, message_id: bytes) -> Letter:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
-from headerware.clients.batch_size import batch_size
 from headerware.clients.dead_letters import UNFIT
 from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
+from headerware.clients.topic_settings import batch_size
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
