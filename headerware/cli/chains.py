@@ -173,13 +173,23 @@ def _is_topic(text: str) -> bool:
 
 
 def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, alone: bool) -> None:
+    error = _refusal(chain, side)
+    if error is None:
+        return
+    other = _SIDES[_SIDES.index(side) - 1]
+    # What fails on both sides has nothing to do with the side.
+    hint = "" if alone or _refusal(chain, other) else f"; --side {other} checks the other side alone"
+    raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
+
+
+def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareError | None:
+    """Return what a chain says when it is opened as a client opens it, or None."""
     try:
-        # As a client opens it: without servers, what reports to others needs nothing.
+        # Without servers, what reports to others needs nothing.
         chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
     except HeaderwareError as error:
-        other = _SIDES[_SIDES.index(side) - 1]
-        hint = "" if alone else f"; --side {other} checks the other side alone"
-        raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
+        return error
+    return None
 
 
 def _require_local_parts(config: str, chain: Chain, side: Any) -> None:

@@ -15,11 +15,13 @@ from headerware.core.chain import load_chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.suggestions import did_you_mean
 
 _VARIABLE: Final = "HEADERWARE_CONFIG"
 _MARK: Final = "HEADERWARE_RUN"
 _PATH: Final = "PYTHONPATH"
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
+_OF_PYTHON: Final = ("-m", "-c")
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -50,6 +52,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command takes this
     one's place, so signals and the exit code are its own.
     """  # noqa: D301 - click's mark for text as it is
+    _require_no_option(command)
     environment = dict(os.environ)
     path = config or environment.get(_VARIABLE)
     if path:
@@ -72,6 +75,20 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
         os.execve(program, arguments, environment)  # noqa: S606 - that is what the command is for
     except OSError as error:
         raise _exit_with(f"cannot run {program}: {error.strerror}", _NOT_EXECUTABLE) from error
+
+
+def _require_no_option(command: tuple[str, ...]) -> None:
+    """Refuse what looks like an option of ours: a program's own stand behind its name."""
+    first, *rest = command
+    if first == "-c" and rest and (rest[0].endswith(".toml") or os.path.isfile(rest[0])):  # noqa: PTH113 - any text
+        raise click.UsageError(
+            f"-c runs code, as `python -c` does; name the chain's file by --config {rest[0]}"
+        )
+    if first.startswith("-") and first not in _OF_PYTHON:
+        hint = did_you_mean(first.partition("=")[0], ["--config", "--help"])
+        raise click.UsageError(
+            f"no such option {first.partition('=')[0]!r}; {hint}the command is to come next"
+        )
 
 
 def _check(path: str) -> None:
@@ -99,7 +116,7 @@ def _import_path(environment: dict[str, str]) -> list[str]:
 
 def _with_python(command: tuple[str, ...]) -> list[str]:
     """Return the command with this Python before it, if it is only for a Python to run."""
-    if command[0] in {"-m", "-c"} or (command[0].endswith(".py") and shutil.which(command[0]) is None):
+    if command[0] in _OF_PYTHON or (command[0].endswith(".py") and shutil.which(command[0]) is None):
         return [sys.executable, *command]
     return list(command)
 

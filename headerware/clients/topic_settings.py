@@ -50,7 +50,7 @@ def topic_settings(conf: Mapping[str, Any], topics: Iterable[str]) -> dict[str, 
     admin = AdminClient({**connection_settings(conf), "log_level": 0})
     if not _has_controller(admin):
         return {}
-    told = {}
+    told: dict[str, Mapping[str, str]] = {}
     for resource, asked in admin.describe_configs(resources, request_timeout=_ANSWER_S).items():
         with suppress(KafkaException):
             told[resource.name] = {name: entry.value for name, entry in asked.result().items()}

@@ -25,6 +25,7 @@ from typing import (
 import msgspec
 
 from headerware.core.errors import ConfigError
+from headerware.core.plain_words import plain_words
 from headerware.core.plugins import interceptor_type
 from headerware.core.suggestions import did_you_mean
 from headerware.core.topics import check_patterns
@@ -289,12 +290,13 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> Conf
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
     if missing := _MISSING.fullmatch(problem):
-        return ConfigError("this option has no default; give it", path=_below(path + place, missing[1]))
+        return ConfigError("is missing, and has no default", path=_below(path + place, missing[1]))
     if problem.startswith("Invalid enum value"):  # the rest of it quotes the value
         if isinstance(hint, type):
             hint = get_type_hints(hint, include_extras=True).get(place.removeprefix("."))
-        problem = f"Expected {_choices(hint)}"
-    return ConfigError(problem.replace("`", "'"), path=path + place)
+        problem = f"expected {_choices(hint)}"
+    place = path + place if path else place.removeprefix(".")
+    return ConfigError(plain_words(problem, place.rpartition(".")[2]), path=place)
 
 
 def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str) -> _AnyStruct:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from headerware.core.plain_words import plain_words
+
 _VALUE: Final = re.compile(
     r"(?<=^Invalid enum value) (?:'.*'|[0-9-]+)(?= - at|$)|(?<=^Invalid value) '.*'(?= - at|$)", re.DOTALL
 )
@@ -24,5 +26,8 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def without_values(error: Exception) -> str:
-    """Return the text of an error of msgspec without the value or odd field name that it quotes."""
-    return _FIELD.sub("", _VALUE.sub("", str(error)))
+    """Return the text of an error of msgspec in plain words, without the value or odd name that it quotes."""
+    problem, _, place = _FIELD.sub("", _VALUE.sub("", str(error))).partition(" - at `$")
+    where = place.removesuffix("`").removeprefix(".")
+    problem = plain_words(problem, where.rpartition(".")[2])
+    return f"{problem}, at {where}" if where else problem

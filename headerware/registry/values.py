@@ -16,6 +16,7 @@ from msgspec.structs import force_setattr
 
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
+from headerware.core.options import refused
 from headerware.registry.header_names import printable
 
 Encoding = Literal[
@@ -182,7 +183,7 @@ def _converted(values: Mapping[str, Any], kind: Any) -> Any:
     try:
         return msgspec.convert(values, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
-        raise RegistryError(printable(str(error).replace("`", "'"))) from None  # it quotes what it found
+        raise RegistryError(printable(str(refused(error, "", kind)))) from None  # it quotes what it found
 
 
 def _dated(value: Any) -> Any:

@@ -150,7 +150,10 @@ class TestCheck:
         [
             ("[[interceptors]]\ntype = 'trial'", "did you mean 'trail'?"),
             ("[[interceptors]]\ntype = 'trail'\nservcie = 'x'", "did you mean 'service'?"),
-            ("[[interceptors]]\ntype = 'trail'\nmax_entries = '3'", "(trail).max_entries: Expected 'int'"),
+            (
+                "[[interceptors]]\ntype = 'trail'\nmax_entries = '3'",
+                "max_entries: expected a whole number",
+            ),
             ("[[interceptors]]\ntype = 'trail'\nservice = '${env:NO_SUCH_VARIABLE}'", "'NO_SUCH_VARIABLE'"),
             ("not toml", "is not TOML"),
             ("include = 'absent.toml'", "absent.toml: cannot be read"),
@@ -210,6 +213,12 @@ class TestCheck:
         one_line(run("check", path, "--open"), f"object store archive: the folder {folder}: it is not there")
         folder.mkdir()
         assert run("check", path, "--open").exit_code == 0
+
+    def test_opened_says_nothing_of_the_other_side_where_that_fails_too(self, signing: Path) -> None:
+        signing.with_name("keys.json").unlink()
+        found = run("check", signing, "--open")
+        one_line(found, "opened as a producer: ")
+        assert "--side" not in found.stderr
 
     def test_opens_as_both_sides_unless_told_one(self, signing: Path) -> None:
         error = "opened as a producer: "

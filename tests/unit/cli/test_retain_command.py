@@ -48,7 +48,7 @@ def test_options_that_do_not_fit_are_refused(
         ),
         (
             "[[lifetimes]]\ntopics = ['*']\nafter_ms = '1d'",
-            "{}: lifetimes[0].after_ms: Expected 'int', got 'str'",
+            "{}: lifetimes[0].after_ms: expected a whole number of milliseconds, found text",
         ),
         ("unverified_after_ms = 0", "{}: unverified_after_ms: expected more than the longest lifetime"),
         ("hold = case", "{} is no TOML: Invalid value (at line 1, column 8)"),

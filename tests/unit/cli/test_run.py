@@ -218,3 +218,18 @@ class TestChainFile:
 
     def test_may_be_left_to_the_clients(self, run: Callable[..., Answer], application: Path) -> None:
         assert run("app.py", config=None, HEADERWARE_CONFIG="").stdout == "[]\n"
+
+    @pytest.mark.parametrize(
+        ("arguments", "advice"),
+        [
+            (["-c", "chain.toml", "--", "app.py"], "name the chain's file by --config chain.toml"),
+            (["--confg", "chain.toml", "app.py"], "no such option '--confg'; did you mean '--config'?"),
+            (["--confg=chain.toml", "app.py"], "no such option '--confg'; did you mean '--config'?"),
+        ],
+    )
+    def test_given_by_a_wrong_option_is_told(
+        self, run: Callable[..., Answer], application: Path, arguments: list[str], advice: str
+    ) -> None:
+        done = run(*arguments, config=None, HEADERWARE_CONFIG="")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert advice in done.stderr

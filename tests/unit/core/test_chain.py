@@ -148,7 +148,7 @@ class TestRefusals:
         assert "secret-mode" not in str(caught.value)
 
     def test_a_wrong_choice_given_in_code_lists_the_right_ones(self) -> None:
-        with pytest.raises(ConfigError, match=r"stamp\.mode: Expected one of 'fast', 'small'"):
+        with pytest.raises(ConfigError, match=r"stamp\.mode: expected one of 'fast', 'small'"):
             Chain([Stamp(mode="fats")])  # type: ignore[arg-type]
 
     def test_an_unknown_option_given_in_code(self) -> None:

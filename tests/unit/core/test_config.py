@@ -108,14 +108,14 @@ class TestConversion:
     @pytest.mark.parametrize(
         ("option", "value", "told"),
         [
-            ("level", "seven", "Expected 'int', got 'str'"),
-            ("level", "10", "<= 9"),
-            ("level", 7.5, "Expected 'int'"),
-            ("strict", "maybe", "Expected 'bool'"),
-            ("strict", 1, "Expected 'bool', got 'int'"),
-            ("token", 5, "Expected 'str', got 'int'"),
-            ("mode", "hunter2", "Expected one of 'fast', 'small'"),
-            ("on_error", "hunter2", "Expected one of 'raise', 'skip', 'drop', 'dead_letter'"),
+            ("level", "seven", "expected a whole number, found text"),
+            ("level", "10", "of at most 9"),
+            ("level", 7.5, "expected a whole number"),
+            ("strict", "maybe", "expected true or false"),
+            ("strict", 1, "expected true or false, found a whole number"),
+            ("token", 5, "expected text, found a whole number"),
+            ("mode", "hunter2", "expected one of 'fast', 'small'"),
+            ("on_error", "hunter2", "expected one of 'raise', 'skip', 'drop', 'dead_letter'"),
             ("token", "wrong", "expected another token"),
         ],
     )
@@ -148,7 +148,7 @@ class TestMistakes:
 
     def test_an_option_without_a_default_is_asked_for_by_its_path(self) -> None:
         error = self.refused({"interceptors": "sign"})
-        assert str(error) == "interceptors.sign.keyring: this option has no default; give it"
+        assert str(error) == "interceptors.sign.keyring: is missing, and has no default"
         nested = {"interceptors": "serialize", "interceptors.serialize.value": "protobuf"}
         assert self.refused(nested).path == "interceptors.serialize.value.message"
 

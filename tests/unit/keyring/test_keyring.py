@@ -407,7 +407,7 @@ class TestKeyringJson:
             (b"\xff", "malformed"),
             (b"{}", "format"),
             (b"{]", "malformed"),
-            (b"[]", "object"),
+            (b"[]", "expected a table, found a list"),
             (b'{"format": "headerware-keyring"}', "version"),
             (b'{"format": "headerware-keyring", "version": 2}', "keys"),
             (b'{"keys": [' + b"[" * 100_000, "recursion"),

@@ -214,10 +214,13 @@ class TestOtherTools:
             ("('0.1.0.1', 'TWO', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "looks like"),
             (
                 "('10', 'x', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)",
-                "registry.db: table entry: Expected an id",
+                "registry.db: table entry: id: Expected an id",
             ),
-            ("('0.1.0.1', x'ff', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "Expected 'str'"),
-            ("('0.1.0.1', 'x', 'a', 'bits', 'd', '2027-01-01', NULL, 0)", "Invalid enum value 'bits'"),
+            ("('0.1.0.1', x'ff', 'a', 'bytes', 'd', '2027-01-01', NULL, 0)", "expected text"),
+            (
+                "('0.1.0.1', 'x', 'a', 'bits', 'd', '2027-01-01', NULL, 0)",
+                "encoding: expected one of 'bytes'",
+            ),
             ("('0.1.0.1', 'x', 'a', 'bytes', 'd', 20270101, NULL, 0)", "since is a day"),
         ],
     )

@@ -356,7 +356,7 @@ class TestProblems:
             ("version = 1\nregistrar = 'p'\nentrys = []", "entrys: unknown; did you mean 'entry'"),
             (
                 "version = 1\nregistrar = 'p'\n[[entry]]\nid = '10.0.0.1'",
-                ":3: [[entry]]: Object missing required",
+                ":3: [[entry]]: name: is missing",
             ),
             (
                 "version = 1\nregistrar = 'p'\n[[entry]]\ncolour = 1",

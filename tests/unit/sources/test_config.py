@@ -67,7 +67,7 @@ class TestFromTable:
         ("option", "value", "place"),
         [
             ("ring_bufer", 1, r"ring_bufer: .*did you mean 'ring_buffer'"),
-            ("ring_buffer", "many", r"ring_buffer: Expected `?'?int"),
+            ("ring_buffer", "many", r"ring_buffer: expected a whole number"),
             ("source", {"type": "spool", "foldr": "in"}, r"source\.foldr: .*did you mean 'folder'"),
             ("source", {"type": "spol"}, r"source: there is no source type 'spol'; did you mean 'spool'"),
         ],
