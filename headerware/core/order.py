@@ -10,7 +10,7 @@ from headerware.core.hooks import Interceptor, Place, Role, Stage, label, states
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
 _LAST: Final = "compact rewrites header names, so it comes last"
@@ -221,16 +221,20 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
 
 
 def idle_on(interceptors: Sequence[object], topics: Iterable[str]) -> list[tuple[str, str]]:
-    """Return by name which patterns of interceptors fit none of these topics, if there are any."""
-    found: list[tuple[str, str]] = []
+    """Return by name which patterns and rules of interceptors fit none of these topics, if there are any."""
     known = list(topics)
-    for each in interceptors:
-        patterns = TopicPatterns(getattr(each, "topics", ("*",)))
-        for topic in known:
-            patterns.note(topic)
-        if patterns.unmatched:
-            found.append((label(each), f"no topic fits {', '.join(map(repr, patterns.unmatched))}"))
-    return found
+    return [(label(each), f"no topic fits {idle}") for each in interceptors for idle in _idle_on(each, known)]
+
+
+def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
+    """Yield an interceptor's patterns, in one text, and its own rules that are for none of these topics."""
+    patterns = TopicPatterns(getattr(interceptor, "topics", ("*",)))
+    for topic in topics:
+        patterns.note(topic)
+    if patterns.unmatched:
+        yield ", ".join(map(repr, patterns.unmatched))
+    if topics and (of_rules := getattr(interceptor, "idle_on", None)):
+        yield from of_rules(topics)
 
 
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:

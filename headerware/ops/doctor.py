@@ -10,7 +10,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from math import inf
@@ -37,7 +37,6 @@ from headerware.core.order import idle_on, weaknesses
 from headerware.core.printable import counted
 from headerware.core.topics import TopicPatterns
 from headerware.dictionaries.store import Dictionaries
-from headerware.interceptors.admission import Admission, read_policy
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.claim_check import ClaimCheck
 from headerware.interceptors.encrypt import Encrypt
@@ -538,27 +537,12 @@ class _Cluster:
                 check=f"chain: {name}",
                 status="warn",
                 found=f"{found}: neither one that was named nor one of the cluster",
-                advice="correct topics of that step, or name the topic that is to be made",
+                advice="correct the topics of that step or rule, or name the topic that is to be made",
             )
-        yield from self._of_policies()
         yield from self._of_cluster()
         yield from self._of_group()
         for topic in self._topics:
             yield from self._of_topic(topic)
-
-    def _of_policies(self) -> Iterator[Finding]:
-        """Tell rules and quotas that are for no topic, of the cluster or named."""
-        for name, step in zip(self._chain.names, self._chain, strict=True):
-            if not isinstance(step, Admission) or step.policy is None:
-                continue
-            with suppress(HeaderwareError):  # opening the chain has told it
-                for idle in read_policy(step.policy).idle_on({*self._known, *self._topics}):
-                    yield Finding(
-                        check=f"policy of {name}",
-                        status="warn",
-                        found=f"{idle} fits no topic of the cluster, nor one that was named",
-                        advice=f"correct the topics in {step.policy}, or name the topic that is to be made",
-                    )
 
     def _ask(
         self, check: str, right: str, ask: Callable[[], _Answer]

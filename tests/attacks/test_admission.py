@@ -675,7 +675,7 @@ class TestPolicyFile:
             ("audience", "audiense", "policy.toml: audiense: unknown key; did you mean 'audience'?"),
             ("jwks", "jwk", "policy.toml: issuers[0].jwk: unknown key; did you mean 'jwks'?"),
             ("effect", "efect", "policy.toml: rules[0].efect: unknown key; did you mean 'effect'?"),
-            ('"allow"', '"maybe"', "policy.toml: rules[0].effect: Expected "),
+            ('"allow"', '"maybe"', "policy.toml: rules[0].effect: expected "),
         ],
     )
     def test_what_is_wrong_is_said_with_its_place_and_the_nearest_name(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, get_args
 import msgspec
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.errors import AdmissionError, ConfigError
+from headerware.core.errors import AdmissionError, ConfigError, HeaderwareError
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.options import PATH
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import changeable_by_others, read_plain
 from headerware.core.record import CERTIFIED, VERIFIED
-from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Quota
+from headerware.interceptors.admission.policy import ADMIT_HEADER, PolicyFile, Quota, read_policy
 from headerware.keyring.certificate import MAX_BYTES, read_certificate
 
 if TYPE_CHECKING:
@@ -84,6 +84,19 @@ class Admission(Interceptor, frozen=True, kw_only=True):
             raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
         if self.valid_at not in get_args(_ValidAt):
             raise ConfigError(f"signing or reading, not {self.valid_at!r}", path="valid_at")
+
+    def idle_on(self, topics: Iterable[str]) -> list[str]:
+        """Return what the policy's rules and quotas are that are for none of some topics.
+
+        Of a policy that cannot be read, nothing is said here: :meth:`open` says it.
+        """
+        if self.policy is None:
+            return []
+        try:
+            found = read_policy(self.policy).idle_on(topics)
+        except HeaderwareError:
+            return []
+        return [f"{each} of {self.policy}" for each in found]
 
     def open(self, context: Context) -> AdmissionStep:
         """Read the files, and return the hooks of one session.

@@ -15,6 +15,7 @@ from headerware import Context, Record, load_chain
 from headerware.cli import main
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
+from tests.ingress import Ingress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,13 @@ class TestCheck:
         assert "no topic fits" not in run("check", config, "--topic", "orders.us").stdout
         told = run("check", config, "--topic", "order.us", "--topic", "payments").stdout
         assert "warning: trail: no topic fits '?rders.*'" in told
+
+    def test_tells_which_rules_of_a_policy_fit_none_of_them(self, tmp_path: Path) -> None:
+        config = Ingress(tmp_path).write_guard_chain()
+        with (tmp_path / "policy.toml").open("a") as policy:
+            policy.write('[[rules]]\neffect = "deny"\ntopics = ["ordesr"]\n')
+        told = run("check", config, "--topic", "ingress.orders").stdout
+        assert f"warning: admission: no topic fits rules[2] (ordesr) of {tmp_path / 'policy.toml'}\n" in told
 
     def test_tells_of_a_step_that_does_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "idle.toml"
