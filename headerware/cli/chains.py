@@ -14,7 +14,7 @@ from rich.table import Table
 
 from headerware.cli.json_output import show_json
 from headerware.core.chain import Chain, load_chain
-from headerware.core.client_chain import followed_file
+from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
@@ -22,7 +22,6 @@ from headerware.core.explanation import PROBE_BYTES, ExplainedInterceptor, Growt
 from headerware.core.explanation import explain as explanation_of
 from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
 
-_VARIABLE: Final = "HEADERWARE_CONFIG"
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
@@ -100,7 +99,7 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     This shows the order in both directions, how large records may be, and every option with its origin.
     Without TOPIC it is the whole chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
     """
-    if config and topic is None and os.environ.get(_VARIABLE) and _is_topic(config):
+    if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config
     if opens and topic is None:
         raise click.UsageError("--open measures what the chain adds to a record of TOPIC: name one")
@@ -161,9 +160,9 @@ def _by_size(found: list[Sizes]) -> str:
 
 
 def _config_file(given: str | None) -> str:
-    config = given or os.environ.get(_VARIABLE)
+    config = given or os.environ.get(CONFIG_VARIABLE)
     if not config:
-        raise click.UsageError(f"expected a CONFIG file, or {_VARIABLE} set to the path of one")
+        raise click.UsageError(f"expected a CONFIG file, or {CONFIG_VARIABLE} set to the path of one")
     return config
 
 

@@ -12,12 +12,11 @@ from typing import Final
 import click
 
 from headerware.core.chain import load_chain
-from headerware.core.client_chain import followed_file, is_disabled
+from headerware.core.client_chain import CONFIG_VARIABLE, followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.suggestions import did_you_mean
 
-_VARIABLE: Final = "HEADERWARE_CONFIG"
 _MARK: Final = "HEADERWARE_RUN"
 _PATH: Final = "PYTHONPATH"
 _BOOTSTRAP: Final = Path(__file__).parent / "bootstrap"
@@ -54,14 +53,14 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     """  # noqa: D301 - click's mark for text as it is
     _require_no_option(command)
     environment = dict(os.environ)
-    path = config or environment.get(_VARIABLE)
+    path = config or environment.get(CONFIG_VARIABLE)
     if path:
-        environment[_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
+        environment[CONFIG_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
         _check(path)
     else:
         click.echo(
-            f"Warning: neither --config nor {_VARIABLE} names a chain's file, so only clients whose own "
-            f"configuration has a chain get one",
+            f"Warning: neither --config nor {CONFIG_VARIABLE} names a chain's file, so only clients whose "
+            f"own configuration has a chain get one",
             err=True,
         )
     environment[_PATH] = os.pathsep.join(_import_path(environment))

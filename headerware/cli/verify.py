@@ -23,6 +23,7 @@ from headerware.cli.kafka import (
 from headerware.cli.keys import permissions_option
 from headerware.cli.progress_bar import ReadingBar
 from headerware.core.chain import Chain, load_chain
+from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
 from headerware.ops.topic_reader import Start
@@ -127,7 +128,7 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
     if keyring is None:
         if registry is not None:
             raise click.UsageError("--registry goes with --keyring; a chain's compact says where ids are")
-        config = config or os.environ.get("HEADERWARE_CONFIG")
+        config = config or os.environ.get(CONFIG_VARIABLE)
         if config is None:
             raise click.UsageError(
                 "expected --keyring, or --config (HEADERWARE_CONFIG) with a chain that signs"

@@ -24,6 +24,8 @@ Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
 _log: Final = logging.getLogger("headerware")
 _ON: Final = frozenset({"1", "true", "yes", "on"})
+CONFIG_VARIABLE: Final = "HEADERWARE_CONFIG"
+"""The variable of the environment that names the chain's file."""
 
 
 def client_chain(
@@ -81,7 +83,7 @@ def followed_file(config: Mapping[str, Any], chain: Chain | None = None) -> tupl
         raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=place)
     path = config.get(FILE)
     if path is None and not any(is_ours(key) for key in config if key != RELOAD):
-        path = os.environ.get("HEADERWARE_CONFIG")
+        path = os.environ.get(CONFIG_VARIABLE)
     if chain is not None:
         return None
     if path:
@@ -111,7 +113,7 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
             return Chain(interceptors)
         with naming_chain_file(ours[FILE]):
             return Chain(interceptors)
-    path = os.environ.get("HEADERWARE_CONFIG", "")
+    path = os.environ.get(CONFIG_VARIABLE, "")
     if not path:
         return Chain()
     try:
@@ -119,7 +121,7 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
         with naming_chain_file(path):
             return Chain(interceptors)
     except ConfigError as error:
-        error.add_note(f"HEADERWARE_CONFIG names {path}")
+        error.add_note(f"{CONFIG_VARIABLE} names {path}")
         raise
 
 

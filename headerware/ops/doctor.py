@@ -6,6 +6,7 @@ stores would create their topic is not opened. Key services wrap and unwrap a ke
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -20,6 +21,7 @@ import msgspec
 
 from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.core.chain import Chain, load_chain
+from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import (
     ConfigError,
@@ -52,8 +54,6 @@ from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
 
 if TYPE_CHECKING:
-    import os
-
     from confluent_kafka.admin import AdminClient
 
 Status = Literal["ok", "warn", "fail", "unknown"]
@@ -127,6 +127,7 @@ def examine(
     found = list(_versions())
     loaded: Chain | None = None
     if config is not None:
+        found += _environment(config)
         found += _reload(config, settings or {})
         try:
             loaded = load_chain(config)
@@ -188,6 +189,18 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 # The chain and its keys
+
+
+def _environment(config: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Tell whom a file that the environment names reaches: nobody hears of it otherwise."""
+    if os.environ.get(CONFIG_VARIABLE) == os.fspath(config) and not os.environ.get("HEADERWARE_RUN"):
+        yield Finding(
+            check=CONFIG_VARIABLE,
+            status="ok",
+            found="Headerware's own clients have this chain, and confluent-kafka's do not by themselves",
+            advice="run an application that makes confluent-kafka's clients by `headerware run`, or let it "
+            "call headerware.instrument()",
+        )
 
 
 def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iterator[Finding]:

@@ -398,3 +398,16 @@ def test_rules_of_a_policy_that_are_for_no_topic_are_told(
     assert told.startswith(
         f"no topic fits rules[2] (ordesr) of {tmp_path / 'policy.toml'}: neither one that was"
     )
+
+
+def test_a_file_of_the_environment_is_told_to_reach_our_clients_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = chain_file(tmp_path, 'type = "trail"')
+    assert about(examine(path), "HEADERWARE_CONFIG") == []
+    monkeypatch.setenv("HEADERWARE_CONFIG", str(path))
+    ((status, text),) = about(examine(path), "HEADERWARE_CONFIG")
+    assert status == "ok"
+    assert "confluent-kafka's do not by themselves" in text
+    monkeypatch.setenv("HEADERWARE_RUN", "1")
+    assert about(examine(path), "HEADERWARE_CONFIG") == []
