@@ -88,7 +88,7 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 .venv-newest-spark/.ready: pyproject.toml requirements/newest-spark.txt
 	$(call make_environment,.venv-newest-spark)
 	@echo "installing into .venv-newest-spark (pyspark alone is 400 MB; this can take minutes)"
-	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]'
+	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
 .PHONY: demo
