@@ -430,7 +430,7 @@ class TestReports:
             decode_report(value)
 
     def test_that_are_none_are_not_quoted(self) -> None:
-        with pytest.raises(WireFormatError, match=r"Invalid enum value - at `\$\.side`") as raised:
+        with pytest.raises(WireFormatError, match="Invalid enum value, at side") as raised:
             decode_report(HEAD.replace(b'"producer"', b'"4111 1111"') + b"}")
         assert "4111" not in str(raised.value)
 

@@ -44,7 +44,7 @@ class TestLoadPrices:
                 "[[topics]]\npattern = 'a'\noutgoing = { per_million = 1 }",
                 "topics[0].outgoing.per_million: unknown key; did you mean 'per_million_records'?",
             ),
-            ("[[topics]]\nincoming = { per_gib = 1 }", "topics[0].pattern: this option has no default"),
+            ("[[topics]]\nincoming = { per_gib = 1 }", "topics[0].pattern: is missing, and has no default"),
             ("[incoming]\nper_gib = true", "incoming.per_gib: expected a number, found true or false"),
             ("[incoming]\nper_gib = -1", "incoming.per_gib: expected 0 to 10**15"),
             ("[incoming]\nper_gib = inf", "incoming.per_gib: expected 0 to 10**15"),
