@@ -52,8 +52,9 @@ class Reader:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.now_ms = 0
-        on_error = "dead_letter" if options.pop("dead_letters", False) else "raise"
-        self.step = Slice(**options, on_error=on_error).open(Context(now_ms=lambda: self.now_ms))
+        keeps = options.pop("dead_letters", False)
+        slices = Slice(**options, on_error="dead_letter" if keeps else "raise")
+        self.step = slices.open(Context(now_ms=lambda: self.now_ms))
 
     def outcome_of(self, arriving: dict[str, Any]) -> dict[str, Any] | str:
         try:
@@ -62,7 +63,7 @@ class Reader:
             return "refused"
         if made is DROP:
             return "dropped"
-        records = [made] if isinstance(made, Record) else made
+        records = [made] if isinstance(made, Record) else list(made)
         return plain(records[0]) if records else "nothing"
 
     def play(self, event: dict[str, Any]) -> dict[str, Any]:
