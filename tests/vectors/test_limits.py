@@ -89,7 +89,7 @@ IN_CODE: Final[dict[str, int]] = {
     "`hw.admit`: the token": certificate.MAX_BYTES,
     "`hw.admit`: the lifetime of a certificate": default(policy.Issuer, "max_lifetime_s"),
     "`hw.admit`: the tolerance of clocks": default(Admission, "clock_skew_ms"),
-    "`hw.id`: identities of one producer": default(Dedup, "window"),
+    "`hw.id`: identities of one producer, at least": default(Dedup, "window"),
     "`hw.id`: producers": windows.MAX_PRODUCERS,
     "`hw.expires`, `hw.not-before`: a moment": moments._MAX_DIGITS,
     "`hw.expires`: the tolerance of clocks": default(Expire, "clock_skew_ms"),
