@@ -103,4 +103,4 @@ def test_covers_every_outcome() -> None:
     assert {each for each in outcomes if isinstance(each, str)} == {"nothing", "refused", "dropped"}
     assert any(isinstance(each, dict) for each in outcomes)
     assert any(event.get("gives_up") for event in events)
-    assert len(VECTORS["scripts"]) == 36
+    assert len(VECTORS["scripts"]) == 37
