@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
@@ -48,12 +48,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE: Final = Path(__file__).parents[2] / "spec" / "limits.md"
+LARGE_NUMBER: Final = r"(?<![\d,])(?:\d{1,3}(?:,\d{3})+|\d+ MiB)(?![\d,])"
 UNITS: Final = {"MiB": 1 << 20}
 
 
 def default(interceptor: type[msgspec.Struct], option: str) -> Any:
     """Return an option's default, without making an interceptor that needs others."""
     return next(field.default for field in msgspec.structs.fields(interceptor) if field.name == option)
+
+
+def longest_burst_s() -> int:
+    bounds = get_type_hints(policy.Quota, include_extras=True)["burst_s"].__metadata__[0]
+    return int(bounds.le)
 
 
 AVRO: Final = limits.Limits()
@@ -124,6 +130,7 @@ IN_CODE: Final[dict[str, int]] = {
     "keyring: an HMAC secret": keyring._HMAC_SECRET_MAX_BYTES,
     "keyring: since the file was last good": file.MAX_STALE_MS,
     "policy: the file, and a key set": policy._MAX_BYTES,
+    "policy: what a quota saves up": longest_burst_s(),
     "registry: a name": header_names.MAX_NAME_CHARACTERS,
     "registry: an owner": header_names.MAX_OWNER_CHARACTERS,
     "registry: a description": header_names.MAX_DESCRIPTION_CHARACTERS,
@@ -135,6 +142,17 @@ IN_CODE: Final[dict[str, int]] = {
     "dictionary: all of a topic": dictionary_topic.MAX_TOTAL_BYTES,
     "a topic's snapshot on disk": snapshot._MAX_BYTES,
 }
+
+
+NO_LIMITS: Final[dict[str, int]] = {
+    "1,317": trail.MAX_ENTRY_BYTES,
+    "2,646": trail.MIN_BOUND_BYTES,
+    "2,048": asymmetric.RSA_MIN_BITS,
+    "65,537": asymmetric._RSA_EXPONENT,
+    "1,949": 1_949,  # of how numbers look in a block
+    "1,950": 1_950,
+}
+"""The other large numbers of the pages; a least size is none that a reader bounds."""
 
 
 def rows() -> Iterator[tuple[str, int, str]]:
@@ -158,3 +176,14 @@ def test_each_limit_is_of_the_layout_the_reader_or_the_writer() -> None:
 def test_no_use_stands_twice() -> None:
     uses = [use for use, _, _ in rows()]
     assert len(uses) == len(set(uses))
+
+
+def test_each_large_number_of_the_pages_is_a_limit() -> None:
+    listed = PAGE.read_text(encoding="utf-8")
+    found = {
+        number
+        for page in PAGE.parent.glob("*.md")
+        for number in re.findall(LARGE_NUMBER, page.read_text(encoding="utf-8"))
+    }
+    assert found - set(re.findall(LARGE_NUMBER, listed)) == set(NO_LIMITS)
+    assert all(int(text.replace(",", "")) == number for text, number in NO_LIMITS.items())
