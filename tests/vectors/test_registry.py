@@ -25,7 +25,8 @@ def by_name(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", VECTORS[kind], ids=lambda case: case["name"])
 
 
-def registry_of(plain: dict[str, Any]) -> Registry:
+def registry_of(given: dict[str, Any] | str) -> Registry:
+    plain = VECTORS["known"][given] if isinstance(given, str) else given
     return with_built_in(
         [from_plain(block, Block) for block in plain["blocks"]],
         [from_plain(entry, Entry) for entry in plain["entries"]],
