@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from copy import copy
 from itertools import groupby
 from operator import attrgetter
 from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
@@ -122,8 +123,8 @@ class SourceRunner:
 
     @property
     def statistics(self) -> dict[int, Statistics]:
-        """What each task that has begun has counted, by its number."""
-        return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+        """What each task that has begun has counted so far, by its number; copies."""
+        return {run.number: copy(run.task.statistics) for run in self._runs if run.task is not None}
 
     @property
     def progress(self) -> dict[int, Progress]:

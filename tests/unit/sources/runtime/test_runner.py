@@ -796,7 +796,7 @@ class TestRunConfig:
     @pytest.mark.parametrize(
         ("line", "message"),
         [
-            ("", "^name: this option has no default"),
+            ("", "^name: is missing, and has no default"),
             ('name = "x"\noffsets = {path = "x"}', "offsets: expected the word .*; known: sqlite, topic"),
             ('name = "x"\ntransformers = ["y"]', "there is no transformer type 'y'; known: none"),
         ],
