@@ -18,6 +18,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.signals import stopped_by_signals
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
@@ -170,9 +171,11 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
 def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
     """Forget the objects of KEYS, so that they are read again from their first record.
 
-    Stop the source before; with offsets in a topic, a running one is made to stop.
+    Stop the source before. A running one never overwrites a reset: with offsets in a file the reset is
+    refused; with offsets in a topic the source ends with an error, within 30 seconds if it is idle, and reads
+    the objects when it is started again.
     """
-    from headerware.sources.runtime.stores import sharings_in  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.stores import TakenOverError, sharings_in  # noqa: PLC0415 - as above
 
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
@@ -180,15 +183,40 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
         sharings = dict.fromkeys([loaded.sharing, *sharings_in(store, loaded.name)])
+        ends = _still_at_work(store) if loaded.offsets.transactional else []
     writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
-    # All of them have ended before anything is forgotten.
-    with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
-        if found:
-            writing.put(dict.fromkeys(found))
+    try:
+        # All of them have ended before anything is forgotten.
+        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
+            if found:
+                writing.put(dict.fromkeys(found))
+    except TakenOverError as error:
+        raise SourceError(
+            f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
+            "stop it, and reset then"
+        ) from error
     if as_json:
-        show_json({"reset": [_key_text(key) for key in found]})
+        show_json({"reset": [_key_text(key) for key in found], "ends": ends})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
+        for task in ends:
+            within = f"within {_sign_interval():.0f} s"
+            click.echo(
+                f"{task} was at work a moment ago; if it still is, it ends {within}, and reads them when it "
+                "is started again"
+            )
+
+
+def _sign_interval() -> float:
+    from headerware.sources.runtime import stores  # noqa: PLC0415 - as above
+
+    return stores.SIGN_INTERVAL_S
+
+
+def _still_at_work(store: StoredOffsets) -> list[str]:
+    """Return the tasks that may be at work: they have said so a short time ago."""
+    since_ms = wall_clock_ms() - 2_000 * _sign_interval()
+    return [sign.task for sign in store.signs() if sign.at_ms >= since_ms]
 
 
 def _show(table: Table) -> None:

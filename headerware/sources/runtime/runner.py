@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from copy import copy
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -39,7 +40,13 @@ from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.runtime.config import queue_halves
-from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sharings_in
+from headerware.sources.runtime.stores import (
+    SIGN_INTERVAL_S,
+    TakenOverError,
+    sharings_entry,
+    sharings_in,
+    sign_of_life,
+)
 from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
 
 if TYPE_CHECKING:
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.statistics import Statistics
     from headerware.sources.engine.worker import Progress
+    from headerware.sources.offsets import OffsetEntry, OffsetKey
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -323,6 +331,7 @@ class _Sender:
         self._room, self._room_bytes = queue_halves(config.kafka)
         self._queued_bytes = 0
         """What was queued since the queue was empty."""
+        self._signed_at = -inf
         self._task: SourceTask
         self._offsets: Any
         try:
@@ -340,6 +349,16 @@ class _Sender:
 
     def finish(self) -> None:
         raise NotImplementedError
+
+    @property
+    def _is_sign_due(self) -> bool:
+        """Whether to say that the task is at work; one that sends nothing learns so that it was fenced."""
+        return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
+
+    def _sign(self) -> dict[OffsetKey, OffsetEntry]:
+        """Return the entry that says that the task is at work."""
+        self._signed_at = time.monotonic()
+        return sign_of_life(self._config.name, self._writer, self._task.statistics)
 
     def close(self) -> None:
         """Close the producer; what it has not sent is sent again after a restart."""
@@ -423,6 +442,8 @@ class _AtLeastOnce(_Sender):
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._next_store = 0.0
+        self._looked_at = time.monotonic()
+        """When it was last known that the brokers answer, though there was nothing to send."""
         self._records = 0
 
     def send(self, batches: list[Batch]) -> None:
@@ -455,8 +476,24 @@ class _AtLeastOnce(_Sender):
         self._store()
         self._require_sound()
 
+    def _may_sign_alone(self) -> bool:
+        """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
+        if self._stopping.is_set() or self._task.unacknowledged:
+            return False
+        if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
+            return False
+        self._looked_at = time.monotonic()
+        if self._config.offsets.transactional:
+            try:
+                self._producer.list_topics(timeout=_STOP_S)
+            except KafkaException:
+                return False
+        return True
+
     def _store(self) -> None:
         entries = self._task.take_offsets()
+        if self._is_sign_due and (entries or self._may_sign_alone()):
+            entries |= self._sign()
         if entries:
             self._offsets.put(entries, self._writer)
         self._task.stored()
@@ -540,11 +577,12 @@ class _ExactlyOnce(_Sender):
                 self._open.pop()
                 raise
         age = time.monotonic() - self._began
-        if self._open and (
+        is_due = (
             self._is_broken
             or age >= self._config.commit_interval_s
             or self._records >= self._config.commit_records
-        ):
+        )
+        if is_due if self._open else self._is_sign_due:
             self._commit()
 
     def finish(self) -> None:
@@ -602,6 +640,8 @@ class _ExactlyOnce(_Sender):
         for batch in self._open:
             self._task.acknowledge(batch)
         entries = self._task.take_offsets()
+        if self._is_sign_due:
+            entries |= self._sign()
         is_complete = False  # whether the offsets are in it, too
         self._gave_up = True  # unless all of it is committed
         while True:
@@ -613,6 +653,8 @@ class _ExactlyOnce(_Sender):
                     for batch in self._open:
                         self._produce(batch, None)
                     self._is_broken = False
+                elif not self._has_begun:
+                    self._begin()
                 if not is_complete:
                     self._producer.flush(_STOP_S)  # also what interceptors hold back
                     for topic, key, value in self._offsets.records(entries):

@@ -18,7 +18,7 @@ from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, TakenOverError, of_objects
+from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ class _Topic:
         """Return all entries of the source."""
         return of_objects(sorted(self._entries.items()))
 
+    def signs(self) -> list[Sign]:
+        """Return when each task was at work last."""
+        return signs_in(sorted(self._entries.items()))
+
     def close(self) -> None:
         """Disconnect; a second call does nothing."""
         self._opened.close()
@@ -191,8 +195,8 @@ def taken_over(writer: str) -> TakenOverError:
     """Return the error of one that was fenced."""
     return TakenOverError(
         writer,
-        f"another process has started as {writer!r}, and this one ({os.getpid()}) is fenced and stops; run "
-        "one process for each task, or give the sources names of their own",
+        f"another process has started as {writer!r}, or has reset its offsets, and this one ({os.getpid()}) "
+        "is fenced and stops; run one process for each task, or give the sources names of their own",
     )
 
 

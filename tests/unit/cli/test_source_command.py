@@ -156,7 +156,7 @@ class TestOffsets:
 
     def test_are_reset_one_by_one(self, config: Path) -> None:
         invoke("run", config, "--once")
-        assert answer("offsets", "reset", config, "a") == {"reset": ["a"]}
+        assert answer("offsets", "reset", config, "a") == {"reset": ["a"], "ends": []}
         assert [each["key"] for each in answer("plan", config)] == ["a"]
 
     def test_are_reset_together(self, config: Path) -> None:
@@ -167,6 +167,16 @@ class TestOffsets:
     def test_are_not_reset_by_accident(self, config: Path) -> None:
         for arguments in ([], ["a", "--all"]):
             assert invoke("offsets", "reset", config, *arguments).exit_code == 2
+
+    def test_of_a_running_source_are_not_reset(self, config: Path) -> None:
+        invoke("run", config, "--once")
+        loaded = RunConfig.load(config)
+        running = loaded.offsets.open({}, source=loaded.name, writers=loaded.sharing.writers(loaded.name))
+        result = invoke("offsets", "reset", config, "a")
+        running.close()
+        assert result.exit_code == 1
+        assert f"nothing was reset: source '{loaded.name}' is at work, as " in result.output
+        assert len(answer("offsets", "show", config)) == 2
 
     def test_of_an_unknown_object_are_an_error(self, config: Path) -> None:
         result = invoke("offsets", "reset", config, "nothing")
