@@ -313,7 +313,8 @@ def test_a_reset_is_not_passed_over_by_a_source_that_is_idle(
     source.write(0)
     config = tmp_path / "source.toml"
     config.write_text(
-        f'delivery = "{delivery}"\nname = "{source.topic}"\ntopic = "{source.topic}"\nextractor = "lines"\npoll_wait_s = 0.05\n'
+        f'name = "{source.topic}"\ntopic = "{source.topic}"\nextractor = "lines"\npoll_wait_s = 0.05\n'
+        f'delivery = "{delivery}"\n'
         f'[source]\ntype = "spool"\nfolder = "{source.folder}"\n'
         f'[offsets]\ntype = "topic"\ntopic = "{source.options["store"]}"\n'
         f'[kafka]\n"bootstrap.servers" = "{cluster.servers}"\nlog_level = 0\n'
@@ -328,8 +329,13 @@ def test_a_reset_is_not_passed_over_by_a_source_that_is_idle(
 
     thread = Thread(target=run, daemon=True)
     thread.start()
-    until(lambda: source.read().total() == RECORDS)
-    result = CliRunner().invoke(main, ["source", "offsets", "reset", str(config), "000"])
+    offsets = ["source", "offsets"]
+    until(
+        lambda: (
+            '"complete":true' in CliRunner().invoke(main, [*offsets, "show", str(config), "--json"]).output
+        )
+    )
+    result = CliRunner().invoke(main, [*offsets, "reset", str(config), "000"])
     assert result.exit_code == 0, result.output
     assert "1 object will be read again" in result.output
     assert f"{source.topic}-0-of-1-by-hash was at work a moment ago; if it still is, it ends" in result.output
