@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from headerware.cli.json_output import show_json
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.source_check import check
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
@@ -25,6 +27,7 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime import RunConfig, SourceRunner
@@ -57,35 +60,73 @@ def source() -> None:
     """
 
 
+source.add_command(check)
+
+
 @source.command()
-@_config
+@click.argument("path", type=click.Path(exists=True))
 @click.option("--once", is_flag=True, help="Read what is there, and end.")
 @click.option(
     "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
 )
+@click.option("--fail-fast", is_flag=True, help="Of a folder: stop all sources when one fails.")
 @_json
-def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Read the source, and produce its records, until SIGINT or SIGTERM.
+def run(path: str, once: bool, tasks: tuple[int, ...], fail_fast: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Read the source of a file, or all those of a folder, and produce its records, until SIGINT or SIGTERM.
+
+    Of a folder each *.toml is a source, but kafka.toml, whose [kafka] they share. All files are checked before
+    anything runs. A source that fails does not stop the others; the exit code is then 1 when they have ended.
 
     Either signal stops reading, waits for what was sent, and stores how far it has come. A second one ends
     the process at once; nothing is lost by that.
 
     Exit codes: 0 it was stopped or everything was read, 1 it failed, 2 wrong use.
     """
-    from headerware.sources.runtime import RunConfig, SourceRunner  # noqa: PLC0415 - only this needs a client
+    from headerware.sources.runtime import RunConfig, RunnerGroup, SourceRunner  # noqa: PLC0415 - it needs a client
 
-    loaded = RunConfig.load(config)
-    for number in tasks:
-        if number >= loaded.tasks:
-            raise click.BadParameter(f"{config} has {counted(loaded.tasks, 'task')}", param_hint="--task")
-    runner = SourceRunner(loaded, tasks=tasks or None, once=once)
-    with stopped_by_signals(runner.stop), _status(runner), rare_collections():
-        runner.run()
-    counts = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
+    configs = RunConfig.load_all(path)
+    if not Path(path).is_dir():
+        (loaded,) = configs
+        for number in tasks:
+            if number >= loaded.tasks:
+                raise click.BadParameter(f"{path} has {counted(loaded.tasks, 'task')}", param_hint="--task")
+        runner = SourceRunner(loaded, tasks=tasks or None, once=once)
+        with stopped_by_signals(runner.stop), _status([runner]), rare_collections():
+            runner.run()
+        if as_json:
+            show_json(_counts(runner))
+        else:
+            click.echo(_summary(runner))
+        return
+    if tasks:
+        raise click.UsageError("--task is for the source of one file; a folder runs all tasks of its sources")
+    group = RunnerGroup(configs, once=once, fail_fast=fail_fast, on_failure=_tell_failure)
+    with stopped_by_signals(group.stop), _status(group.runners), rare_collections():
+        group.run()
+    failures = group.failures
     if as_json:
-        show_json({"source": loaded.name, "tasks": counts})
+        found = [
+            {
+                **_counts(each),
+                "error": str(failures[each.config.name]) if each.config.name in failures else None,
+            }
+            for each in group.runners
+        ]
+        show_json(found, ok=not failures)
     else:
-        click.echo(_summary(runner))
+        for each in group.runners:
+            click.echo(_summary(each))
+    if failures:
+        raise SystemExit(1)
+
+
+def _tell_failure(name: str, error: HeaderwareError) -> None:
+    click.echo(f"{name}: failed: {printable(str(error))}", err=True)
+
+
+def _counts(runner: SourceRunner) -> dict[str, Any]:
+    tasks = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
+    return {"source": runner.config.name, "tasks": tasks}
 
 
 @source.command()
@@ -284,7 +325,7 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _status(runner: SourceRunner) -> Iterator[None]:
+def _status(runners: list[SourceRunner]) -> Iterator[None]:
     """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then."""
     console = Console(stderr=True)
     done = Event()
@@ -295,12 +336,15 @@ def _status(runner: SourceRunner) -> Iterator[None]:
     ):
 
         def refresh() -> None:
-            rates = _Rates(runner)
+            looked_at = [(runner, _Rates(runner)) for runner in runners]
             while not done.wait(_LINE_S if live is None else _REFRESH_S):
                 if live is None:
-                    click.echo(_summary(runner, rates), err=True)
+                    for each in looked_at:
+                        click.echo(_summary(*each), err=True)
                 else:
-                    live.update(_table(runner, rates), refresh=True)
+                    live.update(
+                        Group(*(_table(*each, named=len(runners) > 1) for each in looked_at)), refresh=True
+                    )
 
         thread = Thread(target=refresh, daemon=True)
         thread.start()
@@ -328,9 +372,10 @@ class _Rates:
         return {number: (count - before.get(number, 0)) / passed_s for number, count in counts.items()}
 
 
-def _table(runner: SourceRunner, rates: _Rates) -> Table:
+def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
     found, progress = rates.look(), runner.progress
-    title = f"{printable(runner.config.name)}: stopping; a second signal ends it at once"
+    name = printable(runner.config.name)
+    title = f"{name}: stopping; a second signal ends it at once" if runner.is_stopping else name
     table = Table(
         *(Column(name, justify="right", no_wrap=True) for name in ("task", *_SHOWN, *_FLOW)),
         Column("reads", no_wrap=True),
@@ -338,7 +383,7 @@ def _table(runner: SourceRunner, rates: _Rates) -> Table:
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
-        title=title if runner.is_stopping else None,
+        title=title if named or runner.is_stopping else None,
         title_justify="left",
     )
     for number, counts in sorted(runner.statistics.items()):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
 
 from headerware.cli import main
 from headerware.sources.extractor import extractor_type
@@ -110,6 +111,172 @@ class TestRun:
         result = invoke("run", config, "--task", "1")
         assert result.exit_code == 2
         assert "1 task" in result.output
+
+
+@pytest.fixture
+def folder(config: Path, embedded_cluster: EmbeddedCluster) -> Path:
+    """Return a folder of two sources that share the settings of Kafka."""
+    made = config.parent / "sources"
+    made.mkdir()
+    (made / "kafka.toml").write_text(
+        f'[kafka]\n"bootstrap.servers" = "{embedded_cluster.bootstrap_servers}"\n"linger.ms" = 1\n'
+    )
+    text, kafka, _ = config.read_text().partition("[kafka]")
+    assert kafka
+    for name in ("one", "two"):
+        (made / name).mkdir()
+        (made / name / "a").write_text(f"{name}\n")
+        own = text.replace(str(config.parent / "in"), str(made / name)).replace(
+            'name = "', f'name = "{name}-', 1
+        )
+        (made / f"{name}.toml").write_text(own)
+    return made
+
+
+class TestRunOfAFolder:
+    def test_reads_all_of_them_once(self, folder: Path) -> None:
+        found = answer("run", folder, "--once")
+        assert [each["source"].partition("-")[0] for each in found] == ["one", "two"]
+        assert [each["tasks"]["0"]["acknowledged"] for each in found] == [1, 1]
+        assert [each["error"] for each in found] == [None, None]
+
+    def test_one_that_fails_does_not_stop_the_others(self, folder: Path) -> None:
+        (folder / "one" / "a").write_text("!SECRET\n")
+        result = invoke("run", folder, "--once")
+        assert result.exit_code == 1
+        name = RunConfig.load(folder / "one.toml").name
+        assert re.search(rf"^{name}: failed: .*record 1 of object 'a'", result.stderr, re.MULTILINE)
+        assert "SECRET" not in result.output
+        assert "two-" in result.stdout
+        assert "1 record of 1 object, 1 complete" in result.stdout
+
+    def test_one_that_fails_stops_the_others_if_told_so(self, folder: Path) -> None:
+        (folder / "one" / "a").write_text("!\n")
+        result = invoke("run", folder, "--fail-fast", "--json")  # without --once two would run for ever
+        found = json.loads(result.stdout)
+        assert (result.exit_code, found["ok"]) == (1, False)
+        assert [each["error"] is None for each in found["result"]] == [False, True]
+
+    def test_a_signal_stops_all(self, folder: Path) -> None:
+        def stored() -> int:
+            store = SqliteOffsets(path=str(folder / "offsets.db"))
+            found = [store.open({}, source=each.name) for each in RunConfig.load_all(folder)]
+            try:
+                return sum(len(each.items()) for each in found)
+            finally:
+                for each in found:
+                    each.close()
+
+        def kill() -> None:
+            until(lambda: stored() == 2)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = Thread(target=kill)
+        thread.start()
+        result = invoke("run", folder)
+        thread.join()
+        assert result.exit_code == 0, result.output
+        assert result.stdout.count("1 record of 1 object") == 2
+
+    def test_what_a_source_says_itself_counts_for_more(self, folder: Path) -> None:
+        path = folder / "two.toml"
+        path.write_text(path.read_text() + '[kafka]\n"linger.ms" = 7\n')
+        one, two = RunConfig.load_all(folder)
+        assert (one.kafka["linger.ms"], two.kafka["linger.ms"]) == (1, 7)
+        assert one.kafka["bootstrap.servers"] == two.kafka["bootstrap.servers"]
+
+    @pytest.mark.parametrize(
+        ("file", "text", "message"),
+        [
+            ("kafka.toml", 'topic = "x"\n[kafka]\n', r"kafka\.toml: expected the table \[kafka\] alone"),
+            ("one.toml", 'nam = "x"\n', r"one\.toml: "),
+            ("three.toml", None, r"three\.toml: .*one\.toml has the name 'one-"),
+        ],
+    )
+    def test_nothing_runs_if_a_file_is_wrong(
+        self, folder: Path, file: str, text: str | None, message: str
+    ) -> None:
+        (folder / file).write_text((folder / "one.toml").read_text() if text is None else text)
+        result = invoke("run", folder, "--once")
+        assert result.exit_code == 1
+        assert re.search(message, result.output)
+        assert not (folder / "offsets.db").exists()
+
+    def test_has_no_single_tasks(self, folder: Path) -> None:
+        assert invoke("run", folder, "--task", "0").exit_code == 2
+
+    def test_needs_a_source(self, tmp_path: Path) -> None:
+        (tmp_path / "none").mkdir()
+        result = invoke("run", tmp_path / "none")
+        assert (result.exit_code, "NAME.toml" in result.output) == (1, True)
+
+
+class TestCheck:
+    def test_opens_nothing_unless_told(self, config: Path) -> None:
+        config.write_text(
+            config.read_text().replace(
+                "[kafka]", '[kafka]\n"interceptors" = "trail"\n"interceptors.trail.service" = "s"'
+            )
+        )
+        (found,) = answer("check", config)
+        assert (found["chain"], found["opened"], found["warnings"], found["findings"]) == (
+            ["trail"],
+            False,
+            [],
+            [],
+        )
+        assert f"{config}: ok (spool -> lines -> trail; not opened; --open" in invoke("check", config).output
+
+    def test_needs_no_brokers(self, config: Path) -> None:
+        config.write_text(
+            re.sub('"bootstrap.servers" = .*', '"bootstrap.servers" = "127.0.0.1:1"', config.read_text())
+        )
+        assert invoke("check", config).exit_code == 0
+        result = invoke("check", config, "--open")
+        assert result.exit_code == 1
+        assert f"{config}: not ok" in result.output
+        assert "fail: cluster: " in result.output
+
+    def test_asks_the_cluster(self, config: Path, embedded_cluster: EmbeddedCluster) -> None:
+        (found,) = answer("check", config, "--open")
+        name = RunConfig.load(config).topic
+        assert {each["check"] for each in found["findings"]} >= {"cluster", f"topic {name}"}
+        config.write_text(config.read_text().replace("topic = ", "topic = 'misspelt' # ", 1))
+        result = invoke("check", config, "--open", "--json")
+        assert result.exit_code == 1
+        assert (
+            "misspelt"
+            not in AdminClient({"bootstrap.servers": embedded_cluster.bootstrap_servers})
+            .list_topics(timeout=60)
+            .topics
+        )
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('extractor = "lines"\nnothing = 1', "nothing"),
+            ('extractor = "no"', "extractor"),
+            ('extractor = "lines"\ntransformers = ["no"]', "transformers"),
+            ('extractor = "lines"\nkey_pattern = "("', "key_pattern: is no regular expression"),
+        ],
+    )
+    def test_tells_what_is_wrong_and_where(self, config: Path, line: str, message: str) -> None:
+        config.write_text(config.read_text().replace('extractor = "lines"', line))
+        result = invoke("check", config)
+        assert result.exit_code == 1
+        assert result.output.startswith(f"Error: {config}: ")
+        assert message in result.output
+        assert len(result.output.splitlines()) == 1
+
+    def test_checks_the_chain(self, config: Path) -> None:
+        config.write_text(config.read_text().replace("[kafka]", '[kafka]\n"interceptors" = "sign"'))
+        result = invoke("check", config)
+        assert (result.exit_code, "interceptors.sign" in result.output) == (1, True)
+
+    def test_checks_a_folder(self, folder: Path) -> None:
+        assert len(answer("check", folder)) == 2
+        (folder / "two.toml").write_text((folder / "one.toml").read_text())
+        assert invoke("check", folder).exit_code == 1
 
 
 class TestPlan:
