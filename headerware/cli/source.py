@@ -17,15 +17,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from headerware.cli.health import Health, health_option, served_health
 from headerware.cli.json_output import show_json
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.source_check import check
+from headerware.cli.source_status import object_text, show_table, status
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
@@ -47,7 +49,6 @@ _SHOWN: Final = {
 }
 """What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
@@ -61,6 +62,7 @@ def source() -> None:
 
 
 source.add_command(check)
+source.add_command(status)
 
 
 @source.command()
@@ -69,29 +71,38 @@ source.add_command(check)
 @click.option(
     "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
 )
+@health_option
 @click.option("--fail-fast", is_flag=True, help="Of a folder: stop all sources when one fails.")
 @_json
-def run(path: str, once: bool, tasks: tuple[int, ...], fail_fast: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Read the source of a file, or all those of a folder, and produce its records, until SIGINT or SIGTERM.
+def run(
+    path: str,
+    once: bool,  # noqa: FBT001 - click passes flags by name
+    tasks: tuple[int, ...],
+    health: tuple[str, int] | None,
+    fail_fast: bool,  # noqa: FBT001 - likewise
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Read the source of a file, or those of a folder, and produce its records, until SIGINT or SIGTERM.
 
-    Of a folder each *.toml is a source, but kafka.toml, whose [kafka] they share. All files are checked before
-    anything runs. A source that fails does not stop the others; the exit code is then 1 when they have ended.
+    Of a folder each *.toml is a source, but kafka.toml, whose [kafka] they share. All files are checked
+    before anything runs. A source that fails does not stop the others; the exit code is then 1 when they have
+    ended.
 
     Either signal stops reading, waits for what was sent, and stores how far it has come. A second one ends
     the process at once; nothing is lost by that.
 
     Exit codes: 0 it was stopped or everything was read, 1 it failed, 2 wrong use.
     """
-    from headerware.sources.runtime import RunConfig, RunnerGroup, SourceRunner  # noqa: PLC0415 - it needs a client
+    from headerware.sources import runtime  # noqa: PLC0415 - only this needs a client
 
-    configs = RunConfig.load_all(path)
+    configs = runtime.RunConfig.load_all(path)
     if not Path(path).is_dir():
         (loaded,) = configs
         for number in tasks:
             if number >= loaded.tasks:
                 raise click.BadParameter(f"{path} has {counted(loaded.tasks, 'task')}", param_hint="--task")
-        runner = SourceRunner(loaded, tasks=tasks or None, once=once)
-        with stopped_by_signals(runner.stop), _status([runner]), rare_collections():
+        runner = runtime.SourceRunner(loaded, tasks=tasks or None, once=once)
+        with _working([runner], runner.stop, health):
             runner.run()
         if as_json:
             show_json(_counts(runner))
@@ -100,8 +111,8 @@ def run(path: str, once: bool, tasks: tuple[int, ...], fail_fast: bool, as_json:
         return
     if tasks:
         raise click.UsageError("--task is for the source of one file; a folder runs all tasks of its sources")
-    group = RunnerGroup(configs, once=once, fail_fast=fail_fast, on_failure=_tell_failure)
-    with stopped_by_signals(group.stop), _status(group.runners), rare_collections():
+    group = runtime.RunnerGroup(configs, once=once, fail_fast=fail_fast, on_failure=_tell_failure)
+    with _working(group.runners, group.stop, health):
         group.run()
     failures = group.failures
     if as_json:
@@ -118,6 +129,31 @@ def run(path: str, once: bool, tasks: tuple[int, ...], fail_fast: bool, as_json:
             click.echo(_summary(each))
     if failures:
         raise SystemExit(1)
+
+
+@contextmanager
+def _working(
+    runners: list[SourceRunner], stop: Callable[[], object], health: tuple[str, int] | None
+) -> Iterator[None]:
+    """Show how it goes, tell it to those who ask, and stop at a signal."""
+
+    def look() -> Health:
+        sources = {
+            each.config.name: {
+                "live": each.is_live,
+                "ready": each.is_ready,
+                "tasks": {number: msgspec.to_builtins(found) for number, found in each.statistics.items()},
+            }
+            for each in runners
+        }
+        return Health(
+            live=any(each.is_live for each in runners),  # one that fails leaves the others at work
+            ready=all(each.is_ready for each in runners),
+            details={"sources": sources},
+        )
+
+    with stopped_by_signals(stop), served_health(health, look), _status(runners), rare_collections():
+        yield
 
 
 def _tell_failure(name: str, error: HeaderwareError) -> None:
@@ -167,7 +203,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    _show(table)
+    show_table(table)
     if more:
         click.echo(f"and more; --limit {10 * limit} shows more of them")
 
@@ -186,7 +222,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
     loaded, store = _opened(config)
     with closing(store):
         found = _chosen(loaded, store, keys)
-    shown = [{"key": _key_text(key), **_entry(entry)} for key, entry in found]
+    shown = [{"key": object_text(key), **_entry(entry)} for key, entry in found]
     if as_json:
         show_json(shown)
         return
@@ -200,7 +236,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    _show(table)
+    show_table(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -237,7 +273,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
             "stop it, and reset then"
         ) from error
     if as_json:
-        show_json({"reset": [_key_text(key) for key in found], "ends": ends})
+        show_json({"reset": [object_text(key) for key in found], "ends": ends})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
         for task in ends:
@@ -258,13 +294,6 @@ def _still_at_work(store: StoredOffsets) -> list[str]:
     """Return the tasks that may be at work: they have said so a short time ago."""
     since_ms = wall_clock_ms() - 2_000 * _sign_interval()
     return [sign.task for sign in store.signs() if sign.at_ms >= since_ms]
-
-
-def _show(table: Table) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
-    console.print(table)
 
 
 def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
@@ -290,11 +319,6 @@ def _chosen(
             raise SourceError(f"source {loaded.name!r} has no offset of object {text!r}")
         found.append((key, entry))
     return found
-
-
-def _key_text(key: OffsetKey) -> str:
-    partition = key.partition.get("object", {})
-    return str(partition["key"]) if set(partition) == {"key"} else str(partition)
 
 
 def _entry(entry: OffsetEntry) -> dict[str, Any]:

@@ -32,3 +32,5 @@ class Statistics(msgspec.Struct):
     """Attempts after a failure to list, open or read."""
     acknowledged: int = 0
     """Records whose batch is stored."""
+    acknowledged_bytes: int = 0
+    """Their bytes, as far as extractors tell them."""

@@ -98,6 +98,11 @@ class Worker:
         """Those of the listing that is going on."""
         self.reader: ObjectReader | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many objects have failed and wait for another attempt."""
+        return len(self._failing) + len(self._left)
+
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
         try:

@@ -40,6 +40,7 @@ from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.runtime.config import queue_halves
+from headerware.sources.runtime.metrics import instruments
 from headerware.sources.runtime.stores import (
     SIGN_INTERVAL_S,
     TakenOverError,
@@ -64,6 +65,8 @@ _CALL_S: Final = 60.0
 _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
+_STALLED_S: Final = 60.0
+"""A task is not ready if nothing was stored for so long though there was something to store."""
 _REFUSED: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -139,6 +142,21 @@ class SourceRunner:
         """How far each task is in the object that it reads now, by its number."""
         found = {run.number: run.task.progress for run in self._runs if run.task is not None}
         return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it works: no task has failed, and not all have ended."""
+        return not self._failures and self._left > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each task has begun to read, and none has stored nothing for a minute in vain."""
+        tasks, limit_s = [run.task for run in self._runs], _STALLED_S + self.config.poll_wait_s
+        return (
+            self.is_live
+            and not self.is_stopping
+            and all(task is not None and task.stalled_s < limit_s for task in tasks)
+        )
 
     @property
     def is_stopping(self) -> bool:
@@ -225,6 +243,8 @@ class _TaskRun:
             begin()
             task = self.task = SourceTask(config, self.offsets, task=self.number, once=self._once)
             sender.begin(task, self.offsets)
+            resources.callback(instruments().remove, task)
+            instruments().add(task)
             resources.callback(task.stop)
             task.start()
             self._send_on(task, sender)

@@ -6,11 +6,14 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -99,6 +102,36 @@ class TestRun:
             assert "0 objects failed; " in result.stderr
             assert " in flight\n" in result.stderr
         assert result.stdout.splitlines()[-1].endswith("2 complete; 0 bad records, 0 objects failed")
+
+    def test_tells_by_http_how_it_is(self, config: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        seen: list[tuple[int, Any]] = []
+
+        def ask() -> bool:
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/ready", timeout=60) as answer:
+                    seen.append((answer.status, json.load(answer)))
+            except HTTPError as error:
+                seen.append((error.code, json.load(error)))
+            except URLError:
+                return False
+            (tasks,) = (each["tasks"] for each in seen[-1][1]["sources"].values())
+            return seen[-1][0] == 200 and tasks.get("0", {}).get("complete") == 2
+
+        def stop() -> None:
+            until(ask)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = Thread(target=stop)
+        thread.start()
+        result = invoke("run", config, "--health", f"127.0.0.1:{port}")
+        thread.join()
+        assert result.exit_code == 0, result.output
+        status, found = seen[-1]
+        name = RunConfig.load(config).name
+        assert (status, found["live"], found["ready"]) == (200, True, True)
+        assert found["sources"][name]["tasks"]["0"]["records"] == 3
 
     def test_tells_of_a_failure_as_one_line(self, config: Path) -> None:
         (config.parent / "in" / "b").write_text("!SECRET\n")
@@ -277,6 +310,48 @@ class TestCheck:
         assert len(answer("check", folder)) == 2
         (folder / "two.toml").write_text((folder / "one.toml").read_text())
         assert invoke("check", folder).exit_code == 1
+
+
+class TestStatus:
+    def test_of_the_sources_of_a_folder(self, folder: Path) -> None:
+        assert answer("run", folder, "--once")
+        (folder / "two" / "b").write_text("later\n")
+        one, two = answer("status", folder, "--lag")
+        assert (one["complete"], one["records"], one["waiting"], one["places"]) == (1, 1, 0, [])
+        assert (two["source"], two["waiting"]) == (RunConfig.load(folder / "two.toml").name, 1)
+        assert one["at_work_ms"] > 0
+        text = invoke("status", folder).output
+        assert "2 sources" in text
+        assert re.search(rf"{one['source']} +1 +0 +1 +0 +0 +20.*Z \(\d+ s ago\)", text)
+
+    def test_of_all_in_a_topic(
+        self, folder: Path, embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]
+    ) -> None:
+        topic = unique_topic("offsets")
+        embedded_cluster.create_topic(topic)
+        for path in folder.glob("*.toml"):
+            text = path.read_text().replace('delivery = "at_least_once"\n', "")
+            path.write_text(
+                re.sub(r"(?s)\[offsets\].*$", f'[offsets]\ntype = "topic"\ntopic = "{topic}"\n', text)
+            )
+        (folder / "one" / "b").write_text("1\n!\n")
+        assert invoke("run", folder, "--once").exit_code == 1
+        servers = ["--bootstrap-servers", embedded_cluster.bootstrap_servers]
+        one, two = answer("status", *servers, "--topic", topic)
+        assert (one["complete"], one["in_work"], one["records"]) == (1, 1, 2)
+        assert one["places"] == [{"object": "b", "record_number": 1}]
+        assert (two["complete"], two["in_work"], two["waiting"]) == (1, 0, None)
+        assert "b to record 1" in invoke("status", *servers, "--topic", topic).output
+
+    def test_of_a_topic_that_is_not_there(self, embedded_cluster: EmbeddedCluster) -> None:
+        result = invoke(
+            "status", "--bootstrap-servers", embedded_cluster.bootstrap_servers, "--topic", "missing"
+        )
+        assert (result.exit_code, "missing" in result.output) == (1, True)
+
+    def test_wants_to_know_of_what(self) -> None:
+        assert invoke("status").exit_code == 2
+        assert invoke("status", "--lag", "--bootstrap-servers", "x").exit_code == 2
 
 
 class TestPlan:
