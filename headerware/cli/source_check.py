@@ -124,7 +124,7 @@ def _of_topics(settings: dict[str, Any], topics: list[str], side: Any) -> Iterat
     from headerware.ops.doctor import examine  # noqa: PLC0415 - as above
 
     for each in examine(None, settings, topics, side=side, timeout_s=_TIMEOUT_S):
-        # Advice about the cluster is the doctor's, and so are settings and clocks that the cluster does not tell.
+        # Advice about the cluster is the doctor's, and so are settings and clocks that it does not tell.
         of_cluster = each.check == "cluster" and each.status in {"ok", "fail"}
         of_topic = each.check in {f"topic {topic}" for topic in topics}
         if of_cluster or of_topic or (each.check.startswith("topic ") and each.status != "unknown"):

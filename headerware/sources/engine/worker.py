@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -378,7 +379,8 @@ class ObjectReader:
         until: int | None,
     ) -> None:
         known = reading.number - reading.before
-        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        properties = deepcopy(reading.properties)  # an extractor may change what it is given
+        given = Input(item, skip=known, properties=properties, split=reading.split)
         reading.given = given
         with closing(extracted_runs(self._config.extractor, given)) as runs:
             for first, run in runs:

@@ -34,7 +34,7 @@ class RunnerGroup:
         fail_fast: bool = False,
         on_failure: Callable[[str, HeaderwareError], object] | None = None,
     ) -> None:
-        self.runners: Final = [SourceRunner(config, once=once) for config in configs]
+        self.runners: Final[list[SourceRunner]] = [SourceRunner(config, once=once) for config in configs]
         self.failures: Final[dict[str, HeaderwareError]] = {}
         """The errors of the sources that have failed, by name."""
         self._fail_fast: Final = fail_fast

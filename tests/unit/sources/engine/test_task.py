@@ -632,7 +632,29 @@ class TestErrorsOfObjects:
         assert "asks for {topic}" in str(error)
 
 
+class Taking(Extractor, frozen=True, kw_only=True):
+    """Takes out of what it is given where it begins; the first two attempts fail behind that."""
+
+    type: ClassVar[str] = "taking"
+    seen: list[Any]
+
+    def extract(self, given: Input) -> Iterator[Any]:
+        self.seen.append(given.properties.pop("at", None))  # type: ignore[attr-defined]  # it may be a dict
+        if len(self.seen) == 1:
+            yield Extracted(b"1", properties={"at": 1})
+        if len(self.seen) < 4:
+            raise OSError("down")
+        given.skipped = given.skip
+        yield Extracted(b"2")
+
+
 class TestRetries:
+    def test_give_an_extractor_a_copy_of_the_properties(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b""}
+        seen: list[Any] = []
+        assert read_all(config(extractor=Taking(seen=seen))).values == [b"1", b"2"]
+        assert seen == [None, 1, 1, 1]
+
     def test_of_listing(self, shelf: Shelf) -> None:
         shelf.listing_errors = [OSError("down"), OSError("down")]
         sink = read_all(config())
