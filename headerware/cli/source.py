@@ -21,9 +21,9 @@ from headerware.cli.health import Health, health_option, served_health
 from headerware.cli.json_output import show_json
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.source_check import check
-from headerware.cli.source_status import object_text, show_table, status
+from headerware.cli.source_status import object_text, show_table, source_errors, status
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import SourceError, described
+from headerware.core.errors import SourceError
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
 
     loaded, offsets = _opened(config)
     listed, found = 0, []
-    with closing(offsets), _source_errors(loaded):
+    with closing(offsets), source_errors(loaded):
         for each in planned(loaded, offsets):
             listed += 1
             if everything or each.reads:
@@ -443,12 +443,3 @@ def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
         f"{counted(total('objects'), 'object')}, {total('complete'):,} complete; "
         f"{counted(total('bad_records'), 'bad record')}, {counted(total('failed'), 'object')} failed{going}"
     )
-
-
-@contextmanager
-def _source_errors(loaded: RunConfig) -> Iterator[None]:
-    """Show an error of the source's system as one line."""
-    try:
-        yield
-    except (OSError, *loaded.source.retried) as error:
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -19,6 +19,8 @@ from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.runtime import RunConfig
     from headerware.sources.runtime.stores import Sign, StoredOffsets
@@ -111,8 +113,15 @@ def _of_files(path: str, *, lag: bool) -> list[_Status]:
 def _waiting(loaded: RunConfig, store: StoredOffsets) -> int:
     from headerware.sources.engine.plan import plan  # noqa: PLC0415 - likewise
 
-    try:
+    with source_errors(loaded):
         return sum(each.reads for each in plan(loaded, store))
+
+
+@contextmanager
+def source_errors(loaded: RunConfig) -> Iterator[None]:
+    """Show an error of the source's system as one line."""
+    try:
+        yield
     except (OSError, *loaded.source.retried) as error:
         raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error
 
