@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import msgspec
 
+from headerware.cli.chains import require_local_parts
 from headerware.cli.json_output import show_json
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
@@ -79,6 +80,7 @@ def _checked(file: str, *, opens: bool) -> _Checked:
         chain, _ = client_chain(loaded.kafka)
         if opens:
             _open(loaded, chain)
+            require_local_parts(file, chain, "producer")
     except HeaderwareError as error:
         text = str(error)
         raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error

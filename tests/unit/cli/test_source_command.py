@@ -306,6 +306,18 @@ class TestCheck:
         result = invoke("check", config)
         assert (result.exit_code, "interceptors.sign" in result.output) == (1, True)
 
+    def test_opened_finds_a_folder_of_claims_that_cannot_be_used(self, config: Path, tmp_path: Path) -> None:
+        folder, chain = tmp_path / "objects", tmp_path / "chain.toml"
+        store = f'stores = {{ archive = {{ type = "folder", path = "{folder}" }} }}'
+        chain.write_text(f'[[interceptors]]\ntype = "claim_check"\n{store}\n')
+        config.write_text(
+            config.read_text().replace("[kafka]", '[kafka]\n"headerware.config" = "chain.toml"')
+        )
+        assert invoke("check", config).exit_code == 0
+        result = invoke("check", config, "--open")
+        assert result.exit_code == 1
+        assert f"{config}: object store archive: the folder {folder}: it is not there" in result.output
+
     def test_checks_a_folder(self, folder: Path) -> None:
         assert len(answer("check", folder)) == 2
         (folder / "two.toml").write_text((folder / "one.toml").read_text())
