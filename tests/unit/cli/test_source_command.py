@@ -245,6 +245,11 @@ class TestRunOfAFolder:
 
 
 class TestCheck:
+    @pytest.fixture(autouse=True)
+    def patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Wait less for what the mock cluster does not answer: a description of it."""
+        monkeypatch.setattr("headerware.cli.source_check._TIMEOUT_S", 3.0)
+
     def test_opens_nothing_unless_told(self, config: Path) -> None:
         config.write_text(
             config.read_text().replace(
