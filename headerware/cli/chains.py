@@ -71,7 +71,7 @@ def check(
     for each in sides:
         _open(config, chain, each, alone=bool(side))
     if opens:
-        _require_local_parts(config, chain, side)
+        require_local_parts(config, chain, side)
     found = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), topics)]
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in found]
@@ -191,7 +191,7 @@ def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareE
     return None
 
 
-def _require_local_parts(config: str, chain: Chain, side: Any) -> None:
+def require_local_parts(config: str, chain: Chain, side: Any) -> None:
     """Refuse keys and object stores that this machine lacks; doctor asks those over a network, too."""
     from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
 

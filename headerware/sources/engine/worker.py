@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -97,6 +98,11 @@ class Worker:
         self._left: dict[Any, Retries] = {}
         """Those of the listing that is going on."""
         self.reader: ObjectReader | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many objects have failed and wait for another attempt."""
+        return len(self._failing) + len(self._left)
 
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
@@ -373,7 +379,8 @@ class ObjectReader:
         until: int | None,
     ) -> None:
         known = reading.number - reading.before
-        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        properties = deepcopy(reading.properties)  # an extractor may change what it is given
+        given = Input(item, skip=known, properties=properties, split=reading.split)
         reading.given = given
         with closing(extracted_runs(self._config.extractor, given)) as runs:
             for first, run in runs:
@@ -417,12 +424,18 @@ class ObjectReader:
                 self._bad(maker, reading, number, found)
                 continue
             try:
-                record, properties = make(number, found)
+                records, properties = make(number, found)
             except Exception as error:  # noqa: BLE001 - a transformer may raise anything
                 self._bad(maker, reading, number, error, found.properties)
                 continue
-            add(number, record, found.size_bytes, properties)
-            self._statistics.records += 1
+            if len(records) == 1:
+                add(number, records[0], found.size_bytes, properties)
+            elif records:
+                reading.add_split(number, records, properties)
+            else:
+                reading.pass_over(number, properties)
+                self._statistics.dropped += 1
+            self._statistics.records += len(records)
             if is_stopping():
                 raise StoppedError
 
@@ -527,6 +540,21 @@ class _Reading:
         """Append a record, and send the batch on if it is full."""
         with self._adding:
             self._add(number, record, size_bytes or _size(record), properties)
+
+    def add_split(self, number: int, records: list[Record], properties: Mapping[str, Any] | None) -> None:
+        """Append the records that were made of one; they are in one batch, as they have one number."""
+        size_bytes = sum(map(_size, records))
+        with self._adding:
+            held = len(self._records) + len(self._letters)
+            if held and (
+                held + len(records) > self._max_records or self._bytes + size_bytes > self._max_bytes
+            ):
+                self._send(complete=False, is_last=False)
+            self._records = [*self._records, *records]
+            self._numbers += [f"{number}.{index}" for index in range(1, len(records) + 1)]
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            self._send_if_full()
 
     def add_run(self, first: int, run: RecordRun, found: Sequence[Extracted]) -> None:
         """Append the records that were made of what was found."""
@@ -666,7 +694,7 @@ class _Reading:
 
     def _clear(self) -> None:
         self._records = []
-        self._numbers: list[int] = []
+        self._numbers: list[int | str] = []
         self._letters: list[Record] = []
         self._bytes = 0
 

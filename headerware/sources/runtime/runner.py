@@ -15,7 +15,9 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
+from copy import copy
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -38,7 +40,14 @@ from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.runtime.config import queue_halves
-from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sharings_in
+from headerware.sources.runtime.metrics import instruments
+from headerware.sources.runtime.stores import (
+    SIGN_INTERVAL_S,
+    TakenOverError,
+    sharings_entry,
+    sharings_in,
+    sign_of_life,
+)
 from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
 
 if TYPE_CHECKING:
@@ -47,6 +56,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.statistics import Statistics
     from headerware.sources.engine.worker import Progress
+    from headerware.sources.offsets import OffsetEntry, OffsetKey
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -55,6 +65,8 @@ _CALL_S: Final = 60.0
 _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
 _ROOM_POLL_S: Final = 0.05
+_STALLED_S: Final = 60.0
+"""A task is not ready if nothing was stored for so long though there was something to store."""
 _REFUSED: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -122,14 +134,29 @@ class SourceRunner:
 
     @property
     def statistics(self) -> dict[int, Statistics]:
-        """What each task that has begun has counted, by its number."""
-        return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+        """What each task that has begun has counted so far, by its number; copies."""
+        return {run.number: copy(run.task.statistics) for run in self._runs if run.task is not None}
 
     @property
     def progress(self) -> dict[int, Progress]:
         """How far each task is in the object that it reads now, by its number."""
         found = {run.number: run.task.progress for run in self._runs if run.task is not None}
         return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it works: no task has failed, and not all have ended."""
+        return not self._failures and self._left > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each task has begun to read, and none has stored nothing for a minute in vain."""
+        tasks, limit_s = [run.task for run in self._runs], _STALLED_S + self.config.poll_wait_s
+        return (
+            self.is_live
+            and not self.is_stopping
+            and all(task is not None and task.stalled_s < limit_s for task in tasks)
+        )
 
     @property
     def is_stopping(self) -> bool:
@@ -216,6 +243,8 @@ class _TaskRun:
             begin()
             task = self.task = SourceTask(config, self.offsets, task=self.number, once=self._once)
             sender.begin(task, self.offsets)
+            resources.callback(instruments().remove, task)
+            instruments().add(task)
             resources.callback(task.stop)
             task.start()
             self._send_on(task, sender)
@@ -322,6 +351,7 @@ class _Sender:
         self._room, self._room_bytes = queue_halves(config.kafka)
         self._queued_bytes = 0
         """What was queued since the queue was empty."""
+        self._signed_at = -inf
         self._task: SourceTask
         self._offsets: Any
         try:
@@ -339,6 +369,16 @@ class _Sender:
 
     def finish(self) -> None:
         raise NotImplementedError
+
+    @property
+    def _is_sign_due(self) -> bool:
+        """Whether to say that the task is at work; one that sends nothing learns so that it was fenced."""
+        return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
+
+    def _sign(self) -> dict[OffsetKey, OffsetEntry]:
+        """Return the entry that says that the task is at work."""
+        self._signed_at = time.monotonic()
+        return sign_of_life(self._config.name, self._writer, self._task.statistics)
 
     def close(self) -> None:
         """Close the producer; what it has not sent is sent again after a restart."""
@@ -422,6 +462,8 @@ class _AtLeastOnce(_Sender):
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._next_store = 0.0
+        self._looked_at = time.monotonic()
+        """When it was last known that the brokers answer, though there was nothing to send."""
         self._records = 0
 
     def send(self, batches: list[Batch]) -> None:
@@ -454,8 +496,24 @@ class _AtLeastOnce(_Sender):
         self._store()
         self._require_sound()
 
+    def _may_sign_alone(self) -> bool:
+        """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
+        if self._stopping.is_set() or self._task.unacknowledged:
+            return False
+        if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
+            return False
+        self._looked_at = time.monotonic()
+        if self._config.offsets.transactional:
+            try:
+                self._producer.list_topics(timeout=_STOP_S)
+            except KafkaException:
+                return False
+        return True
+
     def _store(self) -> None:
         entries = self._task.take_offsets()
+        if self._is_sign_due and (entries or self._may_sign_alone()):
+            entries |= self._sign()
         if entries:
             self._offsets.put(entries, self._writer)
         self._task.stored()
@@ -539,11 +597,12 @@ class _ExactlyOnce(_Sender):
                 self._open.pop()
                 raise
         age = time.monotonic() - self._began
-        if self._open and (
+        is_due = (
             self._is_broken
             or age >= self._config.commit_interval_s
             or self._records >= self._config.commit_records
-        ):
+        )
+        if is_due if self._open else self._is_sign_due:
             self._commit()
 
     def finish(self) -> None:
@@ -601,6 +660,8 @@ class _ExactlyOnce(_Sender):
         for batch in self._open:
             self._task.acknowledge(batch)
         entries = self._task.take_offsets()
+        if self._is_sign_due:
+            entries |= self._sign()
         is_complete = False  # whether the offsets are in it, too
         self._gave_up = True  # unless all of it is committed
         while True:
@@ -612,6 +673,8 @@ class _ExactlyOnce(_Sender):
                     for batch in self._open:
                         self._produce(batch, None)
                     self._is_broken = False
+                elif not self._has_begun:
+                    self._begin()
                 if not is_complete:
                     self._producer.flush(_STOP_S)  # also what interceptors hold back
                     for topic, key, value in self._offsets.records(entries):
