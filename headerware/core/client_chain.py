@@ -18,15 +18,19 @@ DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
 PROCESSING: Final = "headerware.processing"
 """The key that says how a consumer knows that the application processes a record."""
+HIDE_HEADERS: Final = "headerware.hide_headers"
+"""The key that says whether a consumer's messages show no headers of Headerware."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
 _log: Final = logging.getLogger("headerware")
 Side = Literal["producer", "consumer"]
 """Which half of a chain a client uses."""
 _DISABLED: Final = "HEADERWARE_DISABLED"
+_NO: Final = ("0", "false", "no", "off")
+_YES: Final = ("1", "true", "yes", "on")
 _SWITCHED_OFF: Final[Mapping[str, tuple[Side, ...]]] = {
-    **dict.fromkeys(("", "0", "false", "no", "off"), ()),
-    **dict.fromkeys(("1", "true", "yes", "on"), get_args(Side)),
+    **dict.fromkeys(("", *_NO), ()),
+    **dict.fromkeys(_YES, get_args(Side)),
     "send": ("producer",),
 }
 """The sides that each value of ``HEADERWARE_DISABLED`` switches off."""
@@ -57,8 +61,9 @@ def client_chain(
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
-        if key.startswith("headerware.") and key != PROCESSING and not key.startswith(DEAD_LETTER):
-            known = f"{FILE}, {RELOAD}, {PROCESSING}, {DEAD_LETTER}<producer key>"
+        is_a_consumers = key in {PROCESSING, HIDE_HEADERS} or key.startswith(DEAD_LETTER)
+        if key.startswith("headerware.") and not is_a_consumers:
+            known = f"{FILE}, {RELOAD}, {PROCESSING}, {HIDE_HEADERS}, {DEAD_LETTER}<producer key>"
             raise ConfigError(f"unknown key; known: {known}", path=key)
     if not is_disabled(side):
         return _configured(ours, chain, read), rest
@@ -92,6 +97,14 @@ def is_disabled(side: Side = "consumer") -> bool:
             path=_DISABLED,
         )
     return side in sides
+
+
+def truth(found: object, place: str) -> bool:
+    """Return a boolean, which may be a word of a client's configuration or of the environment."""
+    word = str(found).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise ConfigError(f"expected true or false, found {found!r}", path=place)
+    return word in _YES
 
 
 def what_is_left(chain: Chain) -> Chain:
