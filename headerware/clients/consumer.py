@@ -681,7 +681,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             return False
         try:
             # It was reassembled from several records, so they are read again.
-            self._hw_seek(at_offset(entry.topic_partition, entry.offset))
+            self._hw_seek(at_offset(entry.topic_partition, entry.offset), self._hw_offsets.note_resumed)
             self._hw_inbox.leaving = self._hw_inbox.leaving[:-1]
         except KafkaException:
             self._hw_hold_entry(entry)
@@ -776,20 +776,27 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         (self._hw_seek if self._hw_lanes is None else self._hw_lanes.seek)(partition)
 
-    def _hw_seek(self, partition: TopicPartition) -> None:
+    def _hw_seek(
+        self, partition: TopicPartition, note: Callable[[TopicPartitionKey, int, int], None] | None = None
+    ) -> None:
+        """Go to an offset; ``note`` is told where reading begins, and from where on records are wanted."""
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises unless it is a TopicPartition
             begin = partition.offset
             topic_partition = topic_partition_of(partition)
-            self._hw_session.revoke([topic_partition])
+            if begin != OFFSET_END:  # behind the end, messages that have begun may go on
+                self._hw_session.revoke([topic_partition])
         else:
-            begin = self._hw_session.seek(partition.topic, partition.partition, partition.offset)
             topic_partition = topic_partition_of(partition)
+            begin = min(
+                self._hw_session.seek(partition.topic, partition.partition, partition.offset),
+                self._hw_offsets.read_up_to(topic_partition, partition.offset),
+            )
             _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
         self._hw_next_offsets[topic_partition] = begin
         self._hw_inbox.drop({topic_partition})
-        self._hw_offsets.note_seek(topic_partition, begin, partition.offset)
+        (note or self._hw_offsets.note_seek)(topic_partition, begin, partition.offset)
 
     # Offsets
 
