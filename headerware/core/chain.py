@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +30,7 @@ from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _log: Final = logging.getLogger("headerware")
 
@@ -52,7 +53,7 @@ class Chain:
     __slots__ = ("_interceptors", "_names")
 
     def __init__(self, interceptors: Iterable[object] = ()) -> None:
-        found = tuple(interceptors)
+        found = _listed(interceptors)
         for interceptor in found:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
@@ -275,6 +276,21 @@ def _signer(signing: Sequence[object], topic: str) -> str | None:
 
 def _topics(interceptor: object) -> TopicPatterns:
     return TopicPatterns(getattr(interceptor, "topics", ("*",)))
+
+
+def _listed(interceptors: object) -> tuple[object, ...]:
+    """Return interceptors as they were listed; refuse one that stands alone."""
+    if isinstance(interceptors, Iterable) and not isinstance(interceptors, str | bytes | type):
+        return tuple(interceptors)
+    found = type(interceptors).__name__
+    if isinstance(interceptors, str):
+        hint = "from a file: load_chain(path)"
+    elif isinstance(interceptors, type):
+        found = f"the class {interceptors.__name__}"
+        hint = f"write Chain([{interceptors.__name__}(...)])"
+    else:
+        hint = f"write Chain([{found}(...)])"
+    raise ConfigError(f"expected a list of interceptors, found {found}; {hint}", path="chain")
 
 
 def _require_instance(interceptor: object) -> None:
