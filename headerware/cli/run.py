@@ -15,6 +15,7 @@ from headerware.core.chain import load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.options import from_home
 from headerware.core.suggestions import did_you_mean
 
 _MARK: Final = "HEADERWARE_RUN"
@@ -55,7 +56,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     environment = dict(os.environ)
     path = config or environment.get(CONFIG_VARIABLE)
     if path:
-        environment[CONFIG_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
+        environment[CONFIG_VARIABLE] = os.path.abspath(from_home(path))  # noqa: PTH100 - the command may work in another folder
         _check(path)
     else:
         click.echo(

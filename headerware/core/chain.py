@@ -15,7 +15,7 @@ from headerware.core.config import from_file, from_flat
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
-from headerware.core.options import refused
+from headerware.core.options import from_home, refused, with_files
 from headerware.core.order import (
     check_order,
     idle_steps,
@@ -53,7 +53,7 @@ class Chain:
     __slots__ = ("_interceptors", "_names")
 
     def __init__(self, interceptors: Iterable[object] = ()) -> None:
-        found = _listed(interceptors)
+        found = tuple(map(_from_home, _listed(interceptors)))
         for interceptor in found:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
@@ -297,6 +297,11 @@ def _require_instance(interceptor: object) -> None:
     if isinstance(interceptor, type):
         name = interceptor.__name__
         raise PluginError(f"expected an interceptor, found the class {name}; write {name}(...)")
+
+
+def _from_home(interceptor: object) -> object:
+    """Return an interceptor whose options name files by whole paths; configuration has seen to its own."""
+    return with_files(interceptor, from_home) if isinstance(interceptor, Interceptor) else interceptor
 
 
 def _check_options(interceptor: object) -> None:
