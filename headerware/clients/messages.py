@@ -169,7 +169,8 @@ def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | Non
 
 def record_with_local(message: Message) -> Record:
     """Return the record of a message that was delivered, with the interceptors' state and all its headers."""
-    record, headers = record_of(message), message.headers()
+    record = record_of(message)
+    headers: Any = message.headers() if is_readable(record) else None
     if headers.__class__ is not MessageHeaders:
         return record
     whole = record.headers if headers.whole is None else headers.whole
