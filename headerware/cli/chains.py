@@ -24,11 +24,30 @@ from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, 
 
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
+
+
+class _TakesFile(click.Command):
+    """A command that takes its file also as ``--config FILE``, as others do."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, the file first."""
+        rest = list(args)
+        files: list[str] = []
+        for index, arg in reversed(list(enumerate(args))):
+            if arg == "--config" and index + 1 < len(rest):
+                files += rest[index + 1 : index + 2]
+                del rest[index : index + 2]
+            elif arg.startswith("--config="):
+                files += [arg.removeprefix("--config=")]
+                del rest[index]
+        return super().parse_args(ctx, [*files, *rest])
+
+
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(cls=_TakesFile)
 @_config
 @click.option(
     "--open/--no-open",
@@ -83,7 +102,7 @@ def check(
             click.echo(f"warning: {name}: {text}")
 
 
-@click.command()
+@click.command(cls=_TakesFile)
 @_config
 @click.argument("topic", required=False)
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.sessions import InUse
 from headerware.core.chain import Chain
-from headerware.core.client_chain import PROCESSING
+from headerware.core.client_chain import HIDE_HEADERS, PROCESSING, truth
 from headerware.core.errors import ConfigError
 from headerware.core.record import VERIFIED, Operation, Record, Verified
 from headerware.core.session import Session, exit_arguments
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.clients.consumer import Consumer
+
+
+HIDE_VARIABLE: Final = "HEADERWARE_HIDE_HEADERS"
 
 
 class Processes:
@@ -35,6 +39,8 @@ class Processes:
     """Whether the application gets what a call returns only later: on a lane, or in a task, which say so."""
     _hw_may_be_implicit: bool
     """Whether processing is implicit if any interceptor asks for it."""
+    _hw_hides_headers: bool = False
+    """Whether messages show no headers of ours; by default only those of instrumented clients."""
     _hw_is_implicit: bool
     _hw_observes: bool
     """Whether anybody has to know which records a call returns."""
@@ -150,6 +156,14 @@ class MessageLoop:
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.__exit__(*exit_arguments(error))
+
+
+def hides_headers(said: object, *, default: bool) -> bool:
+    """Return whether messages show no headers of ours, as said for the client or in the environment."""
+    place, found = HIDE_HEADERS, said
+    if said is None:
+        place, found = HIDE_VARIABLE, os.environ.get(HIDE_VARIABLE) or default
+    return truth(found, place)
 
 
 def tell_received(session: Session, records: Sequence[Record], began_ns: int, ended_ns: int) -> None:

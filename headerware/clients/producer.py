@@ -110,6 +110,7 @@ class Producer(FollowsFile, cimpl.Producer):
     that sends, acknowledgements and callbacks on the one that polls.
     """
 
+    _hw_side = "producer"
     _HW_RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 

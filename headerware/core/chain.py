@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ from headerware.core.config import from_file, from_flat
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
-from headerware.core.options import refused
+from headerware.core.options import from_home, refused, with_files
 from headerware.core.order import (
     check_order,
     idle_steps,
@@ -29,7 +30,7 @@ from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _log: Final = logging.getLogger("headerware")
 
@@ -52,7 +53,7 @@ class Chain:
     __slots__ = ("_interceptors", "_names")
 
     def __init__(self, interceptors: Iterable[object] = ()) -> None:
-        found = tuple(interceptors)
+        found = tuple(map(_from_home, _listed(interceptors)))
         for interceptor in found:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
@@ -277,10 +278,30 @@ def _topics(interceptor: object) -> TopicPatterns:
     return TopicPatterns(getattr(interceptor, "topics", ("*",)))
 
 
+def _listed(interceptors: object) -> tuple[object, ...]:
+    """Return interceptors as they were listed; refuse one that stands alone."""
+    if isinstance(interceptors, Iterable) and not isinstance(interceptors, str | bytes | type):
+        return tuple(interceptors)
+    found = type(interceptors).__name__
+    if isinstance(interceptors, str):
+        hint = "from a file: load_chain(path)"
+    elif isinstance(interceptors, type):
+        found = f"the class {interceptors.__name__}"
+        hint = f"write Chain([{interceptors.__name__}(...)])"
+    else:
+        hint = f"write Chain([{found}(...)])"
+    raise ConfigError(f"expected a list of interceptors, found {found}; {hint}", path="chain")
+
+
 def _require_instance(interceptor: object) -> None:
     if isinstance(interceptor, type):
         name = interceptor.__name__
         raise PluginError(f"expected an interceptor, found the class {name}; write {name}(...)")
+
+
+def _from_home(interceptor: object) -> object:
+    """Return an interceptor whose options name files by whole paths; configuration has seen to its own."""
+    return with_files(interceptor, from_home) if isinstance(interceptor, Interceptor) else interceptor
 
 
 def _check_options(interceptor: object) -> None:

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from headerware.core.errors import ConfigError
 from headerware.core.file_versions import LAST_LINE, require_whole
-from headerware.core.options import Declared, setting
+from headerware.core.options import Declared, from_home, setting
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 
@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
 
 def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
     """Read a TOML file and its includes, each as a source of its own."""
-    return _Reader(read).sources(Path(path))
+    return _Reader(read).sources(Path(from_home(os.fspath(path))))
 
 
 class _Reader:
@@ -89,7 +89,7 @@ class _Reader:
         table = _parsed(path, self._read)
         sources: list[list[Declared]] = []
         for name in _texts(table.get("include", []), f"{path}: include"):
-            sources.extend(self.sources(path.parent / name))
+            sources.extend(self.sources(path.parent / from_home(name)))
         for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
             self._define(name, stack, path)
         sources.append(self._declared(table.get("interceptors", []), path, str(path)))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from headerware.core.chain import Chain
-from headerware.core.client_chain import is_disabled, what_is_left
+from headerware.core.client_chain import Side, is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
@@ -92,7 +92,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a task: one side of a chain over a frame's rows; it is sent with each task."""
 
     source: ChainSource
-    side: Literal["consumer", "producer"]
+    side: Side
     job: str
     """The name of the job in trails, before the number of the batch."""
     failures: Failures = "fail"
@@ -115,9 +115,9 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
 
-def chain_source(chain: ChainLike) -> tuple[ChainSource, Chain]:
-    """Load and check a chain; return its source, to be shipped, and the chain."""
-    if not is_disabled():
+def chain_source(chain: ChainLike, side: Side = "consumer") -> tuple[ChainSource, Chain]:
+    """Load and check a chain for one of its sides; return its source, to be shipped, and the chain."""
+    if not is_disabled(side):
         source, loaded = _read(chain)
         _require_values_in_memory(loaded)
         if source.chain is not None:

@@ -445,7 +445,7 @@ class TestReadme:
             assert "localhost:9092" in program
             (tmp_path / "app.py").write_text(program.replace("localhost:9092", there))
             self.run(lines[0])
-            assert "b'{\"id\": 1}' [('tenant', b'north'), ('hw.trail'" in self.run_as_process(lines[1])
+            assert "b'{\"id\": 1}' [('tenant', b'north')]" in self.run_as_process(lines[1])
             outputs = [self.run(line) for line in lines[2:]]
         assert outputs[0] == "headerware.toml: ok (trail -> sign; opens as producer and consumer)\n"
         assert "application -> trail -> sign -> Kafka" in outputs[1]

@@ -442,3 +442,22 @@ class TestRoot:
         shown = CliRunner().invoke(command, ["--help"]).stdout
         assert "\\b" not in shown, name
         assert "\b" not in shown, name
+
+
+class TestAnOptionForAFile:
+    @pytest.mark.parametrize("form", [["--config", "FILE"], ["--config=FILE"], ["FILE"]])
+    @pytest.mark.parametrize("command", [["check"], ["explain", "orders.us"]])
+    def test_is_taken_by_check_and_explain_too(
+        self, config: Path, command: list[str], form: list[str]
+    ) -> None:
+        given = [part.replace("FILE", str(config)) for part in form]
+        at = 1 if form == ["FILE"] else len(command)
+        result = run(*command[:at], *given, *command[at:])
+        assert result.exit_code == 0, result.output
+        assert "trail" in result.output
+
+    def test_that_has_no_value_names_the_option_that_took_its_place(self) -> None:
+        result = run("tail", "orders", "--config", "--until-end")
+        assert result.exit_code == 2
+        told = "Invalid value for '--config': expected a path, found the option '--until-end'"
+        assert told in result.output

@@ -175,6 +175,12 @@ class TestDisabled:
         assert source.load() == loaded
         assert source.fingerprint != chain_source(chain)[0].fingerprint
 
+    def test_send_leaves_decoding_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "send")
+        chain = Chain([Serialize(value=Json()), Trail()])
+        assert chain_source(chain)[1].names == ("serialize", "trail")
+        assert chain_source(chain, "producer")[1].names == ("serialize",)
+
     def test_a_configuration_that_is_wrong_is_no_obstacle(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
