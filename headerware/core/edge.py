@@ -139,6 +139,25 @@ def is_own(name: str) -> bool:
     return found is not None and found < _OWN_IDS
 
 
+def may_be_sent(name: str) -> bool:
+    """Return whether an application may send a header of this name, or of a name that such a pattern fits."""
+    return name in _own.lineage or not is_own(name)
+
+
+def is_wire_name(name: str) -> bool:
+    """Return whether clients can write a name."""
+    try:
+        _require_writable(name)
+    except HeaderError:
+        return False
+    return True
+
+
+def without_case(name: str) -> str:
+    """Return what names have in common that differ in case, or are a name and its compact key."""
+    return _own.compact_keys.get(name, name).casefold()
+
+
 def _is_marker(name: str) -> bool:
     return _OWN_KEY.fullmatch(name) is not None and name not in _sendable_keys
 
