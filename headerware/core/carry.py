@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
-from headerware.core.edge import is_own, is_wire_name, may_be_sent, without_case
+from headerware.core.edge import alike, is_own, is_wire_name, may_be_sent
 from headerware.core.errors import ConfigError
 from headerware.core.header_ids import HeaderId, header_name
 from headerware.core.headers import Headers, Pair
@@ -86,12 +86,37 @@ class AtWork:
         return self._is_over and self._thread == get_ident() and not _is_in_event_loop()
 
 
-class _Found(NamedTuple):
-    """The headers of the records at work that a chain carries on."""
+class _Found:
+    """The headers of the records at work that a chain carries on.
 
-    named: tuple[Pair, ...]
-    continued: tuple[tuple[TopicPatterns, Pair], ...]
-    """Each with the topics on which its step works."""
+    Args:
+        named: those that its option names.
+        continued: those that its steps continue, each with the topics on which the step works.
+    """
+
+    __slots__ = ("_by_topic", "_continued", "_named")
+
+    def __init__(self, named: Sequence[Pair], continued: Sequence[tuple[TopicPatterns, Pair]]) -> None:
+        self._named = named
+        self._continued = continued
+        self._by_topic: dict[str, _ForTopic] = {}
+
+    def for_topic(self, topic: str) -> _ForTopic:
+        """Return those that go on into a topic."""
+        found = self._by_topic.get(topic)
+        if found is None:
+            own = (pair for topics, pair in self._continued if topics.matches(topic))
+            pairs = (*self._named, *own)
+            names = frozenset[str]().union(*(alike(name) for name, _ in pairs))
+            found = self._by_topic[topic] = _ForTopic(pairs, names)
+        return found
+
+
+class _ForTopic(NamedTuple):
+    """The headers that go on into one topic, and the names that an application may use for them."""
+
+    pairs: tuple[Pair, ...]
+    names: frozenset[str]
 
 
 class Carrying:
@@ -141,11 +166,16 @@ class Carrying:
         found = at_work.found.get(self)
         if found is None:
             found = at_work.found[self] = self._find(list(map(_readable, at_work.records)))
-        pairs = [*found.named, *(pair for topics, pair in found.continued if topics.matches(record.topic))]
-        if pairs and record.headers:
-            own = {without_case(name) for name, _ in record.headers}
-            pairs = [pair for pair in pairs if without_case(pair[0]) not in own]
-        return record.with_headers(Headers.trusted((*record.headers, *pairs))) if pairs else record
+        pairs, names = found.for_topic(record.topic)
+        if not pairs:
+            return record
+        # A plain loop, for this runs for each record.
+        for name, _ in record.headers:
+            if name in names or name.casefold() in names:
+                own = frozenset[str]().union(*(alike(own) for own, _ in record.headers))
+                pairs = tuple(pair for pair in pairs if own.isdisjoint(alike(pair[0])))
+                break
+        return record.with_headers(Headers.trusted((*record.headers, *pairs)))
 
     def _find(self, records: Sequence[tuple[Headers, frozenset[str]]]) -> _Found:
         continued = []

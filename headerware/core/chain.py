@@ -32,6 +32,8 @@ from headerware.core.topics import TopicPatterns, check_patterns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from headerware.core.headers import Name
+
 _log: Final = logging.getLogger("headerware")
 
 
@@ -55,7 +57,7 @@ class Chain:
     __slots__ = ("_carry", "_interceptors", "_names")
 
     def __init__(
-        self, interceptors: Iterable[object] = (), *, carry: Iterable[str] | Literal[False] | None = None
+        self, interceptors: Iterable[object] = (), *, carry: Iterable[Name] | Literal[False] | None = None
     ) -> None:
         found = tuple(interceptors)
         for interceptor in found:

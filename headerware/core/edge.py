@@ -42,14 +42,16 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 def use_own_headers(headers: OwnHeaders) -> None:
     """Set Headerware's own headers; the package does it when it is imported."""
-    global _own, _encodings, _compacted, _sendable_keys  # noqa: PLW0603 - set once, when the package is imported
+    global _own, _encodings, _compacted, _sendable_keys, _compact_keys_of  # noqa: PLW0603 - set once, when the package is imported
     _own, _encodings = headers, headers.encodings
     keys = headers.compact_keys.items()
+    _compact_keys_of = {name: key for key, name in keys}
     _compacted = frozenset(key for key, name in keys if name in headers.encodings)
     _sendable_keys = frozenset(key for key, name in keys if name in headers.lineage)
 
 
 _own: OwnHeaders = OwnHeaders()
+_compact_keys_of: Mapping[str, str] = {}
 _encodings: Mapping[str, str] = {}
 _compacted: frozenset[str] = frozenset()
 """The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
@@ -153,9 +155,10 @@ def is_wire_name(name: str) -> bool:
     return True
 
 
-def without_case(name: str) -> str:
-    """Return what names have in common that differ in case, or are a name and its compact key."""
-    return _own.compact_keys.get(name, name).casefold()
+def alike(name: str) -> frozenset[str]:
+    """Return what names have in common that differ in case only, or are a name and its compact key."""
+    whole = _own.compact_keys.get(name, name)
+    return frozenset((whole.casefold(), _compact_keys_of.get(whole, name.casefold())))
 
 
 def _is_marker(name: str) -> bool:
