@@ -7,8 +7,8 @@ decides what goes on:
 - the headers that its steps continue (:class:`~headerware.core.services.CarriesOn`);
 - the headers whose names fit the chain's option ``carry``.
 
-What the application sets itself wins. Of several records at work, only headers that all of them have, with
-equal values, go on.
+What the application sets itself wins. Of several records at work, only named headers that all of them have,
+with equal values, go on.
 """
 
 from __future__ import annotations
@@ -179,10 +179,9 @@ class Carrying:
 
     def _find(self, records: Sequence[tuple[Headers, frozenset[str]]]) -> _Found:
         continued = []
-        for topics, carried_on in self._continuing:
-            first, *others = [carried_on(headers) for headers, _ in records] or [None]
-            if first is not None and all(other == first for other in others):
-                continued.append((topics, first))
+        if len(records) == 1:  # the lineage of several is no line
+            found = ((topics, carried_on(records[0][0])) for topics, carried_on in self._continuing)
+            continued = [(topics, pair) for topics, pair in found if pair is not None]
         named: tuple[Pair, ...] = ()
         if self._names is not None and records:
             shared = self._named_in(*records[0])
