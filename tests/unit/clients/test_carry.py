@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import TopicPartition
 
 from headerware import Chain, Headers, Record, carrying
+from headerware.cli import main
 from headerware.clients import Consumer, Producer, SerializingProducer
 from headerware.clients.aio import AsyncConsumer, AsyncProducer
 from headerware.interceptors import Sign, Trail, read_trail
@@ -372,3 +376,28 @@ class TestVerified:
         ((_, headers),) = written(1)
         assert (headers.last("tenant"), hops(headers)) == (b"north", ["first", "middle"])
         assert "id" not in headers
+
+
+class TestTail:
+    def test_shows_the_hops_in_their_order(
+        self, connection: dict[str, Any], consumer: Consumer, producer: Producer, out: str
+    ) -> None:
+        (message,) = take(consumer, 1)
+        with consumer.processing(message):
+            producer.produce(out, b"1", timestamp=1)
+        producer.flush()
+        servers = [
+            "--bootstrap-servers",
+            connection["bootstrap.servers"],
+            "--from",
+            "beginning",
+            "--until-end",
+        ]
+        shown = CliRunner().invoke(main, ["tail", out, *servers, "--plain"], env={"HEADERWARE_CONFIG": ""})
+        assert shown.exit_code == 0, shown.output
+        first, second = (line for line in shown.stdout.splitlines() if "produced into" in line)
+        assert re.search(r" first +produced into ", first)
+        assert re.search(rf" middle +read from .*, produced into .*/{out}$", second)
+        as_json = CliRunner().invoke(main, ["tail", out, *servers, "--json"], env={"HEADERWARE_CONFIG": ""})
+        entries = json.loads(as_json.stdout)["result"]["trail"]["entries"]
+        assert [entry["by_whom"] for entry in entries] == ["first", "middle"]
