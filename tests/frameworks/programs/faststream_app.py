@@ -12,11 +12,11 @@ _, servers, incoming, outgoing = sys.argv
 
 
 class CarryOn(BaseMiddleware):
-    async def on_receive(self):
+    async def on_receive(self) -> None:
         self.block = carrying(self.msg)  # FastStream polls on another thread
         self.block.__enter__()
 
-    async def after_processed(self, *error):
+    async def after_processed(self, *error: object) -> None:
         self.block.__exit__(*error)
 
 
