@@ -38,13 +38,18 @@ def handed_over(
     if not given:
         return None
     if not (session.hears_operations or session.hears_processing):
-        return (AtWork(given, record_with_local).__enter__(), [], in_use) if is_implicit else None
+        return put_to_work(given, in_use) if is_implicit else None
     records = list(map(record_with_local, given))
     tell_received(session, records, began_ns, time.time_ns())
     if not is_implicit:
         return None
     scope = session.processing(records)
     return scope, scope.__enter__(), in_use
+
+
+def put_to_work(messages: Sequence[Message], in_use: InUse) -> Begun:
+    """Begin implicit processing of which no interceptor hears."""
+    return AtWork(messages, record_with_local).__enter__(), [], in_use
 
 
 class Processes:
@@ -63,14 +68,18 @@ class Processes:
     """Whether processing is implicit if there is a chain."""
     _hw_is_implicit: bool
     _hw_observes: bool
-    """Whether anybody has to know which records a call returns."""
+    """Whether any interceptor has to know which records a call returns."""
+    _hw_only_at_work: bool
+    """Whether only what is sent has to know it, by the records at work."""
     _hw_in_process: Begun | None = None
     """The implicit processing that the next call ends."""
 
     def _hw_observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
         self._hw_is_implicit = self._hw_may_be_implicit and not session.is_empty
-        self._hw_observes = not self._hw_is_given_later and (session.hears_operations or self._hw_is_implicit)
+        hears = session.hears_operations or (self._hw_is_implicit and session.hears_processing)
+        self._hw_observes = hears and not self._hw_is_given_later
+        self._hw_only_at_work = self._hw_is_implicit and not (hears or self._hw_is_given_later)
 
     def _hw_is_awaited(self) -> bool:
         """Return whether anybody would do something now with the records that the application gets."""

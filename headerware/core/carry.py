@@ -55,13 +55,13 @@ class AtWork:
         record_of: makes a record; None if these are records.
     """
 
-    __slots__ = ("_before", "_given", "_is_over", "_record_of", "_thread", "found")
+    __slots__ = ("_before", "_ended_elsewhere", "_given", "_record_of", "_thread", "found")
 
     def __init__(self, given: Sequence[Any], record_of: Callable[[Any], Record] | None = None) -> None:
         self._given = given
         self._record_of = record_of
-        self._is_over = False
-        self.found: dict[Carrying, _Found] = {}
+        self._ended_elsewhere = False
+        self.found: dict[Carrying, _Found] | None = None
         """What each chain carries on of these records, once it has sent something."""
 
     @property
@@ -77,13 +77,14 @@ class AtWork:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over = True
-        if _look() is self:  # not in another thread or task than the one that entered
+        if _look() is self:
             _current.set(self._before)
+        else:
+            self._ended_elsewhere = True
 
     def was_left_behind(self) -> bool:
-        """Return whether the block ended in another thread, so that nothing has ended it in this one."""
-        return self._is_over and self._thread == get_ident() and not _is_in_event_loop()
+        """Return whether the block ended in another thread than this one, where it began."""
+        return self._ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
 
 
 class _Found:
@@ -163,9 +164,10 @@ class Carrying:
         """Return a record that is sent with the headers that go on from the records at work."""
         if at_work.was_left_behind():
             return record
-        found = at_work.found.get(self)
+        found = None if at_work.found is None else at_work.found.get(self)
         if found is None:
-            found = at_work.found[self] = self._find(list(map(_readable, at_work.records)))
+            found = self._find(list(map(_readable, at_work.records)))
+            at_work.found = {**(at_work.found or {}), self: found}  # another thread may do the same
         pairs, names = found.for_topic(record.topic)
         if not pairs:
             return record
