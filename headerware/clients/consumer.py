@@ -57,7 +57,7 @@ from headerware.clients.offsets import (
     with_own_metadata,
 )
 from headerware.clients.pauses import Pauses
-from headerware.clients.processing import MessageLoop, Processes, processing_mode, put_to_work
+from headerware.clients.processing import MessageLoop, Processes, processing_mode
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
@@ -410,7 +410,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     self._hw_hand_over(self._hw_inbox.given, began_ns)
                     self._hw_inbox.given = []
                 elif self._hw_only_at_work:
-                    self._hw_in_process = put_to_work((message,), self._hw_in_use)
+                    self._hw_put_to_work((message,))
                 # As above, no call from here on.
                 self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 self._hw_fetching_thread = 0
@@ -479,8 +479,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         in_process = self._hw_in_process
         if in_process is not None:
             if self._hw_only_at_work:  # without further calls, for this is all that poll does about it
-                self._hw_in_process = None
                 in_process[0].__exit__(None, None, None)
+                self._hw_in_process = None
             else:
                 self._hw_end_implicit()
         if self._hw_fetching_thread:

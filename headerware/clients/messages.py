@@ -148,7 +148,8 @@ def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | Non
 
 def record_with_local(message: Message) -> Record:
     """Return the record of a message that was delivered, with the interceptors' state."""
-    return record_of(message).replace(local=wire_topic_and_local(message)[1])
+    record = record_of(message)
+    return record.replace(local=wire_topic_and_local(message)[1]) if is_readable(record) else record
 
 
 def undelivered_message(record: Record, error: KafkaError) -> Message:

@@ -38,18 +38,13 @@ def handed_over(
     if not given:
         return None
     if not (session.hears_operations or session.hears_processing):
-        return put_to_work(given, in_use) if is_implicit else None
+        return (AtWork(given, record_with_local).__enter__(), [], in_use) if is_implicit else None
     records = list(map(record_with_local, given))
     tell_received(session, records, began_ns, time.time_ns())
     if not is_implicit:
         return None
     scope = session.processing(records)
     return scope, scope.__enter__(), in_use
-
-
-def put_to_work(messages: Sequence[Message], in_use: InUse) -> Begun:
-    """Begin implicit processing of which no interceptor hears."""
-    return AtWork(messages, record_with_local).__enter__(), [], in_use
 
 
 class Processes:
@@ -87,8 +82,18 @@ class Processes:
 
     def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
+        if self._hw_only_at_work:
+            self._hw_put_to_work([message for message in messages if message.error() is None])
+            return
         in_use = self._hw_in_use
         self._hw_in_process = handed_over(messages, in_use, began_ns, is_implicit=self._hw_is_implicit)
+
+    def _hw_put_to_work(self, messages: Sequence[Message]) -> None:
+        """Begin implicit processing of which no interceptor hears."""
+        at_work = AtWork(messages, record_with_local)
+        # First, so that an interrupt leaves no record at work that nothing ends.
+        self._hw_in_process = at_work, [], self._hw_in_use
+        at_work.__enter__()
 
     def _hw_end_implicit(self, error: BaseException | None = None) -> None:
         """End the processing of the records that were given last; the next call shows that it is over."""

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
     from headerware.core.record_run import RecordRun
-    from headerware.core.services import CarriesOn
     from headerware.core.step import Step
+
+    CarriedOn = Callable[[Headers], Pair | None]
 
 Carry = tuple[str, ...] | Literal[False]
 """Patterns of the names of headers that go on beside what steps continue; False carries on nothing."""
@@ -126,14 +127,13 @@ class Carrying:
     Args:
         carry: the chain's option.
         steps: the steps of the chain.
-        continuing: those that continue a header, and their interceptors.
+        continuing: the topics of those that continue a header, and what returns it.
     """
 
     def __init__(
-        self, carry: Carry, steps: Iterable[Step], continuing: Iterable[tuple[Step, CarriesOn]]
+        self, carry: Carry, steps: Iterable[Step], continuing: Sequence[tuple[TopicPatterns, CarriedOn]]
     ) -> None:
-        continues = () if carry is False else continuing
-        self._continuing = [(step.topics, found.carried_on) for step, found in continues]
+        self._continuing = () if carry is False else continuing
         self._stated = frozenset(carry or ())
         self._names = TopicPatterns(map(_resolved, carry)) if carry else None
         self._decoded = frozenset[str]().union(*(getattr(step.interceptor, "decodes", ()) for step in steps))

@@ -57,7 +57,7 @@ class Chain:
     __slots__ = ("_carry", "_interceptors", "_names")
 
     def __init__(
-        self, interceptors: Iterable[object] = (), *, carry: Iterable[Name] | Literal[False] | None = None
+        self, interceptors: Iterable[object] = (), *, carry: Sequence[Name] | Literal[False] | None = None
     ) -> None:
         found = tuple(interceptors)
         for interceptor in found:

@@ -32,6 +32,7 @@ from headerware.core.edge import (
     unchanged_run,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
+from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
@@ -91,7 +92,15 @@ class Session:
         sending, consuming = self._with_checks()
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
-        self.carrying: Final = Carrying(carry, self._steps, self._offering(services.CarriesOn))
+        continuing = self._offering(services.CarriesOn)
+        self.carrying: Final = Carrying(
+            carry,
+            self._steps,
+            [
+                (step.topics, partial(_guarded, step, "carried_on", own.carried_on))
+                for step, own in continuing
+            ],
+        )
         """What is sent while a record is processed gets of its headers."""
         run_edge = partial(unchanged_run, admit) if self._objects else admit_run_of_bytes
         self._send: Final = Runner(
@@ -118,7 +127,7 @@ class Session:
         )
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = (
-            _unchanged if self.is_empty else self._consume.one
+            _unless_unreadable if self.is_empty else self._consume.one
         )
         """Return the outcome of one record from the wire; raise nothing for it."""
         for step in self._steps:
@@ -258,7 +267,7 @@ class Session:
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others."""
-        return list(records) if self.is_empty else self._consume.many(records)
+        return list(map(_unless_unreadable, records)) if self.is_empty else self._consume.many(records)
 
     # Moments
 
@@ -625,6 +634,16 @@ def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
 
 
 def _unchanged(record: Record) -> Outcome:
+    return record
+
+
+def _unless_unreadable(record: Record) -> Outcome:
+    """Return a consumed record as it is, or the error of one whose headers nobody may ask for again."""
+    if record.headers.__class__ is not Headers:
+        try:
+            Headers(record.headers)
+        except HeaderwareError as error:
+            return error
     return record
 
 

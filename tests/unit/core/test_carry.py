@@ -110,6 +110,16 @@ class TestWhatAStepContinues:
     def test_does_not_go_on_if_carrying_is_off(self) -> None:
         assert sent(Chain([Continues()], carry=False), read({"line": "+"})) == [("line", b"+")]
 
+    def test_a_failure_is_counted_and_takes_nothing_along(self) -> None:
+        class Fails(Continues, frozen=True, kw_only=True):
+            def carried_on(self, headers: Headers) -> Pair | None:
+                raise ValueError("secret")
+
+        with Chain([Fails()]).open() as session, AtWork([read({"line": "+"})]):
+            (record,) = session.send([Record("out")])
+            assert session.stats()["continues"]["failed"] == 1
+        assert list(record.headers) == [("line", b"+")]
+
     def test_the_applications_own_wins(self) -> None:
         found = sent(Chain([Continues()]), read({"line": "+"}), headers={"line": "own"})
         assert found == [("line", b"own+")]
