@@ -112,9 +112,10 @@ class _EncodeTask(Task):
                 for part in (record.key, record.value):
                     if isinstance(part, InterceptorError):  # the column's value is no object
                         prepared[index] = part
-        if self._session.carrying:
-            origins = _headers_in(batch, CARRIED_FROM)
-            prepared = [self._carried(*each) for each in zip(prepared, origins, strict=False)]
+        carried_from = batch.schema.get_field_index(CARRIED_FROM)
+        if carried_from >= 0 and self._session.carrying:
+            origins = header_lists(batch.column(carried_from))
+            prepared = [self._carried(*each) for each in zip(prepared, origins, strict=True)]
         return prepared
 
     def _carried(self, record: Record | InterceptorError, origin: Headers) -> Record | InterceptorError:
@@ -248,18 +249,13 @@ def _hashed(*parts: object) -> bytes:
 
 def _records(batch: pa.RecordBatch, typed: frozenset[str]) -> list[Record]:
     length = batch.num_rows
-    headers = _headers_in(batch, "headers")
+    found = batch.schema.get_field_index("headers")
+    headers = repeat(EMPTY) if found < 0 else header_lists(batch.column(found))
     columns = (_part_values(batch, "value", typed), _part_values(batch, "key", typed), headers)
     rows = zip(
         column(batch, "topic"), *columns, column(batch, "partition"), milliseconds(batch), strict=False
     )
     return [Record(*row) for row in rows][:length]
-
-
-def _headers_in(batch: pa.RecordBatch, name: str) -> Iterable[Any]:
-    """Return the headers in a column; none for ever if there is no such column."""
-    found = batch.schema.get_field_index(name)
-    return repeat(EMPTY) if found < 0 else header_lists(batch.column(found))
 
 
 def _part_values(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Iterable[Any]:

@@ -6,9 +6,12 @@ import asyncio
 import contextvars
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -29,7 +32,6 @@ from tests.unit.clients.test_aio import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from confluent_kafka import Message
 
@@ -376,6 +378,44 @@ class TestVerified:
         ((_, headers),) = written(1)
         assert (headers.last("tenant"), hops(headers)) == (b"north", ["first", "middle"])
         assert "id" not in headers
+
+
+UNTOUCHED = """
+import sys
+from confluent_kafka import Consumer, Producer
+
+servers, source, target, count = sys.argv[1:]
+conf = {"bootstrap.servers": servers, "log_level": 0}
+consumer = Consumer({**conf, "group.id": target, "auto.offset.reset": "earliest"})
+producer = Producer(conf)
+consumer.subscribe([source])
+for _ in range(int(count)):
+    message = consumer.poll(60)
+    producer.produce(target, message.value())
+producer.flush()
+consumer.close()
+"""
+
+
+class TestUntouchedApplication:
+    def test_carries_on_under_run(
+        self, connection: dict[str, Any], filled: str, out: str, tmp_path: Path, written: Any
+    ) -> None:
+        chain = 'carry = "id"\n[[interceptors]]\ntype = "trail"\nservice = "middle"\n'
+        (tmp_path / "chain.toml").write_text(chain)
+        (tmp_path / "app.py").write_text(UNTOUCHED)
+        run_command = Path(sys.executable).parent / "headerware"
+        command: list[Any] = [run_command, "run", "--config", tmp_path / "chain.toml"]
+        arguments = [connection["bootstrap.servers"], filled, out, str(COUNT)]
+        done = subprocess.run(
+            [*command, sys.executable, tmp_path / "app.py", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        check(written(COUNT))
 
 
 class TestTail:
