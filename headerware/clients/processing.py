@@ -114,7 +114,8 @@ class Processes:
         """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
 
         They are those of the chain that is in force when the block begins. What the block raises is passed to
-        them, and on. The first use ends implicit processing.
+        them, and on. What it sends carries on the message's trail, and the headers that the producer's chain
+        names. The first use ends implicit processing.
         """
         if not self._hw_chained or message.error() is not None:
             yield message
@@ -145,9 +146,9 @@ class Processes:
 def carrying(*messages: Message) -> Iterator[None]:
     """Carry on from messages: what the block sends gets their trail, and the headers that chains name.
 
-    It is for frameworks that poll on another thread than the one that processes. Elsewhere
+    It is for frameworks that poll on another thread than the one that processes, and for queues. Elsewhere
     ``consumer.processing(message)`` does this and more, and implicit processing without a block. Of several
-    messages only what all of them have goes on.
+    messages only the named headers that all of them have go on.
 
     Args:
         messages: messages from consumers that have a chain.
