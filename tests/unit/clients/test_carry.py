@@ -192,6 +192,21 @@ class TestProcessing:
         producer.flush()
         assert hops(written(1)[0][1]) == ["middle"]
 
+    def test_a_consumer_without_interceptors_leaves_no_entry(
+        self, connection: dict[str, Any], filled: str, producer: Producer, out: str, written: Any
+    ) -> None:
+        conf = {**connection, "group.id": out, "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "headerware.processing": "explicit"}) as consumer:
+            consumer.assign([TopicPartition(filled, 0)])
+            (message,) = take(consumer, 1)
+            with consumer.processing(message):
+                producer.produce(out, b"1")
+        producer.flush()
+        ((_, headers),) = written(1)
+        first, second = read_trail(headers)
+        assert (first.produced_into_topic, second.produced_into_topic) == (filled, out)
+        assert second.read_from_topic is None
+
     def test_a_block_for_frameworks(
         self, consumer: Consumer, producer: Producer, out: str, written: Any
     ) -> None:
