@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         AsyncSerializingProducer,
     )
     from headerware.clients.instrumentation import instrument, uninstrument
+    from headerware.clients.processing import carrying
 
 __version__ = "0.1.0"
 
@@ -117,6 +118,7 @@ __all__ = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "carrying",
     "instrument",
     "load_chain",
     "uninstrument",
@@ -129,6 +131,7 @@ _LAZY = {
     **dict.fromkeys(_CLIENTS, "headerware.clients"),
     **dict.fromkeys(_ASYNC, "headerware.clients.aio"),
     **dict.fromkeys(_INSTRUMENTATION, "headerware.clients.instrumentation"),
+    "carrying": "headerware.clients.processing",
 }
 
 

@@ -18,9 +18,18 @@ from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
-from headerware.core.explanation import PROBE_BYTES, ExplainedInterceptor, Growth, growth
+from headerware.core.explanation import (
+    PROBE_BYTES,
+    ExplainedInterceptor,
+    ExplainedOption,
+    Growth,
+    explain_carry,
+    growth,
+)
 from headerware.core.explanation import explain as explanation_of
+from headerware.core.hooks import label
 from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
+from headerware.core.services import CarriesOn, offered
 
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
@@ -128,24 +137,28 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     chain = load_chain(config)
     working = [each for name, each in zip(chain.names, chain, strict=True) if name in chosen]
     by_size = sizes(working)
+    carry = explain_carry(config)
     added = _growth(config, chain, topic, chosen) if opens and topic else None
     if as_json:
         carried = [each._asdict() for each in by_size]
         limits = {"client_bytes": CLIENT_TAKES_BYTES, "topic_bytes": TOPIC_TAKES_BYTES}
         shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
-        show_json({**shown, "limits": limits, "growth": added})
+        show_json({**shown, "carry": carry, "limits": limits, "growth": added})
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
     console.print(f"[bold]{escape(config)}[/]{f', topic [bold]{escape(topic)}[/]' if topic else ''}")
     if not names:
         console.print("No interceptor works here: records pass as they are.")
+        if chain.carry:
+            console.print(f"  carry:   {_carried(chain, working, carry)}", markup=False)
         return
     console.print(f"  send:    application -> {' -> '.join(names)} -> Kafka", markup=False)
     console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application", markup=False)
     if by_size or not any(getattr(each, "carries_bytes", None) for each in working):
         console.print(f"  values:  {_by_size(by_size)}", markup=False)
     console.print(f"  limits:  {_LIMITS}", markup=False)
+    console.print(f"  carry:   {_carried(chain, working, carry)}", markup=False)
     if added is not None:
         total = sum(each.size_bytes for each in added)
         parts = ", ".join(f"{each.name} {each.size_bytes:+,}" for each in added)
@@ -168,6 +181,17 @@ def _growth(config: str, chain: Chain, topic: str, chosen: set[str]) -> tuple[Gr
         return tuple(each for each in growth(chain, topic) if each.name in chosen)
     except HeaderwareError as error:
         raise click.ClickException(f"{config}: what it adds cannot be measured: {error}") from error
+
+
+def _carried(chain: Chain, working: list[object], option: ExplainedOption) -> str:
+    """Say what is sent on while a record is processed."""
+    if chain.carry is False:
+        return f"nothing ({option.origin})"
+    what = [f"what {label(each)} continues" for each in working if offered(each, CarriesOn)]
+    if chain.carry:
+        given = msgspec.json.encode(option.value).decode()
+        what.append(f"the headers {given} ({option.origin})")
+    return f"{' and '.join(what) or 'nothing'}, from the record at work to what is sent meanwhile"
 
 
 def _by_size(found: list[Sizes]) -> str:

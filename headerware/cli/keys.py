@@ -22,7 +22,7 @@ from headerware.cli.kafka import client_options, client_settings, require_server
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
-from headerware.core.config import built
+from headerware.core.config import configured
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.files import read_sources
@@ -410,13 +410,13 @@ def key_secret(config: str, interceptor: str | None) -> None:
 def _chain_with_plain_keys(config: str) -> Chain:
     """Load a chain whose ``encrypt`` may lack its ``key_secret`` as yet: it is made with plain keys."""
     sources = read_sources(config)
-    complete = {each.name for source in sources for each in source if "key_secret" in each.settings}
+    complete = {each.name for source in sources for each in source.declared if "key_secret" in each.settings}
     for source in sources:
-        for each in source:
+        for each in source.declared:
             if each.type == "encrypt" and each.name not in complete:
                 each.settings.pop("key", None)
     with naming_chain_file(config):
-        return Chain([interceptor for _, interceptor in built(sources)])
+        return Chain.configured(configured(sources))
 
 
 @keys.command("sign-snapshot")

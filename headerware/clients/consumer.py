@@ -373,7 +373,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 except (HeaderwareError, ConsumeError):
                     self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
-                if messages and began_ns:
+                if messages and (began_ns or self._hw_only_at_work):
                     self._hw_hand_over(messages, began_ns)
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._hw_inbox.leaving = []
@@ -414,6 +414,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                     self._hw_inbox.given = [message]
                     self._hw_hand_over(self._hw_inbox.given, began_ns)
                     self._hw_inbox.given = []
+                elif self._hw_only_at_work:
+                    self._hw_put_to_work((message,))
                 # As above, no call from here on.
                 self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 self._hw_fetching_thread = 0
@@ -448,7 +450,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
-                if began_ns:
+                if began_ns or self._hw_only_at_work:
                     self._hw_hand_over(self._hw_inbox.given, began_ns)
                 messages, self._hw_inbox.given = self._hw_inbox.given, []
                 # Records that a callback threw away are read again when the application has got its error.
@@ -479,8 +481,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         deferred, self._hw_deferred_error = self._hw_deferred_error, None
         if deferred is not None:
             raise deferred
-        if self._hw_in_process is not None:
-            self._hw_end_implicit()
+        in_process = self._hw_in_process
+        if in_process is not None:
+            if self._hw_only_at_work:  # without further calls, for this is all that poll does about it
+                in_process[0].__exit__(None, None, None)
+                self._hw_in_process = None
+            else:
+                self._hw_end_implicit()
         if self._hw_fetching_thread:
             self._hw_fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.

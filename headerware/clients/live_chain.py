@@ -411,6 +411,8 @@ def _changes(before: Chain, after: Chain) -> list[str]:
     kept = [name for name in new if name in old]
     if kept != [name for name in old if name in new]:
         said.append(f"order is {', '.join(new) or 'empty'}")
+    if before.carry != after.carry:
+        said.append("carry is off" if after.carry is False else f"carry is {list(after.carry)}")
     return said
 
 

@@ -186,7 +186,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             given = self._hw_given(fetched)
             left = timeout if deadline is None else deadline - time.monotonic()
             if given or (timeout >= 0 and left <= 0):
-                if began_ns:
+                if began_ns or self._hw_only_at_work:
                     self._hw_hand_over(given, began_ns)
                 self._hw_is_fetching = False
                 return confluent_kafka.Messages(given)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, cast, get_args
 
 from headerware.core.chain import Chain, naming_chain_file
-from headerware.core.config import FILE, RELOAD, from_file, from_flat, is_ours
+from headerware.core.config import CARRY, FILE, RELOAD, from_flat, is_ours
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
@@ -22,6 +22,8 @@ HIDE_HEADERS: Final = "headerware.hide_headers"
 """The key that says whether a consumer's messages show no headers of Headerware."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
+_BESIDE_A_CHAIN: Final = frozenset({RELOAD, CARRY})
+"""The keys that say something of a chain, and declare none."""
 _log: Final = logging.getLogger("headerware")
 Side = Literal["producer", "consumer"]
 """Which half of a chain a client uses."""
@@ -53,6 +55,7 @@ def client_chain(
 
     The chain is the one given, else the one that the configuration declares, else that of the file named by
     ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
+    ``headerware.carry`` alone declares no chain: it is laid over that of ``HEADERWARE_CONFIG``.
     ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an application's objects cannot be
     sent without them, and logs what is off; errors in the configuration are then only logged. So does
     ``HEADERWARE_DISABLED=send``, but only for producers.
@@ -63,7 +66,7 @@ def client_chain(
     for key in rest:
         is_a_consumers = key in {PROCESSING, HIDE_HEADERS} or key.startswith(DEAD_LETTER)
         if key.startswith("headerware.") and not is_a_consumers:
-            known = f"{FILE}, {RELOAD}, {PROCESSING}, {HIDE_HEADERS}, {DEAD_LETTER}<producer key>"
+            known = f"{FILE}, {RELOAD}, {CARRY}, {PROCESSING}, {HIDE_HEADERS}, {DEAD_LETTER}<producer key>"
             raise ConfigError(f"unknown key; known: {known}", path=key)
     if not is_disabled(side):
         return _configured(ours, chain, read), rest
@@ -74,6 +77,7 @@ def client_chain(
         return Chain(), rest
     left = what_is_left(configured)
     off = [name for name in configured.names if name not in left.names]
+    off += ["carry"] if configured.carry else []
     if off:
         gets = _WHAT_CONSUMERS_GET if side == "consumer" else ""
         _log.warning("HEADERWARE_DISABLED is set, so these are off: %s%s", ", ".join(off), gets)
@@ -127,7 +131,7 @@ def followed_file(
         place = "HEADERWARE_RELOAD" if stated is None else RELOAD
         raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=place)
     path = config.get(FILE)
-    if path is None and not any(is_ours(key) for key in config if key != RELOAD):
+    if path is None and not any(is_ours(key) for key in config if key not in _BESIDE_A_CHAIN):
         path = os.environ.get(CONFIG_VARIABLE)
     if chain is not None:
         return None
@@ -152,19 +156,19 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
             )
         return chain
     ours = {key: value for key, value in ours.items() if key != RELOAD}
-    if ours:
-        interceptors = from_flat(ours, read)
-        if FILE not in ours:
-            return Chain(interceptors)
-        with naming_chain_file(ours[FILE]):
-            return Chain(interceptors)
     path = os.environ.get(CONFIG_VARIABLE, "")
+    if ours and not (path and _BESIDE_A_CHAIN.issuperset(ours)):
+        found = from_flat(ours, read)
+        if FILE not in ours:
+            return Chain.configured(found)
+        with naming_chain_file(ours[FILE]):
+            return Chain.configured(found)
     if not path:
         return Chain()
     try:
-        interceptors = from_file(path, read)
+        found = from_flat({**ours, FILE: path}, read)
         with naming_chain_file(path):
-            return Chain(interceptors)
+            return Chain.configured(found)
     except ConfigError as error:
         error.add_note(f"{CONFIG_VARIABLE} names {path}")
         raise

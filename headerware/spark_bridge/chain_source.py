@@ -56,9 +56,8 @@ class ChainSource(msgspec.Struct, frozen=True):
         chain = what_is_left(self._made()) if self.is_disabled else self._made()
         if found is None:
             return chain
-        return Chain(
-            [with_files(step, found) if isinstance(step, msgspec.Struct) else step for step in chain]
-        )
+        steps = [with_files(step, found) if isinstance(step, msgspec.Struct) else step for step in chain]
+        return Chain(steps, carry=chain.carry)
 
     @property
     def fingerprint(self) -> str:
@@ -68,6 +67,7 @@ class ChainSource(msgspec.Struct, frozen=True):
                 repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
                 for step in self.chain
             ]
+            parts += [repr(self.chain.carry)] if self.chain.carry != () else []
         else:
             parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
         # An object's address in memory is not part of the configuration.
@@ -78,8 +78,8 @@ class ChainSource(msgspec.Struct, frozen=True):
         if self.chain is not None:
             return self.chain
         if self.config is not None:
-            return Chain(from_flat(self.config, self._text))
-        return Chain(from_file(str(self.path), self._text))
+            return Chain.configured(from_flat(self.config, self._text))
+        return Chain.configured(from_file(str(self.path), self._text))
 
     def _text(self, path: Path) -> str:
         text = self.files.get(str(path))
@@ -168,11 +168,11 @@ def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
 
     if isinstance(chain, Mapping):
         config = {**chain, FILE: os.path.abspath(chain[FILE])} if FILE in chain else dict(chain)  # noqa: PTH100 - a path in configuration is text
-        loaded = Chain(from_flat(config, read))
+        loaded = Chain.configured(from_flat(config, read))
         return ChainSource(config=config, files=files), loaded
     if isinstance(chain, str | os.PathLike):
         path = os.path.abspath(chain)  # noqa: PTH100 - it keeps links, and includes are beside the link
-        loaded = Chain(from_file(path, read))
+        loaded = Chain.configured(from_file(path, read))
         return ChainSource(path=path, files=files), loaded
     raise ConfigError(
         f"expected a Chain, a mapping, or a path to TOML, found {type(chain).__name__}", path="chain"

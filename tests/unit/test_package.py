@@ -70,6 +70,7 @@ PUBLIC = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "carrying",
     "instrument",
     "load_chain",
     "uninstrument",

@@ -109,7 +109,7 @@ class OpenChain:
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
         self.pick_partition: Final = PartitionPicker()
-        self.session: Final[Session] = Chain(steps).open(self._context())
+        self.session: Final[Session] = Chain(steps, carry=chain.carry).open(self._context())
 
     def begin(self) -> None:
         """Tell the chain the job and batch of this task."""

@@ -300,6 +300,31 @@ class TestExplain:
         assert [each["up_to_bytes"] for each in carried] == [50_000_000, 268_435_456]
         assert "values are stored as they come" in run("check", str(config)).stdout
 
+    @pytest.mark.parametrize(
+        ("line", "shown", "value"),
+        [
+            ("", "what trail continues, from the record at work to what is sent meanwhile", []),
+            (
+                'carry = ["tenant", "${env:SERVICE}"]\n',
+                'what trail continues and the headers ["tenant","${env:SERVICE}"] ({config}), from',
+                ["tenant", "${env:SERVICE}"],
+            ),
+            ("carry = false\n", "nothing ({config})", False),
+        ],
+        ids=["default", "names", "off"],
+    )
+    def test_shows_what_is_carried_on(self, config: Path, line: str, shown: str, value: object) -> None:
+        config.write_text(line + config.read_text())
+        expected = shown.replace("{config}", str(config))
+        assert f"  carry:   {expected}" in run("explain", config).stdout
+        found = json.loads(run("explain", config, "--json").stdout)["result"]["carry"]
+        assert found == {"name": "carry", "value": value, "origin": str(config) if line else "default"}
+
+    def test_shows_what_is_carried_on_without_interceptors(self, tmp_path: Path) -> None:
+        config = tmp_path / "carry.toml"
+        config.write_text('carry = "tenant"\n')
+        assert 'carry:   the headers "tenant"' in run("explain", config).stdout
+
     def test_shows_how_large_a_record_may_be(self, config: Path) -> None:
         shown = run("explain", config).stdout
         assert "values:  in one record; larger ones are refused" in shown

@@ -714,6 +714,19 @@ class TestWhatIsLogged:
         (said,) = [record.getMessage() for record in caplog.records]
         assert "added d; removed c; changed a; order is b, a, d" in said
         assert producer.chain_in_force().digest in said
+
+    @pytest.mark.parametrize(
+        ("line", "said"), [('carry = ["tenant"]', "carry is ['tenant']"), ("carry = false", "carry is off")]
+    )
+    def test_that_other_headers_are_carried_on(
+        self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture, line: str, said: str
+    ) -> None:
+        producer = clients(Producer)
+        write(file, f"{line}\n{file.read_text()}")
+        with caplog.at_level(logging.INFO, logger="headerware"):
+            assert producer.reload()
+        assert f"is in force: {said}" in caplog.text
+        assert not producer.reload()
         assert "77" not in said.replace(str(file), "").replace(producer.chain_in_force().digest, "")
 
     @pytest.mark.parametrize(
