@@ -328,7 +328,10 @@ class TestProduceBatch:
 
     @pytest.mark.parametrize(
         "part",
-        [{"value": 5}, {"key": 5}, {"timestamp": "5"}, {"headers": 5}, {"headers": {"a": 5}}],
+        [
+            *({"value": 5}, {"key": 5}, {"timestamp": "5"}, {"headers": 5}, {"headers": {"a": 5}}),
+            *({"on_delivery": 5}, {"callback": "x"}),
+        ],
         ids=str,
     )
     @pytest.mark.parametrize("chain", [[], [Stamp()]], ids=["no chain", "a chain"])
