@@ -33,7 +33,7 @@ from headerware.core.files import read_text
 from headerware.core.hooks import Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import role_of
-from headerware.core.plain_files import writable_by_others
+from headerware.core.plain_files import changeable_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -386,7 +386,7 @@ def _warn_of_writers(paths: Iterable[str]) -> None:
     """Warn, once for each file, that others can change which chain is in force."""
     for path in paths:
         with suppress(OSError):
-            problem = writable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
+            problem = changeable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
             if problem is not None and path not in _warned_of:
                 _warned_of.add(path)
                 _log.warning(

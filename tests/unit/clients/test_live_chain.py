@@ -766,6 +766,16 @@ class TestWhatIsLogged:
         (said,) = [record.getMessage() for record in caplog.records]
         assert "can be written by others (mode 0666)" in said
 
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+    def test_a_file_that_belongs_to_another(
+        self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        os.chown(file, 12345, -1)
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            clients(Producer, "watch")
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "belongs to user 12345" in said
+
 
 class TestAsyncio:
     """The clients of asyncio, which take the new chain on their own thread."""

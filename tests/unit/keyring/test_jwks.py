@@ -112,6 +112,7 @@ class TestJwks:
             ("EdDSA", {"d": "A" * 43}, "private members"),
             ("PS256", {"k": "AAAA"}, "private members"),
             ("PS256", {"e": "Aw"}, "exponent 65537"),
+            ("PS256", {"n": "gA" + "A" * 168 + "E"}, "2048 to 4096 bits"),
         ],
     )
     def test_refuses_what_may_not_verify(
