@@ -85,7 +85,7 @@ def decode(
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "decode")
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
     if frame.isStreaming:
         plan.require_standalone_rows()

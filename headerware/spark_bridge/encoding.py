@@ -96,7 +96,7 @@ def encode(
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "encode")
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
     return plan.encoded(
         plan.task_spec(

@@ -150,7 +150,7 @@ def decode_stateful(
             ``dedup``; the state store is not RocksDB; or a column is missing or of a wrong type.
         MissingPartError: the driver has no protobuf. An executor without protobuf fails its task and says so.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "decode")
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
     _require_state(frame, plan)
     spec = plan.task_spec(

@@ -176,7 +176,7 @@ class _KafkaSink:
         self._options = options
         self._topic = options.get("topic")
         self.has_chain: Final = chain is not None
-        self._chain = None if chain is None else chain_source(chain)
+        self._chain = None if chain is None else chain_source(chain, "kafka_sink")
         self._identity = identity
         self._cluster_id = cluster_id
         self._counts = partition_counts

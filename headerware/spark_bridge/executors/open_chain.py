@@ -24,6 +24,7 @@ from headerware.core.order import place_of
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.serde import PARTS
+from headerware.spark_bridge.chain_source import CANNOT_WAIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -55,9 +56,6 @@ class _BatchClock:
     def __call__(self) -> int:
         """Return the milliseconds since the epoch."""
         return wall_clock_ms() if self.ms is None else self.ms
-
-
-_CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
 
 
 class PartitionPicker:
@@ -164,7 +162,8 @@ class OpenChain:
             is_duplicate=self._note_identity,
             pick_partition=self.pick_partition,
             max_message_bytes=spec.max_message_bytes,
-            cannot_wait=_CANNOT_WAIT if spec.side == "consumer" else None,
+            cannot_wait=CANNOT_WAIT if spec.side == "consumer" else None,
+            warns=False,
         )
 
     def _note_identity(self, identity: bytes, record: Record) -> bool:
