@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from headerware import Chain, Record
 from headerware.core.context import Context
@@ -51,8 +52,8 @@ class Folder:
         ]
         self._spark.createDataFrame(rows, READ).coalesce(1).write.mode("append").parquet(str(self._files))
 
-    def run(self, chain: Chain = CHAIN) -> None:
-        """Run the query over all that is new."""
+    def run(self, chain: Chain = CHAIN, location: Path | None = None, **options: Any) -> None:
+        """Run the query over all that is new, with a ``checkpointLocation`` of its own if it is given."""
 
         def sink(frame: DataFrame, batch: int) -> None:
             rows = sorted(frame.collect(), key=lambda row: row.offset)
@@ -60,10 +61,10 @@ class Folder:
 
         checkpoint = str(self.checkpoint)
         function: Any = foreach_batch(
-            chain, sink, checkpoint=checkpoint, job="files", on_progress=self.progress.append
+            chain, sink, checkpoint=checkpoint, job="files", on_progress=self.progress.append, **options
         )
         writer = self._spark.readStream.schema(READ).parquet(str(self._files)).writeStream
-        writer = writer.foreachBatch(function).option("checkpointLocation", checkpoint)
+        writer = writer.foreachBatch(function).option("checkpointLocation", str(location or checkpoint))
         query = writer.trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(QUERY_ENDS_S)
@@ -113,6 +114,24 @@ class TestBatches:
         folder.run()
         assert folder.batches == [(0, [b"v"])]
         assert [progress.skipped for progress in folder.progress] == [False, True]
+
+
+class TestCheckpoint:
+    def test_that_is_not_the_querys_is_refused_before_anything_is_written(
+        self, folder: Folder, tmp_path: Path
+    ) -> None:
+        folder.add([Record(TOPIC, b"v")])
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*no query has its checkpoint there"):
+            folder.run(location=tmp_path / "another")
+        assert not folder.batches
+        assert not folder.checkpoint.exists()
+
+    def test_of_another_query_is_refused(self, folder: Folder, tmp_path: Path) -> None:
+        folder.add([Record(TOPIC, b"v")])
+        folder.run()
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*that is another query's"):
+            folder.run(location=tmp_path / "another")
+        assert [batch for batch, _ in folder.batches] == [0]
 
 
 class TestLineage:

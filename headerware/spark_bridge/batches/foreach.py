@@ -27,6 +27,7 @@ from headerware.core.errors import ConfigError
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.sinks import Batch, Sink, sink_of
+from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import DecodePlan
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY)
 _NO_QUERY: Final = "expected to be called by a streaming query; pass this to writeStream.foreachBatch(...)"
+_METADATA: Final = "metadata"
 _W3C: Final = TraceContextTextMapPropagator()
 
 
@@ -117,8 +119,8 @@ def foreach_batch(
     Args:
         chain: the chain that reads: a :class:`Chain`, a flat configuration, or the path of a TOML file.
         sink: :func:`kafka_sink`, :func:`writer_sink`, or a function of frame and batch id.
-        checkpoint: the query's checkpoint folder, or another that is as safe: the ledger is below it, in
-            ``headerware/<query id>``.
+        checkpoint: the query's checkpoint folder, the same as its ``checkpointLocation``: the ledger is below
+            it, in ``headerware/<query id>``. Any other fails the query before anything is written.
         transform: takes the decoded frame and the batch's number, and returns the frame to write.
         dead_letters: a sink for the dead letters of rows that a chain refuses, such as
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. Without one a refused row fails the query.
@@ -137,7 +139,7 @@ def foreach_batch(
         ConfigError: the chain, a sink or an option is wrong.
         MissingPartError: the chain has ``lineage``, and openlineage-python is not installed.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "foreach_batch")
     if not os.fspath(checkpoint):
         raise ConfigError("expected a folder, found an empty text", path="checkpoint")
     if window_batches < 0 or (window_ms or 0) < 0:
@@ -165,6 +167,12 @@ def foreach_batch(
         discard_waiting=discard_waiting,
         on_progress=on_progress,
     )
+
+
+class _Metadata(msgspec.Struct):
+    """What Spark writes into the file of this name in a query's checkpoint."""
+
+    id: str
 
 
 class _ReadChain(NamedTuple):
@@ -318,6 +326,7 @@ class ForeachBatch:
 
     def _open_ledger(self, spark: SparkSession, query_id: str) -> Ledger:
         if self._ledger is None or self._ledger[0] != query_id:
+            _require_checkpoint_of(query_id, Storage(spark, self._checkpoint))
             batches, time_ms = self._window
             opened = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
             self._ledger = (query_id, opened)
@@ -460,6 +469,19 @@ class _DecodeStages:
             waiting=waiting,
             refused=(found.refused or 0) + counts[Status.FAILED],
         )
+
+
+def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
+    """Raise ConfigError for a folder that is not a query's checkpoint, where Spark writes the query's id."""
+    found = checkpoint.read_text(_METADATA) if checkpoint.exists(_METADATA) else None
+    if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
+        return
+    whose = "no query has its checkpoint there" if found is None else "that is another query's"
+    raise ConfigError(
+        f"expected the folder of this query's checkpoint, found {checkpoint.path()}, and {whose}; give "
+        f'checkpoint= and .option("checkpointLocation", ...) the same folder',
+        path="checkpoint",
+    )
 
 
 def _has_status(*statuses: Status | None) -> Any:
