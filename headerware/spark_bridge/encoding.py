@@ -34,6 +34,7 @@ from headerware.spark_bridge.frames.schema import (
     struct_from_json,
     with_columns,
 )
+from headerware.spark_bridge.origin import warn_of_unknown_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +87,8 @@ def encode(
             when the job runs again. Rows of a micro-batch need none as long as they keep their column
             ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
         job: the name of this job in trails, and the scope of identities; None takes Spark's application name.
-        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open, and so does
+            empty text, without a word in the log.
         partition_counts: the number of partitions by topic. A message in slices whose key does not decide
             its partition gets partition 0 of a topic that is not listed.
         max_message_bytes: the largest message that the producer takes, for ``slice``.
@@ -97,11 +99,13 @@ def encode(
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
     source, loaded = chain_source(chain, "encode")
+    if cluster_id is None:
+        warn_of_unknown_cluster(loaded, "give cluster_id=KafkaAdmin(spark, options).cluster_id()")
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
     return plan.encoded(
         plan.task_spec(
             job=job,
-            cluster_id=cluster_id,
+            cluster_id=cluster_id or None,
             max_message_bytes=max_message_bytes,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,

@@ -26,7 +26,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
-from headerware.spark_bridge.batches.sinks import Batch, Sink, sink_of
+from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of
 from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
@@ -45,6 +45,7 @@ from headerware.spark_bridge.frames.schema import (
     with_columns,
     with_status,
 )
+from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -127,7 +128,8 @@ def foreach_batch(
         value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
         key: the same of the column ``key``.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that is read from, for signatures; None takes that of the stream, if
+            it came from :func:`kafka_source`, and empty text leaves it open.
         window_batches: with ``dedup`` in the chain: how many batches back repeats are found.
         window_ms: how far back in milliseconds, if that is less.
         discard_waiting: with a chain that no longer has ``slice``: forget the slices that still wait.
@@ -212,7 +214,8 @@ class ForeachBatch:
         self._transform = transform
         self._dead_letters = dead_letters
         self._job = job
-        self._cluster_id = cluster_id
+        self._given_cluster_id = cluster_id
+        self._cluster_id: str | None = None
         self._dead_letter_routes = dead_letter_options
         self._window = window
         self._discard_waiting = discard_waiting
@@ -228,7 +231,7 @@ class ForeachBatch:
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query_id is None:
             raise ConfigError(_NO_QUERY)
-        ledger = self._open_ledger(spark, query_id)
+        ledger = self._open_ledger(frame, query_id)
         offsets = _end_offsets(spark, query_id, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
@@ -324,9 +327,16 @@ class ForeachBatch:
             accumulator.clear()
         return self._accumulators[1]
 
-    def _open_ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+    def _open_ledger(self, frame: DataFrame, query_id: str) -> Ledger:
+        """Return the query's ledger; the first time, check what the query needs before it writes."""
         if self._ledger is None or self._ledger[0] != query_id:
+            spark = frame.sparkSession
             _require_checkpoint_of(query_id, Storage(spark, self._checkpoint))
+            for path, sink in (("sink", self._sink), ("dead_letters", self._dead_letters)):
+                if sink is not None:
+                    prepare(sink, spark, (), path)
+            warn_of_other_topics(self._chain.chain, Origin.of(frame).topics)
+            self._cluster_id = cluster_of(frame, self._chain.chain, self._given_cluster_id)
             batches, time_ms = self._window
             opened = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
             self._ledger = (query_id, opened)
