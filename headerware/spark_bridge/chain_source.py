@@ -29,6 +29,7 @@ from headerware.core.options import with_files
 from headerware.core.order import idle_steps, place_of, stage_of
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.metrics import Metrics
 from headerware.interceptors.trace import Trace
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ def _idle(step: Any, work: Work) -> Iterator[str]:
         yield f"it has no hook that Spark calls, so it does nothing ({uncalled} are for clients)"
     if isinstance(step, Lineage) and work in {"decode", "encode"}:
         yield "nothing is reported, for only foreach_batch() knows when a batch was read and written"
+    if isinstance(step, Metrics) and work in {"decode", "encode"}:
+        yield "nothing is measured, for only foreach_batch() knows when rows were read and written"
     if isinstance(step, Trace) and work == "decode":
         yield "it makes no spans, and rows keep their headers; foreach_batch() makes a span for each batch"
     if place_of(step) is Place.DEDUP and getattr(step, "store", None) is not None:

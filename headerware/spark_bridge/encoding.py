@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from opentelemetry.propagate import inject
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.interceptors.trace import Trace
 from headerware.spark_bridge.chain_source import (
     ChainLike,
     ChainSource,
@@ -110,6 +112,7 @@ def encode(
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
         ),
+        carrier=_current_context(loaded),
         partition_counts=partition_counts,
     )
 
@@ -179,6 +182,14 @@ class EncodePlan:
             return self._frame.mapInArrow(shipped(_ENCODE, *arguments), struct_from_json(spec.schema))
         mapped = shipped(_RECODE, *decoded.arguments, *arguments, (self._frame.columns, topic))
         return decoded.read.mapInArrow(mapped, struct_from_json(spec.schema))
+
+
+def _current_context(chain: Chain) -> dict[str, str]:
+    """Return the trace context of the driver as headers, if a step writes it into records."""
+    carrier: dict[str, str] = {}
+    if any(isinstance(step, Trace) for step in chain):
+        inject(carrier)
+    return carrier
 
 
 def _typed_parts(frame: DataFrame, chain: Chain) -> frozenset[str]:

@@ -16,6 +16,7 @@ from headerware.core.order import place_of
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
 from headerware.spark_bridge.admin import KafkaAdmin
+from headerware.spark_bridge.batches.observers import Observers
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.encoding import EncodePlan
 from headerware.spark_bridge.failures import split_failures
@@ -196,6 +197,7 @@ class _KafkaSink:
         self._cluster_id = cluster_id
         self._counts = partition_counts
         self._admin: KafkaAdmin | None = None
+        self._observers: Observers | None = None
         self._found: set[str] = set()
         """Topics that exist."""
         if self._chain is not None and self._topic is not None:
@@ -219,6 +221,7 @@ class _KafkaSink:
             self._save(frame.drop("partition") if "offset" in frame.columns else frame)
             return
         source, chain = self._chain
+        self._observers = self._observers or Observers(chain, "producer", batch.job)
         plan = EncodePlan(
             frame,
             source,
@@ -244,6 +247,11 @@ class _KafkaSink:
         good, dead_letters = split_failures(batch.cache(encoded))
         batch.publish_dead_letters(dead_letters)
         self._save(good)
+
+    def done(self, batch: Batch) -> None:
+        """Take note that a batch is done."""
+        if self._observers is not None:
+            self._observers.done(batch.encoded.counts)
 
     def written(self, batch: Batch) -> Mapping[Dataset, int | None]:
         """Return the topics of a batch that was written: counted by ``lineage``, or else the one topic."""

@@ -14,7 +14,18 @@ from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.interceptors import Audit, Compress, Dedup, Delay, Lineage, Sign, Slice, Trace, Trail
+from headerware.interceptors import (
+    Audit,
+    Compress,
+    Dedup,
+    Delay,
+    Lineage,
+    Metrics,
+    Sign,
+    Slice,
+    Trace,
+    Trail,
+)
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.formats.plain import Json
 from headerware.spark_bridge.chain_source import ChainSource, Work, chain_source
@@ -325,6 +336,8 @@ class TestAStepThatDoesNothing:
             (Serialize(), "decode", "serialize: it has a serde neither for keys nor for values"),
             (Lineage(), "decode", "lineage: nothing is reported"),
             (Lineage(), "encode", "lineage: nothing is reported"),
+            (Metrics(), "decode", "metrics: nothing is measured"),
+            (Metrics(), "encode", "metrics: nothing is measured"),
             (Trace(), "decode", "trace: it makes no spans"),
             (Deaf(), "foreach_batch", "deaf: it has no hook that Spark calls"),
             (Dedup(store="seen.db"), "foreach_batch", "dedup: 'store' does nothing in Spark"),
