@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from opentelemetry.propagate import inject
@@ -19,6 +19,7 @@ from headerware.spark_bridge.chain_source import (
     Failures,
     TaskSpec,
     chain_source,
+    log,
     require_typed,
 )
 from headerware.spark_bridge.classic import require_classic
@@ -103,6 +104,7 @@ def encode(
     source, loaded = chain_source(chain, "encode")
     if cluster_id is None:
         warn_of_unknown_cluster(loaded, "give cluster_id=KafkaAdmin(spark, options).cluster_id()")
+    warn_of_idle_identity(loaded, identity)
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
     return plan.encoded(
         plan.task_spec(
@@ -212,6 +214,12 @@ def _needs_identities(chain: Chain, identity: Collection[str] | None) -> bool:
     dedups = [step for step in chain if _dedups(step)]
     own = [getattr(step, "id_from", ()) or getattr(step, "id_from_key", False) for step in dedups]
     return bool(own) and (identity is not None or not all(own))
+
+
+def warn_of_idle_identity(chain: Iterable[object], identity: Collection[str] | None) -> None:
+    """Log that columns were named for identities that no step writes."""
+    if identity is not None and not any(map(_dedups, chain)):
+        log.warning("identity: the chain that writes has no 'dedup', so rows get no identities")
 
 
 def _dedups(step: object) -> bool:

@@ -7,7 +7,6 @@ micro-batch. A ``topic`` that was computed has none, and a union has that of its
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from headerware.core.hooks import label, states
 from headerware.core.order import idle_on
 from headerware.spark_bridge.admin import KafkaAdmin
+from headerware.spark_bridge.chain_source import log
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.session import require_connector
 
@@ -28,11 +28,10 @@ _READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_comm
 """The bridge's default options for reading Kafka."""
 _SERVERS: Final = "kafka.bootstrap.servers"
 _METADATA: Final = "headerware"
-_log: Final = logging.getLogger("headerware.spark_bridge")
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the records of a frame come from: a cluster's id, and its topics if they are named."""
+    """Where the records of a frame come from: a cluster's id, and the topics that were read at first."""
 
     cluster_id: str | None = None
     topics: tuple[str, ...] = ()
@@ -68,21 +67,32 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
     origin = Origin()
     if _SERVERS in given:  # else the reader may have got it before
         with KafkaAdmin(spark, options) as admin:
-            origin = Origin(cluster_id=admin.cluster_id(), topics=_named_topics(given))
-            admin.require_topics(origin.topics, path="assign" if "assign" in given else "subscribe")
+            origin = Origin(cluster_id=admin.cluster_id(), topics=_topics(admin, given))
     frame = reader.format("kafka").options(**defaults, **options).load()
     return frame.withMetadata("topic", {_METADATA: msgspec.to_builtins(origin)})
 
 
-def _named_topics(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the topics that options name; none for a pattern, or for what Spark will refuse."""
-    if "assign" not in options:
-        return tuple(topic for each in options.get("subscribe", "").split(",") if (topic := each.strip()))
+def _topics(admin: KafkaAdmin, options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the topics that are read, which must exist; none if Spark will refuse the options."""
+    pattern = options.get("subscribepattern")
+    if pattern is not None:
+        found = tuple(admin.matching_topics(pattern))
+        if not found:
+            log.warning("subscribePattern: no topic fits %r, so nothing is read for now", pattern)
+        return found
+    path = "assign" if "assign" in options else "subscribe"
+    names = _assigned(options) if path == "assign" else options.get(path, "").split(",")
+    topics = tuple(topic for name in names if (topic := name.strip()))
+    admin.require_topics(topics, path=path)
+    return topics
+
+
+def _assigned(options: Mapping[str, str]) -> list[str]:
     try:
         assigned = json.loads(options["assign"])
     except ValueError:
-        return ()
-    return tuple(assigned) if isinstance(assigned, dict) else ()
+        return []
+    return list(assigned) if isinstance(assigned, dict) else []
 
 
 def cluster_of(frame: DataFrame, chain: Iterable[object], cluster_id: str | None) -> str | None:
@@ -104,11 +114,11 @@ def warn_of_unknown_cluster(chain: Iterable[object], advice: str) -> None:
         if states(step, "names_cluster") and getattr(step, "cluster", None) is None
     ]
     if asking:
-        _log.warning("%s: the cluster's id is neither written nor compared; %s", ", ".join(asking), advice)
+        log.warning("%s: the cluster's id is neither written nor compared; %s", ", ".join(asking), advice)
 
 
 def warn_of_other_topics(chain: Iterable[object], topics: Iterable[str]) -> None:
     """Log which patterns of a chain fit none of the topics, if these are known."""
     known = tuple(topics)
     for name, found in idle_on(tuple(chain), known) if known else ():
-        _log.warning("%s: %s (%s)", name, found, ", ".join(known))
+        log.warning("%s: %s (%s)", name, found, ", ".join(known))

@@ -202,6 +202,19 @@ class TestAudit:
         with pytest.raises(ConfigError, match=r"audit_reports: .* go to topic headerware-audit; give a sink"):
             foreach_batch(self.CHAIN, lambda frame, batch: None, checkpoint="here")
 
+    def test_with_a_sink_for_reports_that_nobody_makes_says_so(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        foreach_batch(
+            Chain([]),
+            lambda frame, batch: None,
+            checkpoint="here",
+            audit_reports=lambda frame, batch: None,
+        )
+        assert caplog.messages == [
+            "audit_reports: the chain that reads has no 'audit', so there are no reports"
+        ]
+
 
 class TestMetrics:
     def test_tell_the_sums_of_batches_that_are_done(

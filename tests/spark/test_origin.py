@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware import Chain, ConfigError, Record
-from headerware.interceptors import Sign, Trail
+from headerware.interceptors import Dedup, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge import decode, encode, kafka_sink, kafka_source
@@ -167,12 +167,36 @@ class TestAMissingTopic:
 
 
 class TestPatternsOfTopics:
+    def test_that_are_read_and_fit_no_topic_are_told(
+        self, spark: SparkSession, kafka: Kafka, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        assert read(spark, kafka, subscribePattern="no-such-.*").count() == 0
+        assert caplog.messages == ["subscribePattern: no topic fits 'no-such-.*', so nothing is read for now"]
+
+    def test_that_are_read_give_the_topics_that_a_chain_is_compared_with(
+        self, spark: SparkSession, kafka: Kafka, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        topic = kafka.topic("pattern")
+        frame = read(spark, kafka, subscribePattern=f"{topic[:-1]}.")
+        decode(frame, Chain([Trail(topics=("orders-*", topic))]))
+        assert caplog.messages == [f"trail: no topic fits 'orders-*' ({topic})"]
+
     def test_that_fit_no_topic_are_told_on_the_driver(
         self, spark: SparkSession, kafka: Kafka, caplog: pytest.LogCaptureFixture
     ) -> None:
         topic = kafka.topic("orders")
         decode(read(spark, kafka, subscribe=topic), Chain([Trail(topics=("order-*", "orders-*"))]))
         assert caplog.messages == [f"trail: no topic fits 'order-*' ({topic})"]
+
+    def test_of_columns_for_identities_that_no_step_writes_are_told(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        options = {"kafka.bootstrap.servers": "localhost:1"}
+        kafka_sink(options, identity=["state"])
+        kafka_sink(options, Chain([Dedup()]), identity=["state"])
+        assert caplog.messages == [
+            "identity: the chain that writes has no 'dedup', so rows get no identities"
+        ]
 
     def test_of_a_sink_are_told_as_it_is_made(self, caplog: pytest.LogCaptureFixture) -> None:
         options = {"kafka.bootstrap.servers": "localhost:1", "topic": "bills"}

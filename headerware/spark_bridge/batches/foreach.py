@@ -189,6 +189,8 @@ def _check_audit_reports(chain: Chain, sink: Any) -> None:
             'audit_reports=kafka_sink({"kafka.bootstrap.servers": ...})',
             path="audit_reports",
         )
+    if sink is not None and not topics:
+        _log.warning("audit_reports: the chain that reads has no 'audit', so there are no reports")
     if getattr(sink, "has_chain", False):
         raise ConfigError(
             "a report goes as it is, for those who read the audit; give a kafka_sink without a chain",

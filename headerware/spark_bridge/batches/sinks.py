@@ -18,7 +18,7 @@ from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
 from headerware.spark_bridge.admin import KafkaAdmin
 from headerware.spark_bridge.batches.observers import Observers
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
-from headerware.spark_bridge.encoding import EncodePlan
+from headerware.spark_bridge.encoding import EncodePlan, warn_of_idle_identity
 from headerware.spark_bridge.failures import split_failures
 from headerware.spark_bridge.origin import warn_of_other_topics
 
@@ -194,6 +194,7 @@ class _KafkaSink:
         self.has_chain: Final = chain is not None
         self._chain = None if chain is None else chain_source(chain, "kafka_sink")
         self._identity = identity
+        warn_of_idle_identity(() if self._chain is None else self._chain[1], identity)
         self._cluster_id = cluster_id
         self._counts = partition_counts
         self._admin: KafkaAdmin | None = None
