@@ -156,6 +156,7 @@ class TestChains:
         with pytest.raises(ConfigError, match=counting):
             kafka_sink(kafka, audit)
 
+    @pytest.mark.parametrize("chain", [None, 7, [Trail()], {"trail"}])
     def test_what_is_no_chain_is_refused(self, spark: SparkSession, chain: Any) -> None:
         with pytest.raises(ConfigError, match="chain: expected a Chain, a mapping, or a path to TOML"):
             decode(empty(spark, LEAST), chain)

@@ -28,7 +28,7 @@ from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
 from headerware.spark_bridge.batches.observers import Observers, is_traced
-from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of
+from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of, tell_done
 from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
@@ -316,8 +316,7 @@ class ForeachBatch:
         observers.report(batch, self._audit_reports, attempt.now_ms)
         ledger.commit(batch.id)
         observers.done(batch.decoded.counts)
-        if (done := getattr(self._sink, "done", None)) is not None:
-            done(batch)
+        tell_done(self._sink, batch)
         return Progress(
             batch=batch.id,
             query_id=batch.query_id,

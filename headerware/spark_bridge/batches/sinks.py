@@ -156,9 +156,14 @@ def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
 
 def prepare(sink: Sink, spark: SparkSession, topics: Iterable[str], path: str) -> None:
     """Let a sink check the topics that it will write to, if it can; ``path`` is the option that names it."""
-    check = getattr(sink, "require_topics", None)
-    if check is not None:
-        check(spark, topics, path)
+    if isinstance(sink, _KafkaSink):
+        sink.require_topics(spark, topics, path)
+
+
+def tell_done(sink: Sink, batch: Batch) -> None:
+    """Tell a sink that measures what it writes that a batch is done."""
+    if isinstance(sink, _KafkaSink):
+        sink.done(batch)
 
 
 class _WriterSink:
