@@ -243,7 +243,7 @@ def _headerware(
     earlier = before.attempts if before and before.attempts else redrives(record.headers)[0]
     first_ms = before.first_failed_ms if before else redrives(record.headers)[1]
     names: dict[str, str | None] = {
-        "version": "1",
+        "version": _VERSION.decode(),
         "cluster": cluster,
         "topic": record.topic,
         "partition": _decimal(record.partition),
@@ -304,6 +304,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     first_failed_ms: int | None = None
 
 
+_VERSION: Final = b"1"
 _MAX_TEXT: Final = 4_096
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LAST_PARTITION: Final = 2**31 - 1
@@ -446,11 +447,13 @@ def _read_kafka(get: Callable[[str], bytes | None]) -> Reason:
         offset=_number(get("offset"), _LAST_OFFSET),
         group=_text(get("group")),
         reason=_text(get("message")),
-        attempts=_number(get("delivery.count"), _MAX_COUNT),
+        attempts=_number(get("delivery.count"), _MAX_COUNT) or None,
     )
 
 
 def _read_headerware(get: Callable[[str], bytes | None]) -> Reason:
+    if get("version") not in (None, _VERSION):
+        return Reason(dialect="headerware")  # a later layout may mean something else by the same names
     return Reason(
         dialect="headerware",
         cluster=_text(get("cluster")),
@@ -462,7 +465,7 @@ def _read_headerware(get: Callable[[str], bytes | None]) -> Reason:
         step=_text(get("step")),
         error=_text(get("error")),
         reason=_text(get("reason")),
-        attempts=_number(get("attempts"), _MAX_COUNT),
+        attempts=_number(get("attempts"), _MAX_COUNT) or None,
         first_failed_ms=_number(get("first_failed"), 10**18 - 1),
     )
 

@@ -5,12 +5,7 @@ The serializer needs no registry: it puts the schema's text into header ``avro.s
 library can. This interceptor has the store: it deposits the schema once, and puts the fingerprint where the
 text was. On consume it fetches the text and puts it back, so the deserializer needs no registry either.
 
-Header ``hw.schema``, one for each part:
-
-    version    u8  1
-    part       u8  0 key, 1 value
-    algorithm  u8  1 MD5, 2 CRC-64-AVRO (Rabin), 3 SHA-256
-    digest     16, 8 or 32 bytes
+Header ``hw.schema``, one for each part, is text: ``value:sha256:`` and the digest in hexadecimal.
 """
 
 from __future__ import annotations

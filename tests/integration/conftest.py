@@ -22,6 +22,7 @@ from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.topic_reader import TopicReader
 from headerware.testing import JavaTools, KafkaBroker
+from tests.committing import commit_stored
 from tests.integration.gate import GatedBroker
 from tests.waiting import until
 
@@ -169,11 +170,7 @@ class Cluster:
     @staticmethod
     def commit(consumer: Any) -> None:
         """Commit what was given; an automatic commit may have left nothing to commit."""
-        try:
-            consumer.commit(asynchronous=False)
-        except confluent_kafka.KafkaException as error:
-            if error.args[0].code() != confluent_kafka.KafkaError._NO_OFFSET:
-                raise
+        commit_stored(consumer)
 
     def committed(self, group: str, topic: str, partition: int = 0) -> tuple[int, str | None]:
         """Ask the broker, as any tool does, for a group's committed offset and its metadata."""

@@ -76,6 +76,11 @@ class TestSchemaVectors:
         assert decode_mark(header) == (part, fingerprint)
         assert encode_mark(part, fingerprint) == header
 
+    @cases("refused_schemas")
+    def test_refused_schemas(self, case: dict[str, Any]) -> None:
+        with pytest.raises(SerdeError, match="the schema"):
+            AvroSchema.parsed(case["schema"])
+
     @cases("refused")
     def test_refused_headers(self, case: dict[str, Any]) -> None:
         header = None if case["header"] is None else case["header"].encode()

@@ -441,8 +441,9 @@ def _logical(tree: Any) -> Iterator[tuple[str, str]]:
     yield "logicalType", _text(logical)
     if logical == "decimal":
         for name in ("precision", "scale"):
-            if isinstance(tree.get(name), int) and tree[name]:
-                yield name, str(int(tree[name]))
+            number = tree.get(name)
+            if type(number) is int and number:  # JSON's true is no integer, though Python takes it for 1
+                yield name, str(number)
 
 
 def _rabin_table() -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from headerware.core.chain import Chain
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP, Interceptor
 from headerware.interceptors import Slice
+from tests.committing import commit_stored
 from tests.unit.clients.conftest import committed, take, values
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ class TestConsume:
         while not first and time.monotonic() < deadline:
             first = consumer.consume(3, 1.0)
         assert values(first) == [b"a"]
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert committed(consumer, topic)[0] == 1
         with pytest.raises(InterceptorError):
             consumer.consume(3, 5)
@@ -365,7 +366,7 @@ class TestFiltering:
         deadline = time.monotonic() + 60
         while consumer.position(consumer.assignment())[0].offset != 4 and time.monotonic() < deadline:
             found.extend(consumer.consume(10, 0.3))
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert values(found) == [b"a", b"c"]
         assert committed(consumer, topic)[0] == 4
 
@@ -378,10 +379,10 @@ class TestFiltering:
         with pytest.raises(KafkaException):
             consumer.commit(asynchronous=False)
         consumer.store_offsets(message=first)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert committed(consumer, topic)[0] == 1
         consumer.store_offsets(second)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert committed(consumer, topic)[0] == 3
 
 
@@ -729,7 +730,7 @@ class TestRaw:
         fill(b"a")
         consumer = make_consumer(topic=topic)
         (message,) = take(consumer, 1)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert committed(consumer, topic)[0] == 1
         with consumer.processing(message):
             assert consumer.local(message) == {}

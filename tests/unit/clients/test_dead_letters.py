@@ -12,6 +12,7 @@ from headerware.core.chain import Chain
 from headerware.core.errors import DeadLetterError, InterceptorError
 from headerware.core.hooks import Interceptor
 from headerware.interceptors import Slice
+from tests.committing import commit_stored
 from tests.unit.clients.conftest import committed, take, values
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class TestDeadLetters:
         for _ in range(2):
             with pytest.raises(DeadLetterError):
                 consumer.poll(60)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert committed(consumer, topic)[0] == 1
         consumer.close()
 

@@ -23,6 +23,7 @@ from headerware import (
     ShareConsumer,
 )
 from headerware.interceptors import Delay, Slice, not_before_header
+from tests.committing import commit_stored
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def test_offsets_are_not_committed_past_a_record_that_waits(
     consumer = make()
     take(consumer, 2)
     until(lambda: consumer.poll(0.05) or consumer.stats()["delay"]["delayed"], "the record was seen")
-    consumer.commit(asynchronous=False)
+    commit_stored(consumer)
     consumer.close()
     assert [committed(0), committed(1)] == [1, 1]
 

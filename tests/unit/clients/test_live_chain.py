@@ -36,6 +36,7 @@ from headerware.core.errors import MissingPartError
 from headerware.core.plugins import interceptor_type
 from headerware.interceptors import Dedup, Slice
 from headerware.keyring import Keyring, encode_keyring, with_new_key
+from tests.committing import commit_stored
 from tests.unit.clients.conftest import take, values
 from tests.waiting import until
 
@@ -478,7 +479,7 @@ class TestReassembly:
             interleaved,
         ]
         assert (consumer.stats()["client"]["repeated"] > 0) is reads_again
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 8
 
     def test_a_commit_before_they_are_read_again_is_held_back(

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 from headerware.clients import Consumer
 from headerware.core.errors import HeaderError
 from headerware.testing.embedded import _librdkafka
+from tests.committing import commit_stored
 from tests.unit.clients.test_lanes import Seen, read_all
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class TestUnreadableHeaders:
         assert isinstance(found[1], HeaderError)
         assert f"{topic}[0]@1" in str(found[1])
         assert SECRET.decode() not in str(found[1])
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
 
     def test_refuse_one_record_of_a_batch(

@@ -29,6 +29,7 @@ from headerware.core.context import Context
 from headerware.core.errors import DeadLetterError, HeldBackError, KeyringError
 from headerware.core.hooks import Interceptor
 from headerware.interceptors import Slice
+from tests.committing import commit_stored
 from tests.unit.clients.conftest import committed, take, values
 from tests.waiting import until
 
@@ -368,7 +369,7 @@ class TestACommitOfARefusedRecord:
         put_records("BBccc")
         consumer = configured()
         polled(consumer, 5)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         deadline = time.monotonic() + DEADLINE_S
         while consumer._hw_refused_offsets:
             assert time.monotonic() < deadline
@@ -381,7 +382,7 @@ class TestACommitOfARefusedRecord:
         put_records("BBccc")
         consumer = configured()
         polled(consumer, 5)
-        consumer.commit(asynchronous=False)
+        commit_stored(consumer)
         refused_records._commit_at_exit()
         assert committed(consumer, topic)[0] == 5
 

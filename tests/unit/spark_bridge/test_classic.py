@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED")
 # A client of Connect makes its objects without a server; in a process of its own, for it claims the session.
+# It goes without an ordinary exit, at which newer clients ask the server for minutes.
 PROGRAM = """
+import os
+
 from pyspark.sql.connect.session import SparkSession
 from headerware import ConfigError
 from headerware.spark_bridge.classic import require_classic
@@ -27,7 +30,8 @@ for thing in (spark, frame, spark.read, spark.readStream, frame.write):
     try:
         require_classic(thing)
     except ConfigError as error:
-        print(type(thing).__name__, error)
+        print(type(thing).__name__, error, flush=True)
+os._exit(0)
 """
 
 
