@@ -428,7 +428,7 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
         return found[0]
 
     ours = chain(folder)
-    sink = kafka_sink({**options, "topic": "ours"}, chain=ours)
+    sink = kafka_sink({**options, "topic": create_topic(servers, "ours")}, chain=ours)
     return pairs_of(
         lambda: read(lambda checkpoint: foreach_batch(ours, sink, checkpoint=checkpoint)),
         lambda: read(lambda _: plain),
@@ -442,7 +442,7 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
 
 def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict[str, Any]:
     del folder
-    options, admin = {"kafka.bootstrap.servers": servers}, AdminClient({"bootstrap.servers": servers})
+    options = {"kafka.bootstrap.servers": servers}
     number, key = F.col("id"), F.col("id") % (COPIED // 10)
     version = (number * 7_919 % COPIED).cast("string").cast("binary")
     records = spark.range(COPIED).select(
@@ -453,10 +453,7 @@ def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict
     )
 
     def topic(name: str) -> str:
-        unique = f"{name}-{time.monotonic_ns()}"
-        for future in admin.create_topics([NewTopic(unique, PARTS)]).values():
-            future.result()
-        return unique
+        return create_topic(servers, f"{name}-{time.monotonic_ns()}", PARTS)
 
     source = topic("copied")
     records.write.format("kafka").options(**options, topic=source).save()
@@ -501,7 +498,7 @@ def batches(
     )
     through_chain = foreach_batch(
         ours,
-        kafka_sink({**options, "topic": names["ours"]}, chain=ours),
+        kafka_sink({**options, "topic": create_topic(servers, names["ours"])}, chain=ours),
         checkpoint=str(folder / names["ours"]),
     )
 
@@ -535,6 +532,15 @@ def batches(
         "reference": medians(theirs[WARM_UP:]),
         "first_ms": mine[0].time * 1000,
     }
+
+
+def create_topic(servers: str, topic: str, partitions: int = -1) -> str:
+    """Create a topic, with as many partitions as the broker gives by default, and return its name."""
+    for future in (
+        AdminClient({"bootstrap.servers": servers}).create_topics([NewTopic(topic, partitions)]).values()
+    ):
+        future.result()
+    return topic
 
 
 def medians(costs: list[Cost]) -> dict[str, float]:

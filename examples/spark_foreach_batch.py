@@ -33,7 +33,7 @@ from headerware.cli.trail import trail_lines
 from headerware.interceptors import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.spark_bridge import KafkaAdmin, Progress, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import Progress, foreach_batch, kafka_sink, kafka_source
 from headerware.testing import KafkaBroker
 
 CHAIN = Path(__file__).with_name("spark_chain.toml")
@@ -124,15 +124,12 @@ def stream(spark: SparkSession, servers: str, topics: tuple[str, str, str], chec
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": ROWS,
     }
-    with KafkaAdmin(spark, to_kafka) as admin:
-        cluster_id = admin.cluster_id()
     work = foreach_batch(
         CHAIN,
         kafka_sink({**to_kafka, "topic": target}, CHAIN),
         checkpoint=checkpoint,
         transform=by_state,
         dead_letters=kafka_sink({**to_kafka, "topic": dead}),
-        cluster_id=cluster_id,
         on_progress=report,
     )
     writer = kafka_source(spark.readStream, read).writeStream.option("checkpointLocation", str(checkpoint))

@@ -132,7 +132,7 @@ class Chain:
         """
         if context is not None and context.side == "producer":
             require_no_plain_dead_letters(self._interceptors)
-        if previous is None and not (context is not None and context.dry_run):
+        if previous is None and (context is None or (context.warns and not context.dry_run)):
             for name, why in idle_steps(self._interceptors):
                 _log.warning("%s: %s", name, why)
         going_on = self._going_on(previous)

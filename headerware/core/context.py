@@ -76,6 +76,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             the step that signs states no ``key_id``, None if no step signs them.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
             outlives the session, such as a file.
+        warns: whether a step that does nothing says so in the log when the session opens. False if somebody
+            else says it, as the driver does for Spark's tasks.
     """
 
     side: Literal["producer", "consumer"] | None = None
@@ -99,6 +101,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     cannot_wait: str | None = None
     signer: Callable[[str], str | None] = _no_signer
     dry_run: bool = False
+    warns: bool = True
 
     def awaited_cluster_id(self) -> str | None:
         """Return the cluster's id, and wait for it the first time; None if it cannot be found out soon.

@@ -267,22 +267,32 @@ class _Counts:
         """Add counts that were held, which have now come to an outcome."""
         self.left_out += others.left_out
         for (topic, partition, bucket, _, cause, given), held in others._by_key.items():
-            key = topic, partition, bucket, outcome, cause, given
-            count = self._by_key.get(key)
-            if count is None:
-                if len(self._by_key) >= self._most:
-                    self.left_out += held.records
-                    continue
-                count = self._by_key[key] = _Count()
-            count.records += held.records
-            count.size += held.size
-            if count.ranges is None or held.ranges is None:
-                self._ranges -= len(count.ranges or ())
-                count.ranges = None
-            else:
-                count.ranges += held.ranges
-                self._ranges += len(held.ranges)
-                self._bound(count, count.ranges)
+            self._add_up((topic, partition, bucket, outcome, cause, given), held)
+
+    def _add_up(self, key: _Key, held: _Count) -> None:
+        count = self._by_key.get(key)
+        if count is None:
+            if len(self._by_key) >= self._most:
+                self.left_out += held.records
+                return
+            count = self._by_key[key] = _Count()
+        count.records += held.records
+        count.size += held.size
+        count.late += held.late
+        if count.ranges is None or held.ranges is None:
+            self._ranges -= len(count.ranges or ())
+            count.ranges = None
+        else:
+            count.ranges += held.ranges
+            self._ranges += len(held.ranges)
+            self._bound(count, count.ranges)
+
+    def add_row(self, row: AuditCount) -> None:
+        """Add a count that was made elsewhere."""
+        held = _Count()
+        held.records, held.size, held.late = row.records, row.bytes, row.late
+        held.ranges = None if row.offsets is None else [list(each) for each in row.offsets]
+        self._add_up((row.topic, row.partition, row.bucket, row.outcome, row.cause, row.given), held)
 
     def _bound(self, count: _Count, ranges: list[list[int]]) -> None:
         """Merge the ranges of a count if there are too many, and give them up if that is of no help."""
@@ -453,6 +463,49 @@ class _AuditStep:
         bucket = timestamp - timestamp % self._bucket_ms
         key = (passing.topic, passing.partition, bucket, outcome, cause, given)
         self._counts.add(key, passing.size, passing.offset, late=late)
+
+    # In the tasks of a batch job, whose driver reports
+
+    def take_counts(self, *, dead_letters: bool) -> dict[str, Any]:
+        """Return what was counted since the last call, for ``batch_reports`` and ``count_batch`` elsewhere.
+
+        ``dead_letters`` says whether refused records become dead letters.
+        """
+        with self._lock:
+            taken, self._counts = self._counts, _Counts(self._options.max_counts)
+        rows: Iterator[AuditCount] = taken.rows()
+        if dead_letters:
+            rows = (
+                msgspec.structs.replace(row, outcome="dead_lettered") if row.outcome == "refused" else row
+                for row in rows
+            )
+        return {"counts": tuple(rows), "left_out": taken.left_out}
+
+    def batch_reports(
+        self, counts: Sequence[AuditCount] = (), left_out: int = 0, *, session: str, now_ms: int
+    ) -> list[Record]:
+        """Return the reports of a batch, which is a session of its own; none if nothing was counted."""
+        if self._options.audit_topic is None or not (counts or left_out):
+            return []
+        self._session, self._sequence = session, 0
+        parts = list(_parts(self._added_up(counts)))
+        ends = [index == len(parts) - 1 for index in range(len(parts))]
+        return [
+            self._record(part, now_ms, last=is_end, left_out=left_out if is_end else 0)
+            for part, is_end in zip(parts, ends, strict=True)
+        ]
+
+    def count_batch(self, counts: Sequence[AuditCount] = (), left_out: int = 0) -> None:
+        """Add the counts of a batch to the metrics."""
+        self._left_out += left_out
+        for row in self._added_up(counts):
+            self._add_to_metrics(row)
+
+    def _added_up(self, counts: Sequence[AuditCount]) -> list[AuditCount]:
+        sums = _Counts(len(counts))
+        for count in counts:
+            sums.add_row(count)
+        return list(sums.rows())
 
     # Reporting
 

@@ -557,6 +557,16 @@ class _MetricsStep:
             only = next(iter(counts)) if len(counts) == 1 else None
             instruments.operation.record(taken_s, self._attributes["poll", only, cause])
 
+    def count(self, *, consumed: Mapping[str, int], sent: Mapping[str, int]) -> None:
+        """Count messages by topic that others have consumed and sent, such as the tasks of a batch job."""
+        if self._instruments() is None:
+            return
+        with self._lock:
+            for counts, found in ((self._consumed, consumed), (self._sent, sent)):
+                for topic, count in found.items():
+                    key = self._bounded(topic), None
+                    counts[key] = counts.get(key, 0) + count
+
     @contextmanager
     def processing(self, records: Sequence[Record]) -> Iterator[None]:
         """Time the application's processing of records."""

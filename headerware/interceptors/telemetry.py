@@ -22,7 +22,7 @@ def why_idle() -> str | None:
 
 def warn_without_sdk(name: str, context: Context, *, is_set_up: bool, what: str) -> None:
     """Log that an SDK is installed and that the application has set none up, as a client starts."""
-    if not (is_set_up or context.dry_run or why_idle()):
+    if context.warns and not (is_set_up or context.dry_run or why_idle()):
         _log.warning(
             "%s makes no %s as long as the application has set up no SDK of OpenTelemetry (such as with "
             "opentelemetry-instrument)",

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.frames.avro_types import avro_type
     from headerware.spark_bridge.frames.json_types import json_type
     from headerware.spark_bridge.native.data_source import register_source
-    from headerware.spark_bridge.session import configure, kafka_source
+    from headerware.spark_bridge.origin import kafka_source
+    from headerware.spark_bridge.session import configure
     from headerware.spark_bridge.stateful import decode_stateful
 
 __all__ = [
@@ -51,7 +52,7 @@ _HOMES: Final = {
     "foreach_batch": "batches.foreach",
     "json_type": "frames.json_types",
     "kafka_sink": "batches.sinks",
-    "kafka_source": "session",
+    "kafka_source": "origin",
     "keep_headers": "encoding",
     "register_source": "native.data_source",
     "split_failures": "failures",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PREFIX = "kafka."
 _SERVERS = "bootstrap.servers"
 _CALL_MS, _REQUEST_MS = "default.api.timeout.ms", "request.timeout.ms"
+_UNKNOWN_TOPIC = "UnknownTopicOrPartitionException"
 _LONGEST_REQUEST_MS = 30_000  # Kafka's own default
 
 
@@ -79,6 +80,36 @@ class KafkaAdmin:
         names = self._list(topics)
         found = self._ask("the topics' partitions", lambda: self._admin.describeTopics(names).allTopicNames())
         return {str(topic): int(found[topic].partitions().size()) for topic in found}
+
+    def matching_topics(self, pattern: str) -> list[str]:
+        """Return the topics that a regular expression of Java's fits whole, sorted; without Kafka's own.
+
+        Raises:
+            AdminError: no answer, or the pattern is none.
+        """
+        names = self._ask("which topics there are", lambda: self._admin.listTopics().names())
+        compiled = self._guarded(
+            f"{pattern!r} is no pattern", lambda: self._jvm.java.util.regex.Pattern.compile(pattern)
+        )
+        found = self._jvm.java.util.TreeSet(names)
+        found.removeIf(compiled.asMatchPredicate().negate())
+        return [str(name) for name in found]
+
+    def require_topics(self, topics: Iterable[str], *, path: str) -> None:
+        """Raise an error that names the topics that do not exist; ``path`` is the option that names them.
+
+        Raises:
+            ConfigError: a topic does not exist.
+            AdminError: no answer.
+        """
+        names = list(dict.fromkeys(topics))
+        answers = self._admin.describeTopics(self._list(names)).topicNameValues()
+        missing = [topic for topic in names if not self._exists(topic, answers)]
+        if missing:
+            raise ConfigError(
+                f"Kafka at {self._servers} has no topic {', '.join(missing)}; create it, or correct its name",
+                path=path,
+            )
 
     def groups(self) -> list[str]:
         """Return the ids of all consumer groups, sorted.
@@ -182,6 +213,15 @@ class KafkaAdmin:
         specs = self._map({topic_partition(*key): spec for key, spec in asked.items()})
         found = self._ask("the partitions' offsets", lambda: self._admin.listOffsets(specs, options).all())
         return {(str(key.topic()), int(key.partition())): int(found[key].offset()) for key in found}
+
+    def _exists(self, topic: str, answers: Any) -> bool:
+        try:
+            self._ask(f"topic {topic}", lambda: answers.get(topic))
+        except AdminError as error:
+            if error.cause == _UNKNOWN_TOPIC:
+                return False
+            raise
+        return True
 
     def _ask(self, what: str, question: Any) -> Any:
         unit = self._jvm.java.util.concurrent.TimeUnit.MILLISECONDS

@@ -24,20 +24,29 @@ from headerware.core.client_chain import Side, is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
-from headerware.core.hooks import Place, Stage, label
+from headerware.core.hooks import HOOKS, Interceptor, Place, Stage, label, states
 from headerware.core.options import with_files
-from headerware.core.order import place_of, stage_of
+from headerware.core.order import idle_steps, place_of, stage_of
+from headerware.interceptors.audit import Audit
+from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.metrics import Metrics
+from headerware.interceptors.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 
-_log: Final = logging.getLogger("headerware.spark_bridge")
+log: Final = logging.getLogger("headerware.spark_bridge")
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration such as a client's own, or a path to TOML."""
 Failures = Literal["fail", "route"]
 """The treatment of a refused row: it fails the job, or goes on with a column ``failure``."""
+Work = Literal["decode", "encode", "foreach_batch", "kafka_sink", "source"]
+"""What the tasks do with a chain; those of a source make bytes of objects."""
+_READS: Final = frozenset({"decode", "foreach_batch"})
+_WRITES: Final = frozenset({"encode", "kafka_sink", "source"})
+CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
 
 
 class ChainSource(msgspec.Struct, frozen=True):
@@ -115,18 +124,32 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changes)
 
 
-def chain_source(chain: ChainLike, side: Side = "consumer") -> tuple[ChainSource, Chain]:
-    """Load and check a chain for one of its sides; return its source, to be shipped, and the chain."""
+def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSource, Chain]:
+    """Load and check a chain; return its source, to be shipped, and the chain.
+
+    A step that cannot work in such tasks is refused; one that does nothing there is logged.
+    """
+    source, loaded = _loaded(chain, "producer" if work in _WRITES else "consumer")
+    for name, step in zip(loaded.names, loaded, strict=True):
+        for why in _unfit(step, work):
+            raise ConfigError(why, path=f"interceptors.{name}")
+    if work is not None:
+        idle = [(label(step), why) for step in loaded for why in _idle(step, work)]
+        for name, why in [*idle_steps(tuple(loaded)), *idle]:
+            log.warning("%s: %s", name, why)
+    return source, loaded
+
+
+def _loaded(chain: ChainLike, side: Side) -> tuple[ChainSource, Chain]:
     if not is_disabled(side):
         source, loaded = _read(chain)
-        _require_values_in_memory(loaded)
         if source.chain is not None:
             require_importable((f"interceptors.{label(step)}", step) for step in loaded)
         return source, loaded
     try:
         source, loaded = _read(chain)
     except ConfigError as error:
-        _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
+        log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
         return ChainSource(chain=Chain()), Chain()
     # The source stays as it was written: a loaded chain would hold values from the environment.
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
@@ -146,15 +169,50 @@ def require_importable(options: Iterable[tuple[str, object]]) -> None:
                 )
 
 
-def _require_values_in_memory(chain: Iterable[object]) -> None:
-    """Raise ConfigError for a step that would give values on disk, which no row can hold."""
-    for step in chain:
-        if getattr(step, "gives_stored_bytes", False):
-            raise ConfigError(
-                f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
-                f"leave the option out for Spark",
-                path=f"interceptors.{label(step)}",
-            )
+def _unfit(step: object, work: Work | None) -> Iterator[str]:
+    """Yield why a step cannot work in tasks."""
+    if getattr(step, "gives_stored_bytes", False):
+        yield (
+            f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
+            "leave the option out for Spark"
+        )
+    if states(step, "waits") and work in _READS:
+        yield (
+            f"{label(step)!r} holds records back until their moment, and {CANNOT_WAIT}; take the step out of "
+            "this chain, and read such topics with a Consumer or an AsyncConsumer"
+        )
+    if isinstance(step, Audit) and work is not None and work != "foreach_batch":
+        yield f"{label(step)!r} cannot count here: {_UNCOUNTED[work]}; take the step out of this chain"
+
+
+_UNTOLD: Final = "Spark's Kafka sink does not tell which records it has stored, where and with which time"
+_UNCOUNTED: Final[Mapping[Work, str]] = {
+    "decode": (
+        "Spark computes a frame when, and as often as, somebody asks for it, and tells nobody that all of it "
+        "was read. foreach_batch() counts each batch once"
+    ),
+    **dict.fromkeys(("encode", "kafka_sink", "source"), _UNTOLD),
+}
+
+
+def _idle(step: Any, work: Work) -> Iterator[str]:
+    """Yield why a step does nothing, or less than its options say, in such tasks."""
+    opens = getattr(type(step), "open", None)
+    if opens in {None, Interceptor.open} and not any(getattr(step, hook, None) for hook in _CALLED):
+        uncalled = ", ".join(hook for hook in HOOKS if hook not in _CALLED)
+        yield f"it has no hook that Spark calls, so it does nothing ({uncalled} are for clients)"
+    if isinstance(step, Lineage) and work in {"decode", "encode"}:
+        yield "nothing is reported, for only foreach_batch() knows when a batch was read and written"
+    if isinstance(step, Metrics) and work in {"decode", "encode"}:
+        yield "nothing is measured, for only foreach_batch() knows when rows were read and written"
+    if isinstance(step, Trace) and work == "decode":
+        yield "it makes no spans, and rows keep their headers; foreach_batch() makes a span for each batch"
+    if place_of(step) is Place.DEDUP and getattr(step, "store", None) is not None:
+        yield "'store' does nothing in Spark, where foreach_batch() remembers identities in its ledger"
+
+
+_CALLED: Final = ("on_send", "on_consume", "on_send_batch", "on_consume_batch")
+"""The hooks that tasks call."""
 
 
 def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:

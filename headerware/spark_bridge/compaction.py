@@ -29,7 +29,7 @@ from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.compaction import JUDGED, SETTLED, WRITTEN, Judging, Writing
 from headerware.spark_bridge.executors.shipping import shipped
-from headerware.spark_bridge.session import kafka_source
+from headerware.spark_bridge.origin import kafka_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -34,6 +34,7 @@ from headerware.spark_bridge.frames.schema import (
     struct_from_json,
     with_columns,
 )
+from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -78,20 +79,22 @@ def decode(
         incomplete: what happens to messages in slices that continue after the end of a batch frame: they
             fail, or are left to a later read.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that was read from, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that was read from, for signatures; None takes that of the frame, if
+            it came from :func:`kafka_source`, and empty text leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
         dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "decode")
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
+    warn_of_other_topics(loaded, Origin.of(frame).topics)
     if frame.isStreaming:
         plan.require_standalone_rows()
     spec = plan.task_spec(
         job=job,
-        cluster_id=cluster_id,
+        cluster_id=cluster_of(frame, loaded, cluster_id),
         dead_letter_topic=dead_letter_topic,
         dead_letter_headers=dead_letter_headers,
     )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from opentelemetry.propagate import inject
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StructType
 
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
+from headerware.interceptors.trace import Trace
 from headerware.spark_bridge.chain_source import (
     ChainLike,
     ChainSource,
     Failures,
     TaskSpec,
     chain_source,
+    log,
     require_typed,
 )
 from headerware.spark_bridge.classic import require_classic
@@ -35,6 +38,7 @@ from headerware.spark_bridge.frames.schema import (
     struct_from_json,
     with_columns,
 )
+from headerware.spark_bridge.origin import warn_of_unknown_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +92,8 @@ def encode(
             when the job runs again. Rows of a micro-batch need none as long as they keep their column
             ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
         job: the name of this job in trails, and the scope of identities; None takes Spark's application name.
-        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open, and so does
+            empty text, without a word in the log.
         partition_counts: the number of partitions by topic. A message in slices whose key does not decide
             its partition gets partition 0 of a topic that is not listed.
         max_message_bytes: the largest message that the producer takes, for ``slice``.
@@ -98,16 +103,20 @@ def encode(
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
     """
-    source, loaded = chain_source(chain, "producer")
+    source, loaded = chain_source(chain, "encode")
+    if cluster_id is None:
+        warn_of_unknown_cluster(loaded, "give cluster_id=KafkaAdmin(spark, options).cluster_id()")
+    warn_of_idle_identity(loaded, identity)
     plan = EncodePlan(frame, source, loaded, failures=failures, identity=identity)
     return plan.encoded(
         plan.task_spec(
             job=job,
-            cluster_id=cluster_id,
+            cluster_id=cluster_id or None,
             max_message_bytes=max_message_bytes,
             dead_letter_topic=dead_letter_topic,
             dead_letter_headers=dead_letter_headers,
         ),
+        carrier=_current_context(loaded),
         partition_counts=partition_counts,
     )
 
@@ -194,6 +203,14 @@ class EncodePlan:
         return decoded.read.mapInArrow(mapped, struct_from_json(spec.schema))
 
 
+def _current_context(chain: Chain) -> dict[str, str]:
+    """Return the trace context of the driver as headers, if a step writes it into records."""
+    carrier: dict[str, str] = {}
+    if any(isinstance(step, Trace) for step in chain):
+        inject(carrier)
+    return carrier
+
+
 def _typed_parts(frame: DataFrame, chain: Chain) -> frozenset[str]:
     """Return the parts that a serializer takes as objects, which excludes parts that are bytes."""
     if not any(place_of(step) is Place.SERIALIZE for step in chain):
@@ -214,6 +231,12 @@ def _needs_identities(chain: Chain, identity: Collection[str] | None) -> bool:
     dedups = [step for step in chain if _dedups(step)]
     own = [getattr(step, "id_from", ()) or getattr(step, "id_from_key", False) for step in dedups]
     return bool(own) and (identity is not None or not all(own))
+
+
+def warn_of_idle_identity(chain: Iterable[object], identity: Collection[str] | None) -> None:
+    """Log that columns were named for identities that no step writes."""
+    if identity is not None and not any(map(_dedups, chain)):
+        log.warning("identity: the chain that writes has no 'dedup', so rows get no identities")
 
 
 def _dedups(step: object) -> bool:

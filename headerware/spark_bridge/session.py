@@ -51,14 +51,11 @@ from headerware.spark_bridge.connector_jars import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql import SparkSession
 
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 _ARROW = {"spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024)}
-_READING: Final = {"includeHeaders": "true", "kafka.isolation.level": "read_committed"}
-"""The bridge's default options for reading Kafka."""
 SUBMIT_ARGS: Final = "PYSPARK_SUBMIT_ARGS"
 _NO_SPARK = f"expected Spark in SPARK_HOME or in pyspark ({install_command('spark')})"
 _OPTIONS = {
@@ -149,25 +146,6 @@ def _choose_python(made: Mapping[str, str]) -> None:
     chosen = made.get("spark.pyspark.python") or (sys.executable if local else None)
     if chosen:
         os.environ.setdefault("PYSPARK_PYTHON", chosen)
-
-
-def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[str, Any]) -> DataFrame:
-    """Read topics with their headers, and only committed records.
-
-    Args:
-        reader: ``spark.read`` or ``spark.readStream``.
-        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers`` and ``subscribe``; they win
-            over the two that are set here, ``includeHeaders`` and ``kafka.isolation.level``.
-
-    Raises:
-        ConfigError: the reader is Spark Connect's.
-        MissingPartError: the session has no Kafka connector.
-    """
-    require_classic(reader)
-    require_connector(reader._spark)  # noqa: SLF001 - it does not name its session otherwise
-    given = {key.lower() for key in options}
-    defaults = {key: value for key, value in _READING.items() if key.lower() not in given}
-    return reader.format("kafka").options(**defaults, **options).load()
 
 
 def require_connector(spark: SparkSession) -> None:

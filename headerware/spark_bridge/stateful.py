@@ -42,6 +42,7 @@ from headerware.spark_bridge.frames.arrow_types import arrow_schema
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, position_rows
 from headerware.spark_bridge.frames.records import column
 from headerware.spark_bridge.frames.schema import ARRIVED, RAW, STATUS, Status, with_status
+from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -141,7 +142,8 @@ def decode_stateful(
         failures: what happens to a row that the chain refuses, and to each slice of a message that is given
             up: ``fail`` fails the query, ``route`` adds a column ``failure``: see :func:`split_failures`.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that is read from, for signatures; None takes that of the frame, if
+            it came from :func:`kafka_source`, and empty text leaves it open.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
         dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
 
@@ -150,12 +152,13 @@ def decode_stateful(
             ``dedup``; the state store is not RocksDB; or a column is missing or of a wrong type.
         MissingPartError: the driver has no protobuf. An executor without protobuf fails its task and says so.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "decode")
     plan = DecodePlan(frame, source, loaded, value=value, key=key, failures=failures)
     _require_state(frame, plan)
+    warn_of_other_topics(loaded, Origin.of(frame).topics)
     spec = plan.task_spec(
         job=job,
-        cluster_id=cluster_id,
+        cluster_id=cluster_of(frame, loaded, cluster_id),
         dead_letter_topic=dead_letter_topic,
         dead_letter_headers=dead_letter_headers,
     ).replace(schema=with_status(plan.schema, typed=bool(plan.typed)).json())

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from pyspark.errors import StreamingQueryException
 
-from headerware import Chain, Record
+from headerware import Chain, ConfigError, Headers, Record
 from headerware.core.context import Context
-from headerware.interceptors import Compress, Dedup, Lineage, Slice, Trail
+from headerware.interceptors import Audit, Compress, Dedup, Lineage, Metrics, Slice, Trace, Trail
+from headerware.interceptors.audit import decode_report
 from headerware.spark_bridge import foreach_batch
 from tests.openlineage_events import Events, told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from headerware.spark_bridge import Progress
 
@@ -51,19 +56,20 @@ class Folder:
         ]
         self._spark.createDataFrame(rows, READ).coalesce(1).write.mode("append").parquet(str(self._files))
 
-    def run(self, chain: Chain = CHAIN) -> None:
-        """Run the query over all that is new."""
+    def run(self, chain: Chain = CHAIN, location: Path | None = None, **options: Any) -> None:
+        """Run the query over all that is new, with a ``checkpointLocation`` of its own if it is given."""
 
         def sink(frame: DataFrame, batch: int) -> None:
+            frame.count()  # it is not kept, so this computes it once more
             rows = sorted(frame.collect(), key=lambda row: row.offset)
             self.batches.append((batch, [bytes(row.value) for row in rows]))
 
         checkpoint = str(self.checkpoint)
         function: Any = foreach_batch(
-            chain, sink, checkpoint=checkpoint, job="files", on_progress=self.progress.append
+            chain, sink, checkpoint=checkpoint, job="files", on_progress=self.progress.append, **options
         )
         writer = self._spark.readStream.schema(READ).parquet(str(self._files)).writeStream
-        writer = writer.foreachBatch(function).option("checkpointLocation", checkpoint)
+        writer = writer.foreachBatch(function).option("checkpointLocation", str(location or checkpoint))
         query = writer.trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(QUERY_ENDS_S)
@@ -74,6 +80,12 @@ class Folder:
         """Remove Spark's commit of a batch, as after a kill behind the sink."""
         for name in (f"{batch}", f".{batch}.crc"):
             (self.checkpoint / "commits" / name).unlink()
+
+    def forget_ledger(self, batch: int) -> None:
+        """Remove the ledger's commit of a batch and Spark's, as after a kill in the sink."""
+        self.forget_commit(batch)
+        (ledger,) = (self.checkpoint / "headerware").iterdir()
+        (ledger / "committed" / f"{batch:012d}.json").unlink()
 
     def committed(self, batch: int) -> dict[str, Any]:
         """Return what the ledger keeps of a batch."""
@@ -115,6 +127,24 @@ class TestBatches:
         assert [progress.skipped for progress in folder.progress] == [False, True]
 
 
+class TestCheckpoint:
+    def test_that_is_not_the_querys_is_refused_before_anything_is_written(
+        self, folder: Folder, tmp_path: Path
+    ) -> None:
+        folder.add([Record(TOPIC, b"v")])
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*no query has its checkpoint there"):
+            folder.run(location=tmp_path / "another")
+        assert not folder.batches
+        assert not folder.checkpoint.exists()
+
+    def test_of_another_query_is_refused(self, folder: Folder, tmp_path: Path) -> None:
+        folder.add([Record(TOPIC, b"v")])
+        folder.run()
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*that is another query's"):
+            folder.run(location=tmp_path / "another")
+        assert [batch for batch, _ in folder.batches] == [0]
+
+
 class TestLineage:
     def test_of_a_query_ends_with_it(
         self, folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,3 +155,109 @@ class TestLineage:
         folder.run(Chain([Lineage(service="billing", dataset_namespace=namespace)]))
         found = told(events.wait(2)[-1])
         assert (found.kind, found.inputs) == ("COMPLETE", {f"{namespace}/{TOPIC}": 1})
+
+
+@pytest.fixture
+def reports() -> list[Row]:
+    return []
+
+
+class TestAudit:
+    CHAIN = Chain([Audit(), Compress(), Slice()])
+
+    def test_counts_each_record_once_by_its_outcome(self, folder: Folder, reports: list[Row]) -> None:
+        folder.add([Record(TOPIC, b"four") for _ in range(3)])
+        folder.add([Record(TOPIC, b"no zstd", headers=Headers([("hw.compress", b"zstd")]))], first=3)
+        folder.run(
+            self.CHAIN,
+            audit_reports=lambda frame, batch: reports.extend(frame.collect()),
+            dead_letters=lambda frame, batch: None,
+        )
+        (report,) = reports
+        assert report.topic == "headerware-audit"
+        told = decode_report(bytes(report.value))
+        assert (told.service, told.group, told.last) == ("files", "spark/files", True)
+        found = {(count.outcome, count.records, count.bytes, count.offsets) for count in told.counts}
+        assert found == {("consumed", 3, 12, ((0, 2),)), ("dead_lettered", 1, 7, ((3, 3),))}
+
+    def test_of_a_frame_that_is_computed_twice_and_of_a_replay_counts_once(
+        self, folder: Folder, reports: list[Row]
+    ) -> None:
+        def keep(frame: DataFrame, batch: int) -> None:
+            reports.extend(frame.collect())
+
+        chain = Chain([Audit()])
+        folder.add([Record(TOPIC, b"four") for _ in range(3)])
+        folder.run(chain, audit_reports=keep)
+        folder.forget_ledger(0)
+        folder.run(chain, audit_reports=keep)
+        assert [batch for batch, _ in folder.batches] == [0, 0]
+        assert [progress.decoded["records_in"] for progress in folder.progress] == [3, 3]
+        told = [decode_report(bytes(report.value)) for report in reports]
+        assert [count.records for report in told for count in report.counts] == [3, 3]
+        assert len({(report.session, report.sequence) for report in told}) == 1
+        assert reports[0].key == reports[1].key
+
+    def test_without_a_sink_for_its_reports_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"audit_reports: .* go to topic headerware-audit; give a sink"):
+            foreach_batch(self.CHAIN, lambda frame, batch: None, checkpoint="here")
+
+    def test_with_a_sink_for_reports_that_nobody_makes_says_so(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        foreach_batch(
+            Chain([]),
+            lambda frame, batch: None,
+            checkpoint="here",
+            audit_reports=lambda frame, batch: None,
+        )
+        assert caplog.messages == [
+            "audit_reports: the chain that reads has no 'audit', so there are no reports"
+        ]
+
+
+class TestMetrics:
+    def test_tell_the_sums_of_batches_that_are_done(
+        self, folder: Folder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = InMemoryMetricReader()
+        monkeypatch.setattr("opentelemetry.metrics._internal._METER_PROVIDER", MeterProvider([reader]))
+        folder.add([Record(TOPIC, b"v") for _ in range(3)])
+        folder.add([Record("payments", b"v")], first=3)
+        folder.run(Chain([Metrics(), Trail()]))
+        found = reader.get_metrics_data()
+        assert found is not None
+        data = json.loads(found.to_json())
+        metrics = {
+            metric["name"]: metric["data"]["data_points"]
+            for resource in data["resource_metrics"]
+            for scope in resource["scope_metrics"]
+            for metric in scope["metrics"]
+        }
+        consumed = {
+            point["attributes"]["messaging.destination.name"]: point["value"]
+            for point in metrics["messaging.client.consumed.messages"]
+        }
+        assert consumed == {TOPIC: 3, "payments": 1}
+        records = {
+            (
+                point["attributes"]["headerware.interceptor.name"],
+                point["attributes"]["headerware.direction"],
+            ): (point["value"])
+            for point in metrics["headerware.interceptor.records"]
+        }
+        assert records == {("trail", "consume"): 4, ("trail", "send"): 0}
+
+
+class TestSilence:
+    def test_of_trace_and_metrics_without_an_sdk_is_told_once_on_the_driver(
+        self, folder: Folder, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for number in range(2):
+            folder.add([Record(TOPIC, b"v")], first=number)
+            folder.run(Chain([Metrics(), Trace()]))
+        told = [message for message in caplog.messages if "no SDK of OpenTelemetry" in message]
+        assert [message.partition(" as long")[0] for message in told] == [
+            "metrics makes no metrics",
+            "trace makes no spans",
+        ] * 2

@@ -9,9 +9,9 @@ import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.core.context import Context
-from headerware.interceptors import Compress, Dedup, Serialize, Slice, Trail
+from headerware.interceptors import Audit, Compress, Dedup, Delay, Serialize, Slice, Trail
 from headerware.serdes import Json
-from headerware.spark_bridge import decode, encode
+from headerware.spark_bridge import decode, decode_stateful, encode, foreach_batch, kafka_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,6 +138,24 @@ class TestFramesToEncode:
 
 
 class TestChains:
+    def test_with_a_step_that_cannot_work_are_refused_at_the_call(self, spark: SparkSession) -> None:
+        frame, delay, audit = empty(spark, READ), Chain([Delay(after_ms=5)]), Chain([Audit()])
+        kafka = {"kafka.bootstrap.servers": "localhost:9"}
+        reading = r"interceptors\.delay: 'delay' holds records back"
+        with pytest.raises(ConfigError, match=reading):
+            decode(frame, delay)
+        with pytest.raises(ConfigError, match=reading):
+            decode_stateful(frame, delay)
+        with pytest.raises(ConfigError, match=reading):
+            foreach_batch(delay, lambda rows, batch: None, checkpoint="here")
+        counting = r"interceptors\.audit: 'audit' cannot count here"
+        with pytest.raises(ConfigError, match=counting):
+            decode(frame, audit)
+        with pytest.raises(ConfigError, match=counting):
+            encode(frame, audit)
+        with pytest.raises(ConfigError, match=counting):
+            kafka_sink(kafka, audit)
+
     @pytest.mark.parametrize("chain", [None, 7, [Trail()], {"trail"}])
     def test_what_is_no_chain_is_refused(self, spark: SparkSession, chain: Any) -> None:
         with pytest.raises(ConfigError, match="chain: expected a Chain, a mapping, or a path to TOML"):

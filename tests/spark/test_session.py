@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware.spark_bridge.connector_jars import package
+from headerware.spark_bridge.origin import kafka_source
 from headerware.spark_bridge.session import (
     builder_settings,
     configure,
-    kafka_source,
     require_connector,
     spark_home,
 )

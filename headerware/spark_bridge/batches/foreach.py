@@ -24,9 +24,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError
+from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
-from headerware.spark_bridge.batches.sinks import Batch, Sink, sink_of
+from headerware.spark_bridge.batches.observers import Observers, is_traced
+from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of, tell_done
+from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.decoding import DecodePlan
@@ -44,6 +47,7 @@ from headerware.spark_bridge.frames.schema import (
     with_columns,
     with_status,
 )
+from headerware.spark_bridge.origin import Origin, cluster_of, warn_of_other_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+    from headerware.core.chain import Chain
     from headerware.spark_bridge.batches.lineage import QueryLineage
     from headerware.spark_bridge.chain_source import TaskSpec
     from headerware.spark_bridge.decoding import Decoded
@@ -60,13 +65,15 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY)
 _NO_QUERY: Final = "expected to be called by a streaming query; pass this to writeStream.foreachBatch(...)"
+_METADATA: Final = "metadata"
+_INTERNAL: Final = frozenset({"traces", "given", "audit"})
 _W3C: Final = TraceContextTextMapPropagator()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a batch.
 
-    Counts come from the executors: a task that was tried again counts again.
+    Counts come from the executors. A part of a batch counts once, also if its task is tried again.
 
     Args:
         batch: the batch's number.
@@ -96,6 +103,7 @@ def foreach_batch(
     checkpoint: str | os.PathLike[str],
     transform: Callable[[DataFrame, int], DataFrame] | None = None,
     dead_letters: Sink | Callable[[DataFrame, int], Any] | None = None,
+    audit_reports: Sink | Callable[[DataFrame, int], Any] | None = None,
     value: DataType | str | None = None,
     key: DataType | str | None = None,
     job: str | None = None,
@@ -117,15 +125,18 @@ def foreach_batch(
     Args:
         chain: the chain that reads: a :class:`Chain`, a flat configuration, or the path of a TOML file.
         sink: :func:`kafka_sink`, :func:`writer_sink`, or a function of frame and batch id.
-        checkpoint: the query's checkpoint folder, or another that is as safe: the ledger is below it, in
-            ``headerware/<query id>``.
+        checkpoint: the query's checkpoint folder, the same as its ``checkpointLocation``: the ledger is below
+            it, in ``headerware/<query id>``. Any other fails the query before anything is written.
         transform: takes the decoded frame and the batch's number, and returns the frame to write.
         dead_letters: a sink for the dead letters of rows that a chain refuses, such as
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. Without one a refused row fails the query.
+        audit_reports: with ``audit`` in the chain: a sink for its reports, such as
+            ``kafka_sink({"kafka.bootstrap.servers": ...})``. They have the columns topic, key and value.
         value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
         key: the same of the column ``key``.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that is read from, for signatures; None leaves it open.
+        cluster_id: the id of the cluster that is read from, for signatures; None takes that of the stream, if
+            it came from :func:`kafka_source`, and empty text leaves it open.
         window_batches: with ``dedup`` in the chain: how many batches back repeats are found.
         window_ms: how far back in milliseconds, if that is less.
         discard_waiting: with a chain that no longer has ``slice``: forget the slices that still wait.
@@ -137,7 +148,7 @@ def foreach_batch(
         ConfigError: the chain, a sink or an option is wrong.
         MissingPartError: the chain has ``lineage``, and openlineage-python is not installed.
     """
-    source, loaded = chain_source(chain)
+    source, loaded = chain_source(chain, "foreach_batch")
     if not os.fspath(checkpoint):
         raise ConfigError("expected a folder, found an empty text", path="checkpoint")
     if window_batches < 0 or (window_ms or 0) < 0:
@@ -149,12 +160,14 @@ def foreach_batch(
             "a chain",
             path="dead_letters",
         )
+    _check_audit_reports(loaded, audit_reports)
     return ForeachBatch(
         _ReadChain(source, loaded, value, key),
         sink_of(sink, "sink"),
         checkpoint=os.fspath(checkpoint),
         transform=transform,
         dead_letters=None if dead_letters is None else sink_of(dead_letters, "dead_letters"),
+        audit_reports=None if audit_reports is None else sink_of(audit_reports, "audit_reports"),
         job=job,
         cluster_id=cluster_id,
         dead_letter_options={
@@ -165,6 +178,34 @@ def foreach_batch(
         discard_waiting=discard_waiting,
         on_progress=on_progress,
     )
+
+
+def _check_audit_reports(chain: Chain, sink: Any) -> None:
+    """Raise ConfigError if the reports of ``audit`` have no way out."""
+    topics = _report_topics(chain)
+    if topics and sink is None:
+        raise ConfigError(
+            f"the chain has 'audit', whose reports go to topic {topics[0]}; give a sink for them, such as "
+            'audit_reports=kafka_sink({"kafka.bootstrap.servers": ...})',
+            path="audit_reports",
+        )
+    if sink is not None and not topics:
+        _log.warning("audit_reports: the chain that reads has no 'audit', so there are no reports")
+    if getattr(sink, "has_chain", False):
+        raise ConfigError(
+            "a report goes as it is, for those who read the audit; give a kafka_sink without a chain",
+            path="audit_reports",
+        )
+
+
+def _report_topics(chain: Chain) -> list[str]:
+    return [step.audit_topic for step in chain if isinstance(step, Audit) and step.audit_topic is not None]
+
+
+class _Metadata(msgspec.Struct):
+    """What Spark writes into the file of this name in a query's checkpoint."""
+
+    id: str
 
 
 class _ReadChain(NamedTuple):
@@ -190,6 +231,7 @@ class ForeachBatch:
         checkpoint: str,
         transform: Callable[[DataFrame, int], DataFrame] | None,
         dead_letters: Sink | None,
+        audit_reports: Sink | None,
         job: str | None,
         cluster_id: str | None,
         dead_letter_options: dict[str, Any],
@@ -203,8 +245,11 @@ class ForeachBatch:
         self._checkpoint = checkpoint
         self._transform = transform
         self._dead_letters = dead_letters
+        self._audit_reports = audit_reports
+        self._observers: Observers | None = None
         self._job = job
-        self._cluster_id = cluster_id
+        self._given_cluster_id = cluster_id
+        self._cluster_id: str | None = None
         self._dead_letter_routes = dead_letter_options
         self._window = window
         self._discard_waiting = discard_waiting
@@ -220,7 +265,8 @@ class ForeachBatch:
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if query_id is None:
             raise ConfigError(_NO_QUERY)
-        ledger = self._open_ledger(spark, query_id)
+        job = self._job or spark.sparkContext.appName or "spark"
+        ledger = self._open_ledger(frame, query_id, job)
         offsets = _end_offsets(spark, query_id, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
@@ -230,7 +276,7 @@ class ForeachBatch:
             spark,
             id=batch_id,
             query_id=query_id,
-            job=self._job or spark.sparkContext.appName or "spark",
+            job=job,
             dead_letters=self._dead_letters,
             dead_letter_options=self._dead_letter_routes,
             accumulators=self._reset_accumulators(spark),
@@ -265,14 +311,19 @@ class ForeachBatch:
             if stages.is_traced:
                 batch.carrier = stack.enter_context(stages.span(found))
             self._write(found, batch, stages)
+        observers = self._observers
+        assert observers is not None  # noqa: S101 - the ledger is open
+        observers.report(batch, self._audit_reports, attempt.now_ms)
         ledger.commit(batch.id)
+        observers.done(batch.decoded.counts)
+        tell_done(self._sink, batch)
         return Progress(
             batch=batch.id,
             query_id=batch.query_id,
             replay=attempt.replay,
             waiting=found.waiting,
-            decoded=_without_traces(batch.decoded),
-            encoded=_without_traces(batch.encoded),
+            decoded=_shown(batch.decoded),
+            encoded=_shown(batch.encoded),
         )
 
     def _write(self, found: _DecodedBatch, batch: Batch, stages: _DecodeStages) -> None:
@@ -316,8 +367,21 @@ class ForeachBatch:
             accumulator.clear()
         return self._accumulators[1]
 
-    def _open_ledger(self, spark: SparkSession, query_id: str) -> Ledger:
+    def _open_ledger(self, frame: DataFrame, query_id: str, job: str) -> Ledger:
+        """Return the query's ledger; the first time, check what the query needs before it writes."""
         if self._ledger is None or self._ledger[0] != query_id:
+            spark = frame.sparkSession
+            _require_checkpoint_of(query_id, Storage(spark, self._checkpoint))
+            for path, sink, topics in (
+                ("sink", self._sink, ()),
+                ("dead_letters", self._dead_letters, ()),
+                ("audit_reports", self._audit_reports, _report_topics(self._chain.chain)),
+            ):
+                if sink is not None:
+                    prepare(sink, spark, topics, path)
+            self._observers = Observers(self._chain.chain, "consumer", job)
+            warn_of_other_topics(self._chain.chain, Origin.of(frame).topics)
+            self._cluster_id = cluster_of(frame, self._chain.chain, self._given_cluster_id)
             batches, time_ms = self._window
             opened = Ledger.open(spark, self._checkpoint, query_id, window_batches=batches, window_ms=time_ms)
             self._ledger = (query_id, opened)
@@ -362,7 +426,7 @@ class _DecodeStages:
         self._ledger = ledger
         self._now_ms = now_ms
         self.accumulator: Final = batch.decoded
-        self.is_traced: Final[bool] = _is_traced()
+        self.is_traced: Final[bool] = is_traced()
         schema = with_status(with_columns(plan.schema, source=SOURCE), typed=bool(plan.typed))
         self._spec = spec.replace(schema=schema.json())
 
@@ -462,6 +526,19 @@ class _DecodeStages:
         )
 
 
+def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
+    """Raise ConfigError for a folder that is not a query's checkpoint, where Spark writes the query's id."""
+    found = checkpoint.read_text(_METADATA) if checkpoint.exists(_METADATA) else None
+    if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
+        return
+    whose = "no query has its checkpoint there" if found is None else "that is another query's"
+    raise ConfigError(
+        f"expected the folder of this query's checkpoint, found {checkpoint.path()}, and {whose}; give "
+        f'checkpoint= and .option("checkpointLocation", ...) the same folder',
+        path="checkpoint",
+    )
+
+
 def _has_status(*statuses: Status | None) -> Any:
     column = F.col(STATUS)
     condition = column.isin([int(status) for status in statuses if status is not None])
@@ -490,13 +567,6 @@ def _java_query(spark: SparkSession, query_id: str) -> Any:
     session: Any = spark
     queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
     return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
-
-
-def _is_traced() -> bool:
-    """Return whether spans may be recorded here, which needs an SDK."""
-    # Asking a tracer would make a span, which an exporter would see.
-    silent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
-    return not isinstance(trace.get_tracer_provider(), silent)
 
 
 @contextmanager
@@ -542,5 +612,5 @@ def _query_lineage(chain: Any) -> QueryLineage | None:
     return query_lineage(found)
 
 
-def _without_traces(accumulator: CountsAccumulator) -> dict[str, Any]:
-    return {name: value for name, value in accumulator.counts.items() if name != "traces"}
+def _shown(accumulator: CountsAccumulator) -> dict[str, Any]:
+    return {name: value for name, value in accumulator.counts.items() if name not in _INTERNAL}

@@ -1,6 +1,6 @@
 """The ledger: which micro-batches of a streaming query are done, and what they left for the next.
 
-Layout, below the folder that the user names (a streaming query's checkpoint, or a place of its own)::
+Layout, below the folder of a streaming query's checkpoint::
 
     headerware/<query id>/
         begun/<batch>-<attempt number>-<attempt>.json   an attempt, and the time of the batch's first one
@@ -102,8 +102,7 @@ class Ledger:
     ) -> Ledger:
         """Open the ledger of a query; nothing is written before the first `begin`.
 
-        The folder has all ledgers of a checkpoint: the checkpoint itself, or a folder that is as safe. The
-        query's id is the one that stays the same over restarts.
+        The folder is the query's checkpoint. The query's id is the one that stays the same over restarts.
         """
         window = Window(batches=window_batches, time_ms=window_ms)
         if not (root := os.fspath(folder)):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.errors import ConfigError
@@ -13,10 +15,12 @@ from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.interceptors.lineage import Lineage
 from headerware.interceptors.lineage.jobs import Dataset, kafka_namespace
-from headerware.spark_bridge.admin import AdminError, KafkaAdmin
+from headerware.spark_bridge.admin import KafkaAdmin
+from headerware.spark_bridge.batches.observers import Observers
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
-from headerware.spark_bridge.encoding import EncodePlan
+from headerware.spark_bridge.encoding import EncodePlan, warn_of_idle_identity
 from headerware.spark_bridge.failures import split_failures
+from headerware.spark_bridge.origin import warn_of_other_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -25,11 +29,10 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.executors.counts import QueryAccumulators
 
 
-_log: Final = logging.getLogger("headerware.spark_bridge")
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
 _JAVA_MAX_BYTES: Final = 1_048_576
-_UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
-"""The error for a topic that does not exist, such as one that the first record will create."""
+_MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
+"""What Kafka's producer says of a topic that does not exist, when it has waited for it."""
 
 
 class Batch:
@@ -66,10 +69,15 @@ class Batch:
         return frame
 
     def publish_dead_letters(self, dead_letters: DataFrame) -> None:
+        """Write dead letters, if there are any; the frame is read twice."""
         if self.dead_letters is None:
             raise ConfigError("the query has no sink for dead letters", path="dead_letters")
+        ((topics,),) = dead_letters.agg(F.collect_set("topic")).collect()
+        if not topics:
+            return
         sink, self.dead_letters = self.dead_letters, None
         try:
+            prepare(sink, self.spark, topics, "dead_letters")
             sink.write(dead_letters, self)  # a dead letter that is refused fails the query
         finally:
             self.dead_letters = sink
@@ -110,7 +118,8 @@ def kafka_sink(
             the cluster.
 
     Raises:
-        ConfigError: ``kafka.bootstrap.servers`` is missing, or the chain is wrong.
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or the chain is wrong. The query fails with one,
+            before anything is written, if ``topic`` does not exist.
     """
     return _KafkaSink(
         dict(options), chain, identity=identity, cluster_id=cluster_id, partition_counts=partition_counts
@@ -145,6 +154,18 @@ def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
     )
 
 
+def prepare(sink: Sink, spark: SparkSession, topics: Iterable[str], path: str) -> None:
+    """Let a sink check the topics that it will write to, if it can; ``path`` is the option that names it."""
+    if isinstance(sink, _KafkaSink):
+        sink.require_topics(spark, topics, path)
+
+
+def tell_done(sink: Sink, batch: Batch) -> None:
+    """Tell a sink that measures what it writes that a batch is done."""
+    if isinstance(sink, _KafkaSink):
+        sink.done(batch)
+
+
 class _WriterSink:
     def __init__(self, write: Callable[[DataFrameWriter, Batch], Any]) -> None:
         self._write = write
@@ -176,13 +197,27 @@ class _KafkaSink:
         self._options = options
         self._topic = options.get("topic")
         self.has_chain: Final = chain is not None
-        self._chain = None if chain is None else chain_source(chain, "producer")
+        self._chain = None if chain is None else chain_source(chain, "kafka_sink")
         self._identity = identity
+        warn_of_idle_identity(() if self._chain is None else self._chain[1], identity)
         self._cluster_id = cluster_id
         self._counts = partition_counts
         self._admin: KafkaAdmin | None = None
+        self._observers: Observers | None = None
+        self._found: set[str] = set()
+        """Topics that exist."""
+        if self._chain is not None and self._topic is not None:
+            warn_of_other_topics(self._chain[1], (self._topic,))
+
+    def require_topics(self, spark: SparkSession, topics: Iterable[str] = (), path: str = "sink") -> None:
+        """Raise ConfigError if the sink's topic, or one of these without it, does not exist."""
+        wanted = topics if self._topic is None else (self._topic,)
+        if unknown := set(wanted) - self._found:
+            self._ask(spark).require_topics(sorted(unknown), path=path)
+            self._found |= unknown
 
     def write(self, frame: DataFrame, batch: Batch) -> None:
+        self.require_topics(batch.spark)
         uncomputed = batch.uncomputed
         decoded = uncomputed if uncomputed is not None and uncomputed.frame is frame else None
         if self._topic is not None:
@@ -192,6 +227,7 @@ class _KafkaSink:
             self._save(frame.drop("partition") if "offset" in frame.columns else frame)
             return
         source, chain = self._chain
+        self._observers = self._observers or Observers(chain, "producer", batch.job)
         plan = EncodePlan(
             frame,
             source,
@@ -215,9 +251,13 @@ class _KafkaSink:
             self._save(encoded)
             return
         good, dead_letters = split_failures(batch.cache(encoded))
-        if not dead_letters.isEmpty():
-            batch.publish_dead_letters(dead_letters)
+        batch.publish_dead_letters(dead_letters)
         self._save(good)
+
+    def done(self, batch: Batch) -> None:
+        """Take note that a batch is done."""
+        if self._observers is not None:
+            self._observers.done(batch.encoded.counts)
 
     def written(self, batch: Batch) -> Mapping[Dataset, int | None]:
         """Return the topics of a batch that was written: counted by ``lineage``, or else the one topic."""
@@ -232,27 +272,29 @@ class _KafkaSink:
 
     def _save(self, frame: DataFrame) -> None:
         columns = [name for name in _COLUMNS if name in frame.columns]
-        frame.select(*columns).write.format("kafka").options(**self._options).save()
+        try:
+            frame.select(*columns).write.format("kafka").options(**self._options).save()
+        except (PySparkException, Py4JJavaError) as error:
+            if missing := _MISSING.search(str(error)):
+                raise ConfigError(
+                    f"the cluster has no topic {missing[1]}, to which rows are written; create it",
+                    path="sink",
+                ) from error
+            raise
 
     def _cluster(self, batch: Batch) -> str | None:
         if self._cluster_id is None:  # must succeed: a signature without the id is valid in any cluster
-            self._cluster_id = self._ask(batch).cluster_id()
+            self._cluster_id = self._ask(batch.spark).cluster_id()
         return self._cluster_id or None
 
     def _partitions(self, batch: Batch) -> Mapping[str, int]:
         if self._counts is not None:
             return self._counts
-        try:
-            return self._ask(batch).partition_counts(None if self._topic is None else [self._topic])
-        except AdminError as error:
-            if error.cause != _UNKNOWN_TOPIC:  # a replay must come to the same partitions
-                raise
-            _log.warning("messages in slices without a key go to partition 0: %s", error)
-            return {}
+        return self._ask(batch.spark).partition_counts(None if self._topic is None else [self._topic])
 
-    def _ask(self, batch: Batch) -> KafkaAdmin:
+    def _ask(self, spark: SparkSession) -> KafkaAdmin:
         if self._admin is None:
-            self._admin = KafkaAdmin(batch.spark, self._options)
+            self._admin = KafkaAdmin(spark, self._options)
         return self._admin
 
 

@@ -1,6 +1,8 @@
 """Counts of the executors, summed on the driver through an accumulator.
 
-A task that is tried again counts again, and so does a frame that is computed twice without a cache.
+Spark may compute a part of a batch more than once: it tries a task again, runs it twice (speculation), or
+computes a frame that is read twice and not kept. The accumulator has the counts by part, so that each counts
+once; of two attempts at a part the one that read more rows counts, as the other was cut short.
 """
 
 from __future__ import annotations
@@ -8,7 +10,9 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from uuid import uuid4
 
 from pyspark.accumulators import AccumulatorParam
 
@@ -25,7 +29,9 @@ if TYPE_CHECKING:
 Counts = dict[str, Any]
 """``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``, ``refused``; ``steps``: counters by
 interceptor; ``traces``: some of the ``traceparent`` headers that were read; ``topics``, with ``lineage``
-in the chain: records by topic, those read by a chain that reads, and those that go out by one that writes."""
+in the chain: records by topic, those read by a chain that reads, and those that go out by one that writes
+(also with ``metrics``); ``given``, with ``metrics``: records by topic that a chain that reads gives on;
+``audit``: what each ``audit`` has counted."""
 TRACES_LIMIT: Final = 128
 _TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
 _TRACEPARENT_BYTES: Final = 64
@@ -47,14 +53,25 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Counts:
     return sums
 
 
-class CountsParam(AccumulatorParam[Counts]):
-    """Tell Spark how to add counts."""
+Part = tuple[Any, ...]
+"""What a part of a batch is known by, however often it is computed."""
 
-    def zero(self, value: Counts) -> Counts:  # noqa: ARG002 - Spark's signature
+
+class CountsParam(AccumulatorParam[dict[Part, Counts]]):
+    """Tell Spark how to add the counts of parts."""
+
+    def zero(self, value: dict[Part, Counts]) -> dict[Part, Counts]:  # noqa: ARG002 - Spark's signature
         return {}
 
-    def addInPlace(self, value1: Counts, value2: Counts) -> Counts:  # noqa: N802 - Spark's name
-        return merged(value1, value2)
+    def addInPlace(  # noqa: N802 - Spark's name
+        self, value1: dict[Part, Counts], value2: dict[Part, Counts]
+    ) -> dict[Part, Counts]:
+        sums = dict(value1)
+        for part, counts in value2.items():
+            known = sums.get(part)
+            if known is None or known.get("records_in", 0) < counts.get("records_in", 0):
+                sums[part] = counts
+        return sums
 
 
 class CountsAccumulator:
@@ -67,7 +84,7 @@ class CountsAccumulator:
     @property
     def counts(self) -> Counts:
         """The counts so far."""
-        return dict(self._accumulator.value)
+        return reduce(merged, self._accumulator.value.values(), {})
 
     def clear(self) -> None:
         """Start again at 0."""
@@ -89,6 +106,7 @@ class TaskCounter:
         # Spark forgets a worker's accumulators when a task begins, so each task makes its own.
         self._accumulator: Any = pickle.loads(accumulator) if accumulator else None  # noqa: S301 - Spark's own channel
         self._before = session.stats()
+        self._part: Part | None = None
         self.counts: Counts = dict.fromkeys(_TOTALS, 0)
         self.traces: list[str] = []
 
@@ -104,9 +122,13 @@ class TaskCounter:
                 if name == "traceparent" and value is not None and len(value) <= _TRACEPARENT_BYTES:
                     self.traces.append(value.decode("ascii", "replace"))
 
-    def count_topics(self, topics: Iterable[str]) -> None:
+    def begin(self, part: Part | None) -> None:
+        """Note which part of a batch the task computes; only the first call counts."""
+        self._part = part if self._part is None else self._part
+
+    def count_topics(self, topics: Iterable[str], name: Literal["topics", "given"] = "topics") -> None:
         """Count one record for each topic given."""
-        counts = self.counts.setdefault("topics", {})
+        counts = self.counts.setdefault(name, {})
         for topic, count in Counter(topics).items():
             counts[topic] = counts.get(topic, 0) + count
 
@@ -116,11 +138,12 @@ class TaskCounter:
         self.counts["records_out"] += records
         self.counts["bytes_out"] += size_bytes
 
-    def report(self) -> None:
-        """Add the task's counts to the driver's."""
+    def report(self, **more: Any) -> None:
+        """Add the task's counts to the driver's; a part that nobody can name again counts each time."""
         if self._accumulator is not None:
             steps = _difference(self._before, self._session.stats())
-            self._accumulator.add({**self.counts, "steps": steps, "traces": self.traces})
+            part = (uuid4().hex,) if self._part is None else self._part
+            self._accumulator.add({part: {**self.counts, "steps": steps, "traces": self.traces, **more}})
 
 
 def _difference(before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]) -> Counts:

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
+from pyspark import TaskContext
 
 from headerware.core.carry import AtWork
 from headerware.core.errors import InterceptorError, WireFormatError
@@ -20,7 +21,7 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.core.runner import Outcome
 from headerware.interceptors import Identity
-from headerware.spark_bridge.executors.counts import TaskCounter
+from headerware.spark_bridge.executors.counts import Part, TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
 from headerware.spark_bridge.executors.open_chain import OpenChain, PartitionPicker, open_chain
 from headerware.spark_bridge.executors.task import Task
@@ -76,6 +77,10 @@ class _EncodeTask(Task):
         super().__init__(chain, counter, ("topic", "key", "value", "headers", "partition"))
         self._carrier = carrier
         self._identities = RowIdentities(chain.spec.scope)
+
+    def _part(self, batch: pa.RecordBatch) -> Part | None:  # noqa: ARG002 - rows need no position
+        task = TaskContext.get()
+        return None if task is None else (type(self).__name__, task.partitionId())
 
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         records = _records(batch, self._chain.spec.typed)
@@ -136,8 +141,7 @@ class _EncodeTask(Task):
 
     def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
         if self._chain.counts_topics:
-            going = (record for row, record in enumerate(rows.records) if row not in rows.kept)
-            self._counter.count_topics(record.topic for record in going)
+            self._counter.count_topics(record.topic for record in rows.going())
         if self._chain.dedups:
             rows.records = [
                 self._identities.with_partition(record, self._chain.pick_partition) for record in rows.records

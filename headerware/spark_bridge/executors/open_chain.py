@@ -21,12 +21,16 @@ from headerware.core.dead_letter import dead_letter, is_dead_letter_topic
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError
 from headerware.core.hooks import Interceptor, Place
 from headerware.core.order import place_of
+from headerware.core.record import Operation
+from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
+from headerware.interceptors.metrics import Metrics
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.serde import PARTS
+from headerware.spark_bridge.chain_source import CANNOT_WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headerware.core.record import Record
     from headerware.core.session import Session
@@ -55,9 +59,6 @@ class _BatchClock:
     def __call__(self) -> int:
         """Return the milliseconds since the epoch."""
         return wall_clock_ms() if self.ms is None else self.ms
-
-
-_CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
 
 
 class PartitionPicker:
@@ -98,8 +99,12 @@ class OpenChain:
         self.spec: Final = spec
         self.dedups: Final = any(place_of(step) is Place.DEDUP for step in steps)
         """Whether records get identities."""
-        self.counts_topics: Final = any(isinstance(step, Lineage) for step in steps)
-        """Whether the driver is to know how many records of which topic there were."""
+        writes = spec.side == "producer"
+        measured = any(isinstance(step, Metrics) for step in steps)
+        self.counts_topics: Final = any(isinstance(step, Lineage) for step in steps) or (writes and measured)
+        """Whether the driver is to know how many records of which topic were read, or go out."""
+        self.observes: Final = not writes and (measured or any(isinstance(step, Audit) for step in steps))
+        """Whether it is to know which records the chain that reads gives on."""
         self.clock: Final = _BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
         """The identities that ``dedup`` found, by position; the reader empties it."""
@@ -110,12 +115,25 @@ class OpenChain:
         }
         self.pick_partition: Final = PartitionPicker()
         self.session: Final[Session] = Chain(steps, carry=chain.carry).open(self._context())
+        self._audits = [step for step in self.session.steps if isinstance(step.interceptor, Audit)]
 
     def begin(self) -> None:
         """Tell the chain the job and batch of this task."""
         task = TaskContext.get()
         batch = task.getLocalProperty("streaming.sql.batchId") if task else None
         self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
+
+    def give(self, records: Sequence[Record]) -> None:
+        """Tell ``audit`` which records are given on, as a client does that receives them."""
+        for step in self._audits:
+            own = [record for record in records if step.topics.matches(record.topic)]
+            step.opened.on_operation(Operation(name="receive", began_ns=0, ended_ns=0, records=own))
+
+    def observed(self) -> dict[str, Any]:
+        """Return what ``audit`` has counted since the last call."""
+        letters = self.spec.failures == "route"
+        counts = {step.name: step.opened.take_counts(dead_letters=letters) for step in self._audits}
+        return {"audit": counts} if counts else {}
 
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
         """Return the failure of a row, with its dead letter; raise the error if failures fail the job."""
@@ -164,7 +182,8 @@ class OpenChain:
             is_duplicate=self._note_identity,
             pick_partition=self.pick_partition,
             max_message_bytes=spec.max_message_bytes,
-            cannot_wait=_CANNOT_WAIT if spec.side == "consumer" else None,
+            cannot_wait=CANNOT_WAIT if spec.side == "consumer" else None,
+            warns=False,
         )
 
     def _note_identity(self, identity: bytes, record: Record) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.runner import Outcome, flat
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.arrow_types import arrow_schema
 from headerware.spark_bridge.frames.output import TypedRows
-from headerware.spark_bridge.frames.records import gc_paused
+from headerware.spark_bridge.frames.records import column, gc_paused
 from headerware.spark_bridge.frames.schema import SPARSE_COLUMNS, STATUS, Status
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headerware.core.record import Record
-    from headerware.spark_bridge.executors.counts import TaskCounter
+    from headerware.spark_bridge.executors.counts import Part, TaskCounter
     from headerware.spark_bridge.executors.open_chain import OpenChain
     from headerware.spark_bridge.frames.output import OutputRows
 
@@ -61,13 +62,24 @@ class Task(ABC):
         made = {*self._computed, *SPARSE_COLUMNS}
         try:
             for batch in batches:
+                if batch.num_rows:
+                    self._counter.begin(self._part(batch))
                 self._schema = output.resolve_schema(self._schema, batch.schema, made)
                 with gc_paused():
                     yield from self._map_batch(batch)
             yield from self._finish()
         finally:
             self._release()
-            self._counter.report()
+            self._counter.report(**self._chain.observed())
+
+    def _part(self, batch: pa.RecordBatch) -> Part | None:
+        """Return what this part of the rows is known by: its first row's position, None if it has none."""
+        names = ("topic", "partition", "offset", "value")
+        topic, partition, offset, value = (next(iter(column(batch.slice(0, 1), name))) for name in names)
+        if partition is None or offset is None:
+            return None
+        seed = crc32(value) if isinstance(value, bytes) else None  # of rows that were made of one
+        return type(self).__name__, topic, partition, offset, seed
 
     @abstractmethod
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -109,5 +121,9 @@ class Task(ABC):
     def _flush(self, rows: OutputRows, originals: Sequence[Record]) -> pa.RecordBatch:
         batch = self._typed.batch(rows, self._computed, originals, self._failure)
         self._counter.count_out(rows)
+        if self._chain.observes:
+            given = rows.going()
+            self._chain.give(given)
+            self._counter.count_topics((record.topic for record in given), "given")
         rows.clear()
         return batch

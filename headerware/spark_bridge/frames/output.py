@@ -106,6 +106,10 @@ class OutputRows:
         for name, value in extras.items():
             self.extras.setdefault(name, {})[at] = value
 
+    def going(self) -> list[Record]:
+        """Return the records without those kept as they came."""
+        return [record for row, record in enumerate(self.records) if row not in self.kept]
+
     def totals(self) -> tuple[int, int]:
         """Return the number of rows without those kept as they came, and the size of their values."""
         kept = (self.records[row].value for row in self.kept)

@@ -77,7 +77,7 @@ def _serializer(kafka: dict[str, Any], name: str) -> bytes | None:
     lines = {key: value for key, value in kafka.items() if is_ours(key)}
     if not lines:
         return None
-    source, chain = chain_source(lines, "producer")
+    source, chain = chain_source(lines, "source")
     for step in chain:
         if place_of(step) not in _MAKES_BYTES and stage_of(step) is not Stage.OBJECTS:
             raise ConfigError(

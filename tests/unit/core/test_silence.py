@@ -45,6 +45,10 @@ class TestAStepThatDoesNothing:
         opened(Serialize(), dry_run=True)
         assert not caplog.messages
 
+    def test_is_silent_where_somebody_else_says_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        opened(Serialize(), warns=False)
+        assert not caplog.messages
+
     def test_is_told_once_and_not_with_each_reload(self, caplog: pytest.LogCaptureFixture) -> None:
         with Chain([Serialize()]).open() as first:
             Chain([Serialize()]).open(previous=first).close()

@@ -14,10 +14,21 @@ from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.interceptors import Compress, Sign, Slice, Trail
+from headerware.interceptors import (
+    Audit,
+    Compress,
+    Dedup,
+    Delay,
+    Lineage,
+    Metrics,
+    Sign,
+    Slice,
+    Trace,
+    Trail,
+)
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.formats.plain import Json
-from headerware.spark_bridge.chain_source import ChainSource, chain_source
+from headerware.spark_bridge.chain_source import ChainSource, Work, chain_source
 
 FLAT = {
     "interceptors": "trail,compress",
@@ -179,7 +190,7 @@ class TestDisabled:
         monkeypatch.setenv("HEADERWARE_DISABLED", "send")
         chain = Chain([Serialize(value=Json()), Trail()])
         assert chain_source(chain)[1].names == ("serialize", "trail")
-        assert chain_source(chain, "producer")[1].names == ("serialize",)
+        assert chain_source(chain, "encode")[1].names == ("serialize",)
 
     def test_a_configuration_that_is_wrong_is_no_obstacle(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -298,3 +309,73 @@ class TestCarry:
     def test_tells_fingerprints_apart(self) -> None:
         chains = [Chain([Trail()], carry=carry) for carry in (None, False, ["tenant"], ["id"])]
         assert len({chain_source(chain)[0].fingerprint for chain in chains}) == 4
+
+
+class Waiting(Interceptor, frozen=True):
+    """Hold records back, as a plug-in may."""
+
+    waits = True
+
+    def on_consume(self, record: Record) -> Record:
+        return record
+
+
+class Deaf(Interceptor, frozen=True):
+    """Hear of commits only."""
+
+    type = "deaf"
+
+    def on_commit(self, offsets: object) -> None:
+        """Do nothing."""
+
+
+class TestAStepThatCannotWorkInATask:
+    @pytest.mark.parametrize("work", ["decode", "foreach_batch"])
+    @pytest.mark.parametrize("step", [Delay(after_ms=5), Waiting()])
+    def test_is_refused_as_it_is_read_with(self, step: Interceptor, work: Work) -> None:
+        with pytest.raises(
+            ConfigError, match=r"interceptors\..*has no partition to pause; take the step out"
+        ):
+            chain_source(Chain([step]), work)
+
+    @pytest.mark.parametrize("work", ["encode", "kafka_sink"])
+    def test_may_write(self, work: Work) -> None:
+        assert len(chain_source(Chain([Delay(after_ms=5)]), work)[1]) == 1
+
+    @pytest.mark.parametrize(
+        ("work", "says"),
+        [("decode", "foreach_batch"), ("encode", "has stored"), ("kafka_sink", "has stored")],
+    )
+    def test_that_audits_is_refused_where_nothing_tells_what_was_done(self, work: Work, says: str) -> None:
+        with pytest.raises(ConfigError, match=f"interceptors.audit: 'audit' cannot count here: .*{says}"):
+            chain_source(Chain([Audit()]), work)
+
+    def test_is_left_out_where_all_is_disabled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        assert not len(chain_source(Chain([Delay(), Audit()]), "decode")[1])
+
+
+class TestAStepThatDoesNothing:
+    @pytest.mark.parametrize(
+        ("step", "work", "says"),
+        [
+            (Serialize(), "decode", "serialize: it has a serde neither for keys nor for values"),
+            (Lineage(), "decode", "lineage: nothing is reported"),
+            (Lineage(), "encode", "lineage: nothing is reported"),
+            (Metrics(), "decode", "metrics: nothing is measured"),
+            (Metrics(), "encode", "metrics: nothing is measured"),
+            (Trace(), "decode", "trace: it makes no spans"),
+            (Deaf(), "foreach_batch", "deaf: it has no hook that Spark calls"),
+            (Dedup(store="seen.db"), "foreach_batch", "dedup: 'store' does nothing in Spark"),
+        ],
+    )
+    def test_says_so(
+        self, step: Interceptor, work: Work, says: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        chain_source(Chain([step]), work)
+        (told,) = caplog.messages
+        assert told.startswith(says)
+
+    def test_is_silent_where_it_does_something(self, caplog: pytest.LogCaptureFixture) -> None:
+        chain_source(Chain([Lineage(), Trail(), Trace(), Dedup()]), "foreach_batch")
+        assert not caplog.messages

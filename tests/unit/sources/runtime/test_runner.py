@@ -54,13 +54,13 @@ class Choosy(Interceptor, frozen=True, kw_only=True):
     """Keeps the first record waiting, holds another one back once, and refuses a third."""
 
     type: ClassVar[str] = "choosy"
-    waits: ClassVar[threading.Event]
+    released: ClassVar[threading.Event]
     held: ClassVar[bool]
 
     def on_send(self, record: Record) -> Record:
         if record.value == b"first":
             gates.set()
-            assert Choosy.waits.wait(60)
+            assert Choosy.released.wait(60)
         if record.value == b"held" and Choosy.held:
             Choosy.held = False
             raise HeldBackError("the key service is down, as this test wants it")
@@ -452,7 +452,7 @@ class TestDelivery:
     ) -> None:
         """A record is refused while what was held back before it is sent again."""
         monkeypatch.setitem(interceptor_type._built_in, "choosy", f"{__name__}:Choosy")
-        Choosy.held, Choosy.waits = True, threading.Event()
+        Choosy.held, Choosy.released = True, threading.Event()
         gates.clear()
         place.write("a", "first")
         place.write("b", "held")
@@ -480,7 +480,7 @@ class TestDelivery:
         task = runner._runs[0].task
         assert task is not None
         until(lambda: task.queued == 3)
-        Choosy.waits.set()
+        Choosy.released.set()
         thread.join(60)
         assert "cannot be sent" in str(errors[0])
         place.run(delivery=delivery)

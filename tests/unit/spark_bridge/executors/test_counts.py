@@ -45,9 +45,14 @@ class TestMerged:
         merged(ours, {"steps": {"a": {"n": 1}}})
         assert ours == {"steps": {"a": {"n": 1}}}
 
-    def test_is_what_the_accumulator_does_from_nothing(self) -> None:
+
+class TestParts:
+    def test_count_once_however_often_they_are_computed(self) -> None:
         param = CountsParam()
-        assert param.addInPlace(param.zero({}), {"records_in": 2}) == {"records_in": 2}
+        sums: dict[Any, Any] = param.zero({})
+        for part, records in (("a", 2), ("b", 3), ("a", 2), ("b", 1), ("a", 4)):
+            sums = param.addInPlace(sums, {(part,): {"records_in": records}})
+        assert sums == {("a",): {"records_in": 4}, ("b",): {"records_in": 3}}
 
 
 class TestTally:
@@ -60,12 +65,20 @@ class TestTally:
         session.consume([Record("t", b"v")])
         counter = TaskCounter(session, pickle.dumps(Heap()))
         session.consume([Record("t", b"v")] * 2)
+        counter.begin(("first",))
+        counter.begin(("second",))
         counter.counts["records_in"] += 2
         counter.report()
-        (found,) = Heap.reported
+        ((part, found),) = Heap.reported[0].items()
+        assert part == ("first",)
         assert found["records_in"] == 2
         assert found["steps"]["trail"]["consumed"] == 2
         assert found["traces"] == []
+
+    def test_that_nobody_can_name_again_counts_each_time(self) -> None:
+        for _ in range(2):
+            TaskCounter(Chain([]).open(), pickle.dumps(Heap())).report()
+        assert len({part for counts in Heap.reported for part in counts}) == 2
 
     def test_without_an_accumulator_nobody_is_told(self) -> None:
         counter = TaskCounter(Chain([]).open(), None)

@@ -16,7 +16,8 @@ from headerware.core.errors import (
 )
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Delay, Encrypt, Identity, Sign, Trail
+from headerware.interceptors import Delay, Encrypt, Identity, Metrics, Sign, Trace, Trail
+from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.trail import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
@@ -210,3 +211,9 @@ class TestDelay:
         record = Record("t", b"v", b"k")
         sent = open_chain(spec_of(Delay(after_ms=5), side="producer")).session.send([record])
         assert [each.headers.names() for each in sent] == [("hw.not-before",)]
+
+
+class TestSilence:
+    def test_what_does_nothing_is_not_said_by_each_worker(self, caplog: pytest.LogCaptureFixture) -> None:
+        open_chain(spec_of(Serialize(), Trace(), Metrics(), typed=frozenset({"value"})))
+        assert not caplog.messages

@@ -1,0 +1,79 @@
+"""Audit, metrics and trace of a query: tasks count, and the driver tells it once a batch is done."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from headerware.core.context import Context
+from headerware.core.hooks import label
+from headerware.interceptors.audit import Audit
+from headerware.interceptors.metrics import Metrics
+from headerware.interceptors.telemetry import warn_without_sdk
+from headerware.interceptors.trace import Trace
+from headerware.spark_bridge.executors.counts import merged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal
+
+    from headerware.core.chain import Chain
+    from headerware.spark_bridge.batches.sinks import Batch, Sink
+
+_REPORTS: Final = "topic string, key binary, value binary"
+
+
+class Observers:
+    """The observing steps of one chain, open on the driver for one query."""
+
+    def __init__(self, chain: Chain, side: Literal["producer", "consumer"], job: str) -> None:
+        self._stats: Mapping[str, Any] = {}
+        """The counters of the chain's steps, of all batches that are done."""
+        group = f"spark/{job}" if side == "consumer" else None
+        context = Context(side=side, client_id=job, group_id=group, stats=lambda: self._stats)
+        steps = list(zip(chain.names, chain, strict=True))
+        self._metrics = [step.open(context) for _, step in steps if isinstance(step, Metrics)]
+        self._audits = {name: step.open(context) for name, step in steps if isinstance(step, Audit)}
+        for _, step in steps:
+            if isinstance(step, Trace) and step.mode != "propagate":
+                warn_without_sdk(label(step), context, is_set_up=is_traced(), what="spans")
+
+    def report(self, batch: Batch, sink: Sink | None, now_ms: int) -> None:
+        """Write what a batch adds to the audit; before its commit, so that a replay writes it again.
+
+        A replay writes the same session and numbers, and of such reports only one counts.
+        """
+        counts = batch.decoded.counts.get("audit", {})
+        rows = [
+            (record.topic, record.key, record.value)
+            for name, audit in self._audits.items()
+            for record in audit.batch_reports(
+                **counts.get(name, {}),
+                session=_digest(batch.query_id, batch.id, name),
+                now_ms=now_ms,
+            )
+        ]
+        if rows and sink is not None:
+            sink.write(batch.spark.createDataFrame(rows, _REPORTS).coalesce(1), batch)
+
+    def done(self, counts: Mapping[str, Any]) -> None:
+        """Add the counts of a batch that is done to the metrics."""
+        self._stats = merged(self._stats, counts.get("steps", {}))
+        for step in self._metrics:
+            step.count(consumed=counts.get("given", {}), sent=counts.get("topics", {}))
+        for name, audit in self._audits.items():
+            audit.count_batch(**counts.get("audit", {}).get(name, {}))
+
+
+def is_traced() -> bool:
+    """Return whether spans may be recorded here, which needs an SDK."""
+    # Asking a tracer would make a span, which an exporter would see.
+    silent = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
+    return not isinstance(trace.get_tracer_provider(), silent)
+
+
+def _digest(*parts: object) -> str:
+    """Return a session's name: 16 hexadecimal digits that are the same in a replay."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()[:16]
