@@ -31,7 +31,7 @@ from headerware.core.headers import Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headerware.core.context import Context
     from headerware.core.record import Record
@@ -146,7 +146,7 @@ class _TrailStep:
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
         self._service = self._by_whom
         self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
-        self.carried_on = options.carried_on
+        self.carried_on: Callable[[Headers], Pair | None] = options.carried_on
         self._forget_parts()
 
     def begin(self, work: str) -> None:
