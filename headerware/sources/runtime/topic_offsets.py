@@ -84,7 +84,7 @@ class _Topic:
             }
             try:
                 if not writers and not settled:
-                    _require_reachable(kafka, options.topic)  # a command that shows them does not wait
+                    require_reachable(kafka, options.topic)  # a command that shows them does not wait
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             except RegistryError as error:
                 servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
@@ -222,8 +222,8 @@ def _read(
         return {key: value for key, value in table.items() if _is_of(key, source)}
 
 
-def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
-    """Raise KafkaException soon if no broker can be reached."""
+def require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
+    """Ask for a topic, whether it is there or not, and raise KafkaException soon if no broker answers."""
     troubles = Troubles()
     client = _admin(kafka, error_cb=troubles)
     servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
