@@ -73,7 +73,9 @@ def read(path: Path, data: bytes, extractor: str, **options: Any) -> Outcome:
 
 class TestCsv:
     @pytest.mark.parametrize("end", [b"", b'"\n'])
-    def test_row_of_many_short_lines_is_refused_before_they_are_held(self, tmp_path: Path, end: bytes) -> None:
+    def test_row_of_many_short_lines_is_refused_before_they_are_held(
+        self, tmp_path: Path, end: bytes
+    ) -> None:
         data = gzip.compress(b'a,b\n1,"' + b"\n" * (15 * MIB) + end)
         assert len(data) < 20_000
         found = read(tmp_path / "lines.csv.gz", data, "csv")

@@ -363,8 +363,8 @@ class ObjectReader:
                 self._extract(item, maker, reading, retries, until)
             except (StoppedError, MissingPartError):
                 raise  # what is not installed is missing for every object
-            except ObjectMovedError:
-                return reading.leave()
+            except ObjectMovedError as error:
+                return reading.leave() if self._lists_again else self._failed(maker, reading, error, error)
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)
