@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Generic, Proto
 
 import msgspec
 
-from headerware.core.errors import ConfigError, NotAStreamError, PluginError, SourceError
+from headerware.core.errors import ConfigError, NotAStreamError, ObjectError, PluginError, SourceError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
 from headerware.sources.keys import KeySerde
@@ -106,9 +106,25 @@ class NativeItem:
         """
         return False
 
+    def continues(self, key: Any, version: str) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether the object was another one's earlier version before it got this key.
+
+        Then reading goes on behind the last record of that one. It is asked if the object is not known, or
+        if its key had another object before.
+
+        Args:
+            key: the native key of the other one.
+            version: the version of the other one that was read.
+        """
+        return False
+
     def __repr__(self) -> str:
         """Show the key."""
         return f"<{type(self).__name__} {self.context.key!r}>"
+
+
+class ObjectMovedError(ObjectError):
+    """The key has another object by now; a later listing has it, so this is no error of the object."""
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):

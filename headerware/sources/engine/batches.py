@@ -49,6 +49,10 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     is_last: bool = False
     is_serialized: bool = False
     """Whether the records are what the chain has made of them; set by whoever sends them."""
+    refused: set[int] = msgspec.field(default_factory=set)
+    """Which records, from 0, were refused and are left out; set by whoever sends them."""
+    goes_alone: bool = False
+    """Whether each record goes in a request of its own; set in the same way."""
     is_stored: bool = False
     """Whether its records are stored; set by the acknowledgement."""
 

@@ -84,7 +84,7 @@ class _Topic:
             }
             with _reading_errors(kafka):
                 if not writers and not settled:
-                    _require_reachable(kafka, options.topic)  # a command that shows them does not wait
+                    require_reachable(kafka, options.topic)  # a command that shows them does not wait
                 self._entries: Final = _read(options, kafka, source, settled=settled)
             self._opened: Final = opened.pop_all()
 
@@ -213,7 +213,7 @@ def read_sources(options: TopicOffsets, kafka: Mapping[str, Any]) -> dict[str, l
     """
     settings = client_settings(kafka)
     with _reading_errors(settings):
-        _require_reachable(settings, options.topic)
+        require_reachable(settings, options.topic)
         with TopicTable(
             {"fetch.wait.max.ms": _FETCH_WAIT_MS, **settings}, options.topic, rows=Rows, create=False
         ) as table:
@@ -253,8 +253,8 @@ def _read(
         return {key: value for key, value in table.items() if _source_of(key) == source}
 
 
-def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
-    """Raise KafkaException soon if no broker can be reached."""
+def require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
+    """Ask for a topic, whether it is there or not, and raise KafkaException soon if no broker answers."""
     troubles = Troubles()
     client = _admin(kafka, error_cb=troubles)
     servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")

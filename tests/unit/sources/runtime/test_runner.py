@@ -563,6 +563,40 @@ def test_reading_once_ends_when_the_brokers_have_answered(
     assert "a record was not delivered" in str(errors[0])
 
 
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_gives_up_early_if_no_broker_is_there_at_the_start(
+    place: Place, delivery: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=r"cannot start: 127\.0\.0\.1:1 cannot be reached: .*addresses"):
+        place.run(delivery=delivery, kafka={"bootstrap.servers": "127.0.0.1:1"})
+    assert time.monotonic() - began < 30  # it was a minute
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_tells_an_outage_in_a_line(
+    place: Place, delivery: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+        gates.clear()
+        place.write("b", "1")
+        source = Gated(folder=str(place.folder))
+        kafka = {"bootstrap.servers": gone.bootstrap_servers}
+        runner = SourceRunner(place.config(source=source, topic="t", delivery=delivery, kafka=kafka))
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+        capfd.readouterr()  # what the cluster itself says at its start
+    gates.set()
+    until(lambda: "waits for the brokers: " in caplog.text)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert caplog.text.count("waits for the brokers: ") == 1
+    assert "|FAIL|" not in capfd.readouterr().err
+
+
 def test_offsets_that_are_only_looked_at_give_up_early_without_brokers() -> None:
     began = time.monotonic()
     with pytest.raises(SourceError, match=r"offsets cannot be read: 127\.0\.0\.1:1 cannot be reached: "):
