@@ -200,13 +200,13 @@ class TestView:
         async def play(pilot: Pilot[None]) -> None:
             await until_async(lambda: len(app.shown) > 0, pilot.pause)
             await pilot.press("space")
-            shown, before = len(app.shown), len(taken)
+            last, before = app.shown[-1], len(taken)
             await until_async(app._reader._queue.full, pilot.pause)
             await pilot.pause(0.25)  # longer than the reader waits for room
-            assert len(app.shown) == shown
+            assert app.shown[-1] is last
             assert len(taken) <= before + _QUEUED_BATCHES + 1  # one is in the reader's hand
             await pilot.press("space")
-            await until_async(lambda: len(app.shown) > shown, pilot.pause)
+            await until_async(lambda: app.shown[-1] is not last, pilot.pause)
 
         driven(app, play)
 
