@@ -255,7 +255,7 @@ def certify(
             f"key {issuer_key.id!r} cannot certify: expected an ed25519 key with its private half, made with "
             f"--use {CERTIFY_USE}"
         )
-    if issuer_key.status != "active":
+    if issuer_key.status == "revoked":
         raise KeyringError(f"key {issuer_key.id!r} version {issuer_key.version} is {issuer_key.status}")
     if key.algorithm not in SCHEMES or "sign" not in key.use:
         raise KeyringError(

@@ -1,7 +1,8 @@
 """JSON Web Key Sets (RFC 7517) as keyrings of public halves.
 
 A JWKS says less than a keyring: it has no topics, times, uses or revocations. So its keys verify on every
-topic, and a key of which it cannot say all is not written to one. joserfc reads and writes the keys (extra
+topic, and a key of which it cannot say who may trust it is not written to one. When a key begins is left out:
+readers need it before that, and its signer keeps to it. joserfc reads and writes the keys (extra
 ``jose``).
 """
 
@@ -139,8 +140,8 @@ def jwks_problem(key: Key, use: Use = "sign") -> str | None:
         return "it is revoked, which a JWKS cannot say"
     if key.use != (use,):
         return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
-    if key.topics is not None or key.not_before or key.not_after:
-        return "it has limits (topics or times), which a JWKS cannot say"
+    if key.topics is not None or key.not_after:
+        return "it has limits (topics or an end), which a JWKS cannot say"
     return None
 
 

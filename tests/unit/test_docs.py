@@ -414,7 +414,7 @@ class TestSecurity:
         assert not public.is_secret
         assert {key.id for key in public.keys} == {"shop", "shop-b"}
         assert public.verifying_key("shop", 1).status == "retired"
-        assert read_keyring("found.json").signing_key("shop-b").version == 1
+        assert read_keyring("found.json").current_key("shop-b", "sign", 0).version == 1
         assert {key["kid"] for key in json.loads(Path("issuer.jwks.json").read_text())["keys"]} == {
             "issuer-2:1"
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -201,6 +202,26 @@ class TestCheck:
         one_line(run("check", config, "--open"), "needs the package watchfiles")
         monkeypatch.setenv("HEADERWARE_RELOAD", "wach")
         one_line(run("check", config), "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'")
+
+    @pytest.mark.parametrize(
+        ("key", "said"),
+        [
+            ({"not_before": datetime(2999, 1, 1, tzinfo=UTC)}, "version 1 is valid from 2999-01-01T00:00:00"),
+            ({"not_after": datetime(2026, 1, 1, tzinfo=UTC)}, "version 1 is valid until 2026-01-01T00:00:00"),
+        ],
+    )
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_opened_finds_a_key_that_can_do_nothing_now(
+        self, tmp_path: Path, key: dict[str, Any], said: str, *, encrypts: bool
+    ) -> None:
+        algorithm: Any = "aes-256" if encrypts else "hmac-sha256"
+        edit_keyring(tmp_path / "k.json", lambda ring: with_new_key(ring, "k", algorithm, **key), create=True)
+        step = 'type = "encrypt"\nkey_service = { type = "file", keyring = "k.json" }'
+        step = step if encrypts else 'type = "sign"\nkeyring = "k.json"'
+        path = tmp_path / "chain.toml"
+        path.write_text(f'[[interceptors]]\n{step}\nkey_id = "k"\n')
+        for words in (said, "rotate the key"):
+            one_line(run("check", path, "--open"), words)
 
     def test_opened_finds_a_key_that_encrypts_and_is_missing(self, tmp_path: Path) -> None:
         keyring, path = tmp_path / "keys.json", tmp_path / "chain.toml"
