@@ -16,7 +16,7 @@ headers, statistics, closing) is the framework's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -117,6 +117,16 @@ class NativeItem:
             version: the version of the other one that was read.
         """
         return False
+
+    def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
+        """Return what may stand before the first dot in the version of an object that this one continues.
+
+        Others are not asked about by :meth:`continues`.
+
+        Args:
+            lengths: what stands before the first colon in known versions.
+        """
+        return ()
 
     def __repr__(self) -> str:
         """Show the key."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from heapq import nsmallest
 from io import FileIO
@@ -136,10 +136,10 @@ class File(NativeItem):
 class GrowingFile(NativeItem):
     """A file at whose end more is written, as far as it went when it was listed.
 
-        version = size ":" first "." last
+        version = length ":" first "." size ":" last
 
-    The latter are hashes of the first kilobyte, and of the last one before that size; of all of it if the
-    file is shorter.
+    The length is that of the beginning, a kilobyte, or all of it if the file is shorter. There are hashes of
+    the beginning, and of as much before the file's size.
     """
 
     def __init__(self, folder: str, path: str) -> None:
@@ -149,7 +149,8 @@ class GrowingFile(NativeItem):
             found = os.fstat(file.fileno())
             self._beginning: Final = file.read(_FINGERPRINT_BYTES)
             size = max(found.st_size, len(self._beginning))
-            version = f"{size}:{_hash(self._beginning)}.{_last_hash(file, size)}"
+            beginning = f"{len(self._beginning)}:{_hash(self._beginning)}"
+            version = f"{beginning}.{size}:{_last_hash(file, size)}"
         super().__init__(_context(path, found, version, grows=True), size)
 
     def open_stream(self) -> BinaryIO:
@@ -158,9 +159,8 @@ class GrowingFile(NativeItem):
             file = open(self._path, "rb")  # noqa: PTH123, SIM115 - as above
         except FileNotFoundError as error:
             raise ObjectMovedError("it has been moved since it was listed") from error
-        size, _, marks = (self.context.version or "").partition(":")
-        first = _hash(file.read(min(int(size), _FINGERPRINT_BYTES)))
-        if marks != f"{first}.{_last_hash(file, int(size))}":
+        first = f"{len(self._beginning)}:{_hash(file.read(len(self._beginning)))}"
+        if self.context.version != f"{first}.{self.length}:{_last_hash(file, self.length)}":
             file.close()
             raise ObjectMovedError("it is another file since it was listed")
         file.seek(0)
@@ -168,11 +168,11 @@ class GrowingFile(NativeItem):
 
     def extends(self, version: str) -> bool:
         """Return whether this is the same file with more at its end, by its beginning and the former end."""
-        text, _, marks = version.partition(":")
-        if not text.isdecimal() or ":" in marks or (size := int(text)) > self.length:
+        beginning, _, rest = version.partition(".")
+        text, _, last = rest.partition(":")
+        if not text.isdecimal() or (size := int(text)) > self.length:
             return False
-        first, _, last = marks.partition(".")
-        if first != _hash(self._beginning[:size]):
+        if beginning not in self.beginnings([beginning.partition(":")[0]]):
             return False
         try:
             with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
@@ -186,10 +186,15 @@ class GrowingFile(NativeItem):
         Short files are often alike, so one of less than a kilobyte is another file as long as the other path
         has what it had.
         """
-        size = version.partition(":")[0]
-        if size == "0" or not self.extends(version):
+        length = version.partition(":")[0]
+        if length == "0" or not self.extends(version):
             return False
-        return int(size) >= _FINGERPRINT_BYTES or not self._is_still_there(key, version)
+        return length == str(_FINGERPRINT_BYTES) or not self._is_still_there(key, version)
+
+    def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:
+        """Return the beginnings of the file as versions have them, of these lengths."""
+        most = len(self._beginning)
+        return [f"{each}:{_hash(self._beginning[: int(each)])}" for each in lengths if _is_length(each, most)]
 
     def _is_still_there(self, key: str, version: str) -> bool:
         try:
@@ -200,6 +205,10 @@ class GrowingFile(NativeItem):
 
 def _context(path: str, found: os.stat_result, version: str, *, grows: bool = False) -> ItemContext:
     return ItemContext(key=path, version=version, timestamp_ms=found.st_mtime_ns // 1_000_000, grows=grows)
+
+
+def _is_length(text: str, most: int) -> bool:
+    return text.isdecimal() and len(text) < 10 and int(text) <= most
 
 
 def _last_hash(file: BinaryIO | FileIO, size: int) -> str:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headerware.sources.ready import Files
+from headerware.sources.ready.files import GrowingFile
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.testing import EmbeddedCluster
 from tests.waiting import until
@@ -219,6 +220,24 @@ def test_another_inode_sends_nothing_again(logs: Logs) -> None:
     logs.write(SHORT)
     logs.run()
     assert logs.each_came_once()
+
+
+@pytest.mark.parametrize("line", ["x" * 10, "x" * 2_000])
+def test_many_new_logs_are_not_compared_with_each_other(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    asked: list[str] = []
+
+    def continues(_: GrowingFile, key: str, __: str) -> bool:
+        asked.append(key)
+        return False
+
+    monkeypatch.setattr(GrowingFile, "continues", continues)
+    for number in range(300):
+        (logs.folder / f"a.log.{number}").write_text(f'"line {number:04} {line}"\n')
+    logs.run()
+    assert len(logs.found()) == 300
+    assert len(asked) == 0
 
 
 def test_rotation_while_a_source_runs_loses_nothing(logs: Logs) -> None:
