@@ -6,18 +6,20 @@ Each is read by a process of its own, which tells the most memory that it held b
 from __future__ import annotations
 
 import gzip
+import io
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import fastavro
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from headerware.sources import Extracted
-from headerware.sources.extractors import CsvExtractor, JsonLinesExtractor, ParquetExtractor
+from headerware.sources.extractors import AvroExtractor, CsvExtractor, JsonLinesExtractor, ParquetExtractor
 from tests.source_objects import records
 
 MIB: Final = 1 << 20
@@ -88,6 +90,41 @@ class TestCsv:
         data = b'a,b\n1,"' + b"x\n" * 9 + b'"\n2,3\n'
         found = records(CsvExtractor(max_record_lines=10), data)
         assert [each.value["b"] for each in found if isinstance(each, Extracted)] == ["x\n" * 9, "3"]
+
+
+class TestAvro:
+    SCHEMA: Final = {
+        "type": "record",
+        "name": "shop.Order",
+        "fields": [
+            {
+                "name": "lines",
+                "type": {
+                    "type": "array",
+                    "items": {"type": "record", "name": "Line", "fields": [{"name": "a", "type": "int"}]},
+                },
+            }
+        ],
+    }
+
+    def file(self, *counts: int) -> bytes:
+        """Return a file of one block, with a record of so many lines each."""
+        found = io.BytesIO()
+        orders = [{"lines": [{"a": 0}] * count} for count in counts]
+        fastavro.writer(found, self.SCHEMA, orders, codec="deflate", sync_interval=1 << 30)
+        return found.getvalue()
+
+    def test_record_of_many_small_values_is_refused_before_they_are_made(self, tmp_path: Path) -> None:
+        data = self.file(10 * MIB)
+        assert len(data) < 20_000
+        found = read(tmp_path / "orders.avro", data, "avro")
+        assert "the limit (max_record_values)" in found.problem
+        assert found.peak_mib < 150  # it was 2,000
+
+    def test_records_of_as_many_values_as_may_be_are_read(self) -> None:
+        # Twenty records share a block, which as a whole holds more.
+        found = records(AvroExtractor(max_record_values=100), self.file(*[40] * 20))
+        assert [len(each.value["lines"]) for each in found if isinstance(each, Extracted)] == [40] * 20
 
 
 class TestJsonLines:

@@ -227,11 +227,12 @@ def walk_payload(
     """Raise SerdeError if a payload is truncated or corrupt, nests too deep or holds too many values.
 
     A reader's defaults add ``per_record`` values to each record. A block of a file is a payload of ``count``
-    values, one behind another.
+    values, one after another, each of which may hold as many values as the limits say.
     """
     walk = _Walk(payload, named, limits, start, per_record)
     try:
         for _ in range(count):
+            walk.begin()
             walk.value(tree, 0)
     except RecursionError:
         raise _too_deep("payload", limits) from None
@@ -278,9 +279,12 @@ class _Walk:
         self._limits = limits
         self._position = start
         self._end = len(payload)
-        self._left = limits.max_values
         self._most: Final = _FREE_VALUES + _VALUES_PER_BYTE * (self._end - start)
         self._sent = 0
+
+    def begin(self) -> None:
+        """Begin a value that is in no other."""
+        self._left = self._limits.max_values
 
     def value(self, node: Any, depth: int) -> None:
         """Pass one value."""

@@ -48,7 +48,7 @@ class Moves:
         """Those that lost their keys to others, and were not found under new ones, such as in mid-rename."""
         self._lengths: Final[set[str]] = set()
         """Of what these beginnings were made."""
-        self.happen = False
+        self.happen: bool = False
         """Whether objects may move. Then late ones come below others, so that each listing is a whole one."""
 
     def note(self, item: NativeItem, key: OffsetKey, entry: OffsetEntry) -> None:

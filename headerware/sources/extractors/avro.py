@@ -74,6 +74,8 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
     Args:
         max_record_bytes: the largest block of a file, as it is and decompressed; a larger one is an error of
             the object. Writers make blocks of some kilobytes, unless one value is larger.
+        max_record_values: how many values one record may hold, those in arrays and maps included. The block
+            of a record that holds more is an error of the object.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Avro's own is not meant.
         max_expansion: in the same way.
         schema_file: a file with the reader's schema; None is each file's own.
@@ -87,6 +89,7 @@ class AvroExtractor(StreamExtractor, frozen=True, kw_only=True):
     type: ClassVar[str] = "avro"
 
     max_record_bytes: int = 64 << 20
+    max_record_values: int = 1_000_000
     schema_file: Annotated[str | None, PATH] = None
     schemas: bool = False
 
@@ -261,6 +264,7 @@ class _Decode:
         wanted = None
         if options.schema_file is not None:
             wanted = _wanted(options.schema_file, coarse=options.schemas)
+        self._limits: Final = self._writer.limits._replace(max_values=options.max_record_values)
         self._wanted: Final = None if wanted is None else wanted.tree
         self._schema: Schema | None = None
         self._convert: Convert | None = None
@@ -328,19 +332,25 @@ class _Decode:
             )
 
     def _require_few(self, count: int, data: bytes, began: int) -> None:
-        """Refuse a block that stands for far more values than it has bytes, or for endless ones."""
+        """Refuse a block that stands for far more values than it has bytes, or for endless ones.
+
+        Only a block that may hold a record with too many values is walked: most are far too small for it.
+        """
         shape, writer = self._writer.shape, self._writer
+        per_byte = shape.values_per_byte
         most = _FREE_VALUES + _VALUES_PER_BYTE * len(data)
         if count * max(1, shape.values) > most:
             raise ObjectError(
                 f"the block at byte {began} states {count} values in {len(data)} bytes; {_FREE_VALUES} and "
                 f"{_VALUES_PER_BYTE} a byte are the limit"
             )
-        if shape.recursive or shape.values_per_byte > _VALUES_PER_BYTE:
+        may_hold_too_many = shape.values + per_byte * len(data) > self._limits.max_values
+        if shape.recursive or per_byte > _VALUES_PER_BYTE or may_hold_too_many:
             try:
-                walk_payload(data, writer.tree, writer.named, writer.limits, count=count)
+                walk_payload(data, writer.tree, writer.named, self._limits, count=count)
             except SerdeError as error:
-                raise ObjectError(f"the block at byte {began}: {error.message}") from error
+                why = error.message.replace("(max_values)", "(max_record_values)")  # its name here
+                raise ObjectError(f"the block at byte {began}: {why}") from error
 
 
 def _bounded(codec: str) -> Callable[[bytes, int], bytes]:

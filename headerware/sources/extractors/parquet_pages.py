@@ -102,7 +102,8 @@ class Pages:
         if header.get(1) == _DICTIONARY_PAGE:
             self._dictionaries[chunk] = plain
         elif any(
-            header[page].get(field) == _DELTA_BYTE_ARRAY for page, field in _ENCODINGS if page in header
+            isinstance(found := header.get(page), dict) and found.get(field) == _DELTA_BYTE_ARRAY
+            for page, field in _ENCODINGS
         ):
             self._repeating[chunk] = max(plain, self._repeating.get(chunk, 0))
         else:
