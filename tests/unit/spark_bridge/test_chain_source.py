@@ -288,7 +288,7 @@ def test_values_on_disk_are_refused() -> None:
 class Waiting(Interceptor, frozen=True):
     """Hold records back, as a plug-in may."""
 
-    waits = True
+    delays = True
 
     def on_consume(self, record: Record) -> Record:
         return record
