@@ -115,15 +115,14 @@ endef
 # The connector of the newest Spark may not have come to a mirror yet.
 define test_with_newest_spark
 @.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
-$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector' tests/spark
-$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) tests/unit/spark_bridge
+$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector' tests/spark tests/unit/spark_bridge
 endef
 
 # The stages of `make test`, each of which runs alone, too.
 STAGES := test-quick test-integration test-spark test-oldest test-frameworks test-newest-spark
 
 .PHONY: test
-test: java .venv-oldest/.ready .venv-frameworks/.ready .venv-newest-spark/.ready ## run all stages of the tests, and say at the end which failed; needs Java 17
+test: java ## run all stages of the tests, and say at the end which failed; needs Java 17
 	@failed=''; for stage in $(STAGES); do \
 		$(REQUIRE_ALL) $(MAKE) --no-print-directory "$$stage" || failed="$$failed $$stage"; \
 	done; \

@@ -198,7 +198,7 @@ def _certify(folder: Path) -> None:
         lambda keys: with_new_key(keys, "issuer", "ed25519", use=("certify",)),
         create=True,
     )
-    shop = edit_keyring(folder / "keys.json", lambda keys: keys).signing_key("shop")
+    shop = edit_keyring(folder / "keys.json", lambda keys: keys).current_key("shop", "sign", 0)
     text = certify(issuer.keys[0], shop, issuer="bench", subject="shop-1", audience=["bench"], topics=["b*"])
     (folder / "shop.jwt").write_text(text)
     (folder / "issuer.jwks.json").write_bytes(encode_jwks(issuer, use="certify"))

@@ -45,6 +45,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
 from headerware.core.stored_bytes import StoredBytes
+from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from headerware.clients import (
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         AsyncSerializingProducer,
     )
     from headerware.clients.instrumentation import instrument, uninstrument
+    from headerware.clients.processing import carrying
 
 __version__ = "0.1.0"
 
@@ -116,6 +118,7 @@ __all__ = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "carrying",
     "instrument",
     "load_chain",
     "uninstrument",
@@ -128,15 +131,28 @@ _LAZY = {
     **dict.fromkeys(_CLIENTS, "headerware.clients"),
     **dict.fromkeys(_ASYNC, "headerware.clients.aio"),
     **dict.fromkeys(_INSTRUMENTATION, "headerware.clients.instrumentation"),
+    "carrying": "headerware.clients.processing",
 }
 
 
+_PACKAGES = ("interceptors", "serdes", "keyring", "connect", "registry", "sources", "testing", "spark_bridge")
+"""The packages that have public names of their own."""
+
+
 def __getattr__(name: str) -> Any:
-    """Load a client, or what makes clients, when it is first named."""
+    """Load a client, or what makes clients, when it is first named; say where another public name is."""
     if name in _LAZY:
         return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name[:1].isupper():
+        for package in _PACKAGES:
+            home = f"{__name__}.{package}"
+            if name in importlib.import_module(home).__all__:
+                # Of an AttributeError, `from headerware import` would not show the text.
+                raise ImportError(f"{name} is not in headerware itself; write: from {home} import {name}")
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")
+    )
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

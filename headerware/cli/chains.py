@@ -18,17 +18,45 @@ from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
 from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError
-from headerware.core.explanation import PROBE_BYTES, ExplainedInterceptor, Growth, growth
+from headerware.core.explanation import (
+    PROBE_BYTES,
+    ExplainedInterceptor,
+    ExplainedOption,
+    Growth,
+    explain_carry,
+    growth,
+)
 from headerware.core.explanation import explain as explanation_of
+from headerware.core.hooks import label
 from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
+from headerware.core.services import CarriesOn, offered
 
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
+
+
+class _TakesFile(click.Command):
+    """A command that takes its file also as ``--config FILE``, as others do."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, the file first."""
+        rest = list(args)
+        files: list[str] = []
+        for index, arg in reversed(list(enumerate(args))):
+            if arg == "--config" and index + 1 < len(rest):
+                files += rest[index + 1 : index + 2]
+                del rest[index : index + 2]
+            elif arg.startswith("--config="):
+                files += [arg.removeprefix("--config=")]
+                del rest[index]
+        return super().parse_args(ctx, [*files, *rest])
+
+
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(cls=_TakesFile)
 @_config
 @click.option(
     "--open/--no-open",
@@ -71,7 +99,7 @@ def check(
     for each in sides:
         _open(config, chain, each, alone=bool(side))
     if opens:
-        _require_local_parts(config, chain, side)
+        require_local_parts(config, chain, side)
     found = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), topics)]
     if as_json:
         warnings = [{"interceptor": name, "warning": text} for name, text in found]
@@ -83,7 +111,7 @@ def check(
             click.echo(f"warning: {name}: {text}")
 
 
-@click.command()
+@click.command(cls=_TakesFile)
 @_config
 @click.argument("topic", required=False)
 @click.option(
@@ -109,24 +137,28 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     chain = load_chain(config)
     working = [each for name, each in zip(chain.names, chain, strict=True) if name in chosen]
     by_size = sizes(working)
+    carry = explain_carry(config)
     added = _growth(config, chain, topic, chosen) if opens and topic else None
     if as_json:
         carried = [each._asdict() for each in by_size]
         limits = {"client_bytes": CLIENT_TAKES_BYTES, "topic_bytes": TOPIC_TAKES_BYTES}
         shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
-        show_json({**shown, "limits": limits, "growth": added})
+        show_json({**shown, "carry": carry, "limits": limits, "growth": added})
         return
     console = Console(highlight=False, soft_wrap=True)
     names = [interceptor.name for interceptor in interceptors]
     console.print(f"[bold]{escape(config)}[/]{f', topic [bold]{escape(topic)}[/]' if topic else ''}")
     if not names:
         console.print("No interceptor works here: records pass as they are.")
+        if chain.carry:
+            console.print(f"  carry:   {_carried(chain, working, carry)}", markup=False)
         return
     console.print(f"  send:    application -> {' -> '.join(names)} -> Kafka", markup=False)
     console.print(f"  consume: Kafka -> {' -> '.join(reversed(names))} -> application", markup=False)
     if by_size or not any(getattr(each, "carries_bytes", None) for each in working):
         console.print(f"  values:  {_by_size(by_size)}", markup=False)
     console.print(f"  limits:  {_LIMITS}", markup=False)
+    console.print(f"  carry:   {_carried(chain, working, carry)}", markup=False)
     if added is not None:
         total = sum(each.size_bytes for each in added)
         parts = ", ".join(f"{each.name} {each.size_bytes:+,}" for each in added)
@@ -149,6 +181,17 @@ def _growth(config: str, chain: Chain, topic: str, chosen: set[str]) -> tuple[Gr
         return tuple(each for each in growth(chain, topic) if each.name in chosen)
     except HeaderwareError as error:
         raise click.ClickException(f"{config}: what it adds cannot be measured: {error}") from error
+
+
+def _carried(chain: Chain, working: list[object], option: ExplainedOption) -> str:
+    """Say what is sent on while a record is processed."""
+    if chain.carry is False:
+        return f"nothing ({option.origin})"
+    what = [f"what {label(each)} continues" for each in working if offered(each, CarriesOn)]
+    if chain.carry:
+        given = msgspec.json.encode(option.value).decode()
+        what.append(f"the headers {given} ({option.origin})")
+    return f"{' and '.join(what) or 'nothing'}, from the record at work to what is sent meanwhile"
 
 
 def _by_size(found: list[Sizes]) -> str:
@@ -191,7 +234,7 @@ def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareE
     return None
 
 
-def _require_local_parts(config: str, chain: Chain, side: Any) -> None:
+def require_local_parts(config: str, chain: Chain, side: Any) -> None:
     """Refuse keys and object stores that this machine lacks; doctor asks those over a network, too."""
     from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headerware.cli.health import Health, health_option, served_health
 from headerware.cli.json_output import show_json
 from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
 from headerware.cli.log_lines import log_lines, time_now
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from headerware.ops.guard import Status
 
 _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
+_STALLED_S: Final = 60.0
+"""A guard that has not told for so long how far it is, is not ready."""
 
 
 @click.command()
@@ -88,6 +91,7 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
     type=Duration(),
     help="Print the counts so far this often, with --json one object a line.",
 )
+@health_option
 @click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def guard(
@@ -105,6 +109,7 @@ def guard(
     look_back: float | None,
     max_headers: int,
     every: float | None,
+    health: tuple[str, int] | None,
     dry_run: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - as above
 ) -> None:
@@ -142,9 +147,19 @@ def guard(
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     shown = time.monotonic()
+    told: tuple[float, Status] | None = None
+
+    def look() -> Health:
+        """Return how the guard is: ready once it has its partitions, as long as it goes on telling."""
+        if told is None:
+            return Health(live=True, ready=False, details={})
+        at, status = told
+        details = {"held": status.held, "lag": sum(status.lag.values())}
+        return Health(live=True, ready=time.monotonic() - at < _STALLED_S, details=details)
 
     def tell(status: Status) -> None:
-        nonlocal shown
+        nonlocal shown, told
+        told = time.monotonic(), status
         if every is not None and time.monotonic() - shown >= every:
             shown = time.monotonic()
             if as_json:
@@ -153,7 +168,7 @@ def guard(
                 click.echo(f"{time_now()} {_line(status)}")
 
     gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
-    with log_lines(), kafka_errors("guard"), stopped_by_signals(work.stop):
+    with log_lines(), kafka_errors("guard"), stopped_by_signals(work.stop), served_health(health, look):
         if not dry_run:
             work.run(tell)
         status = work.dry_run(tell) if dry_run else work.status()

@@ -22,7 +22,7 @@ from headerware.cli.kafka import client_options, client_settings, require_server
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
-from headerware.core.config import built
+from headerware.core.config import configured
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, KeyringError
 from headerware.core.files import read_sources
@@ -45,12 +45,15 @@ from headerware.keyring import (
     verify_snapshot,
     with_deletion,
     with_new_key,
+    with_public_versions,
     with_revocation,
     with_rotation,
 )
-from headerware.keyring.file import MAX_BYTES
+from headerware.keyring.certificate import CERTIFY_USE
+from headerware.keyring.file import MAX_BYTES, naming_file
 from headerware.keyring.jwks import jwks_problem
 from headerware.keyring.keyring import Moment
+from headerware.keyring.snapshot import SNAPSHOT_USE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -202,10 +205,26 @@ def list_keys(path: Path, permissions: Permissions, *, as_json: bool) -> None:
     _show(found, as_json=as_json, text=_table([_row(key) for key in found]))
 
 
+_public_option: Final = click.option(
+    "--public",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file of public halves that readers have, a keyring or a JWKS: it is changed first.",
+)
+
+
 @keys.command()
 @_keyring_options
 @_key_id
 @_times
+@click.option(
+    "--lead",
+    "lead_s",
+    type=Duration(),
+    metavar="DURATION",
+    help="How long from now the version before goes on, such as 10m: the time to bring the new one to all "
+    "readers. In place of --not-before.",
+)
+@_public_option
 def rotate(
     path: Path,
     permissions: Permissions,
@@ -213,21 +232,72 @@ def rotate(
     *,
     not_before: datetime | None,
     not_after: datetime | None,
+    lead_s: float | None,
+    public: Path | None,
     as_json: bool,
 ) -> None:
     """Let a new version of a key sign or wrap.
 
-    The old ones still verify or unwrap. Before its --not-before, the version before it goes on wrapping. It
-    has the topics and the use of the version before, and also its times unless they are given.
+    The old ones still verify or unwrap, and with --lead the version before goes on until the new one begins.
+    With --public, the new public half is in the readers' file before anything is signed with it. The new
+    version has the topics and the use of the version before, and also its end unless one is given. If the
+    command was interrupted, run it again.
     """
-    made = _edit(
-        path,
-        permissions,
-        lambda ring: with_rotation(ring, key_id, not_before=not_before, not_after=not_after),
-    ).versions(key_id)[-1]
+    if lead_s is not None:
+        if not_before is not None:
+            raise click.UsageError("--lead and --not-before both say when the new version begins: give one")
+        not_before = _in_whole_seconds(datetime.now(UTC) + timedelta(seconds=lead_s))
+
+    def change(ring: Keyring, above: int = 0) -> Keyring:
+        return with_rotation(ring, key_id, not_before=not_before, not_after=not_after, above=above)
+
+    def change_both(ring: Keyring, there: Keyring) -> tuple[Keyring, Keyring]:
+        above = max((key.version for key in there.keys if key.id == key_id), default=0)
+        after = change(ring, above)
+        return after, with_public_versions(there, after, key_id)
+
+    ring = (
+        _edit(path, permissions, change)
+        if public is None
+        else _edit_both(path, permissions, public, change_both)
+    )
+    made = ring.versions(key_id)[-1]
+    begins = made.not_before if made.not_before and made.not_before > datetime.now(UTC) else None
+    until_then = None if begins is None else _current_version(ring, made)
     verb = "wraps" if made.algorithm == "aes-256" else "signs"
-    since = "now on" if made.not_before is None else str(_time(made.not_before))
-    _show([made], as_json=as_json, text=f"key {made.id!r} {verb} with version {made.version} from {since}")
+    lines = [f"key {made.id!r} {verb} with version {made.version} from {_time(begins) or 'now on'}"]
+    if begins is not None:
+        before = f"version {until_then} does" if until_then else f"nothing {verb}: no version before it may"
+        lines[0] += f"; until then {before}"
+    if public is not None:
+        lines.append(f"its public half is in {public}, which was written first")
+    elif made.public is not None:
+        lines.append(
+            "readers with a file of public halves need the new one: export-public, or --public next time"
+        )
+    if begins is not None:
+        lines.append(f"bring {public or path} to all who read before then")
+    _show(
+        [made],
+        as_json=as_json,
+        text="\n".join(lines),
+        begins=_time(begins),
+        until_then=until_then,
+        public=None if public is None else str(public),
+    )
+
+
+def _in_whole_seconds(moment: datetime) -> datetime:
+    """Return the next whole second, as keyrings have them."""
+    return (moment + timedelta(seconds=1, microseconds=-1)).replace(microsecond=0)
+
+
+def _current_version(ring: Keyring, made: Key) -> int | None:
+    """Return which version does the work of one that has not begun; None if none may."""
+    try:
+        return ring.current_key(made.id, made.use[0], wall_clock_ms()).version
+    except KeyringError:
+        return None
 
 
 @keys.command()
@@ -244,6 +314,7 @@ def rotate(
     "several times.",
 )
 @click.option("--reason", help="Why, for people; it stands in the file.")
+@_public_option
 @yes_option
 def revoke(
     path: Path,
@@ -252,22 +323,28 @@ def revoke(
     version: int | None,
     positions: dict[str, int],
     reason: str | None,
+    public: Path | None,
     *,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Trust a key no more, for good.
 
-    What it signed is refused from now on, and what it wrapped cannot be read.
+    What it signed is refused from now on, and what it wrapped cannot be read. To have a version that signs,
+    rotate the key first.
     """
     confirm(f"Revoke key {key_id!r}, {_which(version)}? Nothing makes it trusted again", yes=yes)
-    keyring = _edit(
-        path,
-        permissions,
-        lambda ring: with_revocation(
-            ring, key_id, version=version, revoked_from=positions or None, reason=reason
-        ),
-    )
+
+    def change(ring: Keyring) -> Keyring:
+        return with_revocation(ring, key_id, version=version, revoked_from=positions or None, reason=reason)
+
+    def change_both(ring: Keyring, there: Keyring) -> tuple[Keyring, Keyring]:
+        return change(ring), change(there)
+
+    if public is None:
+        keyring = _edit(path, permissions, change)
+    else:
+        keyring = _edit_both(path, permissions, public, change_both)
     revoked = [key for key in keyring.versions(key_id) if version in {None, key.version}]
     numbers = ", ".join(str(key.version) for key in revoked)
     _show(revoked, as_json=as_json, text=f"revoked key {key_id!r}, version {numbers}")
@@ -410,13 +487,13 @@ def key_secret(config: str, interceptor: str | None) -> None:
 def _chain_with_plain_keys(config: str) -> Chain:
     """Load a chain whose ``encrypt`` may lack its ``key_secret`` as yet: it is made with plain keys."""
     sources = read_sources(config)
-    complete = {each.name for source in sources for each in source if "key_secret" in each.settings}
+    complete = {each.name for source in sources for each in source.declared if "key_secret" in each.settings}
     for source in sources:
-        for each in source:
+        for each in source.declared:
             if each.type == "encrypt" and each.name not in complete:
                 each.settings.pop("key", None)
     with naming_chain_file(config):
-        return Chain([interceptor for _, interceptor in built(sources)])
+        return Chain.configured(configured(sources))
 
 
 @keys.command("sign-snapshot")
@@ -477,9 +554,7 @@ def sign_snapshot_command(
             number = last + 1 if number is None else number
             if number <= last:
                 raise KeyringError(f"counter {number} goes back: the snapshot in {out} has {last}")
-        root = next((key for key in roots.versions(root_id) if key.status == "active"), None)
-        if root is None:
-            raise KeyringError(f"root key {root_id!r} has no active version")
+        root = roots.current_key(root_id, SNAPSHOT_USE, round(now.timestamp() * 1000))
         end = now + timedelta(days=days)
         return sign_snapshot(keyring, root, counter=number or 1, created=now, expires=end)
 
@@ -701,7 +776,10 @@ def certify_key(
     The keyring is the issuer's; its key is an Ed25519 key that was made with --use certify. Nothing secret of
     the producer is needed, and nothing in the certificate is secret.
     """
-    certifying = _active(read_keyring(path, permissions=permissions), issuer_key)
+    issuers = read_keyring(path, permissions=permissions)
+    with naming_file(path):
+        certifying = issuers.current_key(issuer_key, CERTIFY_USE, wall_clock_ms())
+    # The newest one, also before it begins: it is shown from then on.
     key = _active(read_keyring(holder, permissions=permissions), key_id)
     text = certify(
         certifying,
@@ -743,6 +821,17 @@ def _edit(
     from headerware.keyring.writing import edit_keyring  # noqa: PLC0415 - needs a POSIX system
 
     return edit_keyring(path, change, permissions=permissions, create=create)
+
+
+def _edit_both(
+    path: Path,
+    permissions: Permissions,
+    public: Path,
+    change: Callable[[Keyring, Keyring], tuple[Keyring, Keyring]],
+) -> Keyring:
+    from headerware.keyring.writing import edit_with_public  # noqa: PLC0415 - needs a POSIX system
+
+    return edit_with_public(path, public, change, permissions=permissions)
 
 
 def _show(found: Sequence[Key], *, as_json: bool, text: str, **more: Any) -> None:

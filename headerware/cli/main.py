@@ -34,9 +34,30 @@ from headerware.cli.tail import tail
 from headerware.cli.trail import trail
 from headerware.cli.verify import verify
 from headerware.core.errors import HeaderwareError
+from headerware.core.options import from_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class _PathFromHome(click.Path):
+    """A path with ``~`` at its beginning, as the shell leaves it in ``--config=~/chain.toml``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check the path, with the user's home for the ``~``; refuse an option in the place of a path."""
+        options = [] if ctx is None else [name for each in ctx.command.params for name in each.opts]
+        if isinstance(value, str) and value.partition("=")[0] in options:
+            self.fail(f"expected a path, found the option {value!r}; write the path in between", param, ctx)
+        return super().convert(from_home(value) if isinstance(value, str) else value, param, ctx)
+
+
+def _find_homes(command: click.Command) -> None:
+    """Let every path of a command and of the commands below begin with ``~``."""
+    for param in command.params:
+        if isinstance(param.type, click.Path):
+            param.type.__class__ = _PathFromHome
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _find_homes(below)
 
 
 class _Root(click.Group):
@@ -95,3 +116,4 @@ main.add_command(claims)
 main.add_command(slices)
 main.add_command(keys)
 main.add_command(registry)
+_find_homes(main)

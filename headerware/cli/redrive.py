@@ -45,16 +45,16 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 @click.option(
     "--allow",
     multiple=True,
-    metavar="GLOB",
+    metavar="PATTERN",
     help="A topic that letters may name; repeatable. Default: those whose dead-letter topic TOPIC is.",
 )
 @click.option(
     "--where",
     multiple=True,
     metavar="HEADER=VALUE",
-    help="Send these only: HEADER=VALUE, HEADER~PATTERN, HEADER or !HEADER; repeatable, and all must hold.",
+    help="Send these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
 )
-@click.option("--reason", metavar="PATTERN", help="Send those only whose reason, error or step matches.")
+@click.option("--reason", metavar="REGEX", help="Send those only whose reason, error or step matches.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Send this many a second at most.")
 @click.option("--limit", type=click.IntRange(1), help="Send this many at most.")
 @click.option(

@@ -15,6 +15,7 @@ from headerware.core.chain import load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file, is_disabled
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
+from headerware.core.options import from_home
 from headerware.core.suggestions import did_you_mean
 
 _MARK: Final = "HEADERWARE_RUN"
@@ -27,7 +28,20 @@ _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores, which a program that takes its place would do, too."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class _Run(click.Command):
+    """A command that takes ``-cCODE`` as Python does, and not for the options ``-c -C -O ...``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with the code apart from its option."""
+        at = 0
+        while args[at : at + 1] and args[at].partition("=")[0] == "--config":
+            at += 1 if "=" in args[at] else 2
+        if args[at : at + 1] and args[at].startswith("-c") and args[at] != "-c":
+            args = [*args[:at], "-c", args[at].removeprefix("-c"), *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Run, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--config",
     metavar="FILE",
@@ -52,10 +66,11 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     one's place, so signals and the exit code are its own.
     """  # noqa: D301 - click's mark for text as it is
     _require_no_option(command)
+    _require_file(config)
     environment = dict(os.environ)
     path = config or environment.get(CONFIG_VARIABLE)
     if path:
-        environment[CONFIG_VARIABLE] = os.path.abspath(path)  # noqa: PTH100 - the command may work in another folder
+        environment[CONFIG_VARIABLE] = os.path.abspath(from_home(path))  # noqa: PTH100 - the command may work in another folder
         _check(path)
     else:
         click.echo(
@@ -76,12 +91,23 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
         raise _exit_with(f"cannot run {program}: {error.strerror}", _NOT_EXECUTABLE) from error
 
 
+def _require_file(config: str | None) -> None:
+    """Refuse what belongs to the command in the place of the chain's file: the option had no value."""
+    if config and not os.path.exists(config) and (config in _OF_PYTHON or shutil.which(config)):  # noqa: PTH110 - any text
+        raise click.UsageError(
+            f"--config takes the chain's file, found {config!r}; write --config FILE {config} ..."
+        )
+
+
 def _require_no_option(command: tuple[str, ...]) -> None:
     """Refuse what looks like an option of ours: a program's own stand behind its name."""
     first, *rest = command
     if first == "-c" and rest and (rest[0].endswith(".toml") or os.path.isfile(rest[0])):  # noqa: PTH113 - any text
+        file = rest[0].removeprefix("=")
+        raise click.UsageError(f"-c runs code, as `python -c` does; name the chain's file by --config {file}")
+    if first.endswith(".toml") and not first.startswith("-"):
         raise click.UsageError(
-            f"-c runs code, as `python -c` does; name the chain's file by --config {rest[0]}"
+            f"expected a command, found {first!r}; name the chain's file by --config {first}"
         )
     if first.startswith("-") and first not in _OF_PYTHON:
         hint = did_you_mean(first.partition("=")[0], ["--config", "--help"])

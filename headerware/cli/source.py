@@ -5,25 +5,31 @@ from __future__ import annotations
 import gc
 import time
 from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
+from headerware.cli.health import Health, health_option, served_health
 from headerware.cli.json_output import show_json
 from headerware.cli.signals import stopped_by_signals
-from headerware.core.errors import SourceError, described
+from headerware.cli.source_check import check
+from headerware.cli.source_status import object_text, show_table, source_errors, status
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import SourceError
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
     from headerware.sources.engine.worker import Progress
     from headerware.sources.runtime import RunConfig, SourceRunner
@@ -43,7 +49,6 @@ _SHOWN: Final = {
 }
 """What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 _json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
@@ -56,35 +61,108 @@ def source() -> None:
     """
 
 
+source.add_command(check)
+source.add_command(status)
+
+
 @source.command()
-@_config
+@click.argument("path", type=click.Path(exists=True))
 @click.option("--once", is_flag=True, help="Read what is there, and end.")
 @click.option(
     "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
 )
+@health_option
+@click.option("--fail-fast", is_flag=True, help="Of a folder: stop all sources when one fails.")
 @_json
-def run(config: str, once: bool, tasks: tuple[int, ...], as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
-    """Read the source, and produce its records, until SIGINT or SIGTERM.
+def run(
+    path: str,
+    once: bool,  # noqa: FBT001 - click passes flags by name
+    tasks: tuple[int, ...],
+    health: tuple[str, int] | None,
+    fail_fast: bool,  # noqa: FBT001 - likewise
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Read the source of a file, or those of a folder, and produce its records, until SIGINT or SIGTERM.
+
+    Of a folder each *.toml is a source, but kafka.toml, whose [kafka] they share. All files are checked
+    before anything runs. A source that fails does not stop the others; the exit code is then 1 when they have
+    ended.
 
     Either signal stops reading, waits for what was sent, and stores how far it has come. A second one ends
     the process at once; nothing is lost by that.
 
     Exit codes: 0 it was stopped or everything was read, 1 it failed, 2 wrong use.
     """
-    from headerware.sources.runtime import RunConfig, SourceRunner  # noqa: PLC0415 - only this needs a client
+    from headerware.sources import runtime  # noqa: PLC0415 - only this needs a client
 
-    loaded = RunConfig.load(config)
-    for number in tasks:
-        if number >= loaded.tasks:
-            raise click.BadParameter(f"{config} has {counted(loaded.tasks, 'task')}", param_hint="--task")
-    runner = SourceRunner(loaded, tasks=tasks or None, once=once)
-    with stopped_by_signals(runner.stop), _status(runner), rare_collections():
-        runner.run()
-    counts = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
+    configs = runtime.RunConfig.load_all(path)
+    if not Path(path).is_dir():
+        (loaded,) = configs
+        for number in tasks:
+            if number >= loaded.tasks:
+                raise click.BadParameter(f"{path} has {counted(loaded.tasks, 'task')}", param_hint="--task")
+        runner = runtime.SourceRunner(loaded, tasks=tasks or None, once=once)
+        with _working([runner], runner.stop, health):
+            runner.run()
+        if as_json:
+            show_json(_counts(runner))
+        else:
+            click.echo(_summary(runner))
+        return
+    if tasks:
+        raise click.UsageError("--task is for the source of one file; a folder runs all tasks of its sources")
+    group = runtime.RunnerGroup(configs, once=once, fail_fast=fail_fast, on_failure=_tell_failure)
+    with _working(group.runners, group.stop, health):
+        group.run()
+    failures = group.failures
     if as_json:
-        show_json({"source": loaded.name, "tasks": counts})
+        found = [
+            {
+                **_counts(each),
+                "error": str(failures[each.config.name]) if each.config.name in failures else None,
+            }
+            for each in group.runners
+        ]
+        show_json(found, ok=not failures)
     else:
-        click.echo(_summary(runner))
+        for each in group.runners:
+            click.echo(_summary(each))
+    if failures:
+        raise SystemExit(1)
+
+
+@contextmanager
+def _working(
+    runners: list[SourceRunner], stop: Callable[[], object], health: tuple[str, int] | None
+) -> Iterator[None]:
+    """Show how it goes, tell it to those who ask, and stop at a signal."""
+
+    def look() -> Health:
+        sources = {
+            each.config.name: {
+                "live": each.is_live,
+                "ready": each.is_ready,
+                "tasks": {number: msgspec.to_builtins(found) for number, found in each.statistics.items()},
+            }
+            for each in runners
+        }
+        return Health(
+            live=any(each.is_live for each in runners),  # one that fails leaves the others at work
+            ready=all(each.is_ready for each in runners),
+            details={"sources": sources},
+        )
+
+    with stopped_by_signals(stop), served_health(health, look), _status(runners), rare_collections():
+        yield
+
+
+def _tell_failure(name: str, error: HeaderwareError) -> None:
+    click.echo(f"{name}: failed: {printable(str(error))}", err=True)
+
+
+def _counts(runner: SourceRunner) -> dict[str, Any]:
+    tasks = {number: msgspec.to_builtins(found) for number, found in runner.statistics.items()}
+    return {"source": runner.config.name, "tasks": tasks}
 
 
 @source.command()
@@ -100,7 +178,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
 
     loaded, offsets = _opened(config)
     listed, found = 0, []
-    with closing(offsets), _source_errors(loaded):
+    with closing(offsets), source_errors(loaded):
         for each in planned(loaded, offsets):
             listed += 1
             if everything or each.reads:
@@ -125,7 +203,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    _show(table)
+    show_table(table)
     if more:
         click.echo(f"and more; --limit {10 * limit} shows more of them")
 
@@ -144,7 +222,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
     loaded, store = _opened(config)
     with closing(store):
         found = _chosen(loaded, store, keys)
-    shown = [{"key": _key_text(key), **_entry(entry)} for key, entry in found]
+    shown = [{"key": object_text(key), **_entry(entry)} for key, entry in found]
     if as_json:
         show_json(shown)
         return
@@ -158,7 +236,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    _show(table)
+    show_table(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -170,9 +248,11 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
 def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
     """Forget the objects of KEYS, so that they are read again from their first record.
 
-    Stop the source before; with offsets in a topic, a running one is made to stop.
+    Stop the source before. A running one never overwrites a reset: with offsets in a file the reset is
+    refused; with offsets in a topic the source ends with an error, within 30 seconds if it is idle, and reads
+    the objects when it is started again.
     """
-    from headerware.sources.runtime.stores import sharings_in  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.stores import TakenOverError, sharings_in  # noqa: PLC0415 - as above
 
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
@@ -180,22 +260,40 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
         sharings = dict.fromkeys([loaded.sharing, *sharings_in(store, loaded.name)])
+        ends = _still_at_work(store) if loaded.offsets.transactional else []
     writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
-    # All of them have ended before anything is forgotten.
-    with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
-        if found:
-            writing.put(dict.fromkeys(found))
+    try:
+        # All of them have ended before anything is forgotten.
+        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
+            if found:
+                writing.put(dict.fromkeys(found))
+    except TakenOverError as error:
+        raise SourceError(
+            f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
+            "stop it, and reset then"
+        ) from error
     if as_json:
-        show_json({"reset": [_key_text(key) for key in found]})
+        show_json({"reset": [object_text(key) for key in found], "ends": ends})
     else:
         click.echo(f"{loaded.name}: {counted(len(found), 'object')} will be read again")
+        for task in ends:
+            within = f"within {_sign_interval():.0f} s"
+            click.echo(
+                f"{task} was at work a moment ago; if it still is, it ends {within}, and reads them when it "
+                "is started again"
+            )
 
 
-def _show(table: Table) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
-    console.print(table)
+def _sign_interval() -> float:
+    from headerware.sources.runtime import stores  # noqa: PLC0415 - as above
+
+    return stores.SIGN_INTERVAL_S
+
+
+def _still_at_work(store: StoredOffsets) -> list[str]:
+    """Return the tasks that may be at work: they have said so a short time ago."""
+    since_ms = wall_clock_ms() - 2_000 * _sign_interval()
+    return [sign.task for sign in store.signs() if sign.at_ms >= since_ms]
 
 
 def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
@@ -221,11 +319,6 @@ def _chosen(
             raise SourceError(f"source {loaded.name!r} has no offset of object {text!r}")
         found.append((key, entry))
     return found
-
-
-def _key_text(key: OffsetKey) -> str:
-    partition = key.partition.get("object", {})
-    return str(partition["key"]) if set(partition) == {"key"} else str(partition)
 
 
 def _entry(entry: OffsetEntry) -> dict[str, Any]:
@@ -256,7 +349,7 @@ def rare_collections() -> Iterator[None]:
 
 
 @contextmanager
-def _status(runner: SourceRunner) -> Iterator[None]:
+def _status(runners: list[SourceRunner]) -> Iterator[None]:
     """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then."""
     console = Console(stderr=True)
     done = Event()
@@ -267,12 +360,15 @@ def _status(runner: SourceRunner) -> Iterator[None]:
     ):
 
         def refresh() -> None:
-            rates = _Rates(runner)
+            looked_at = [(runner, _Rates(runner)) for runner in runners]
             while not done.wait(_LINE_S if live is None else _REFRESH_S):
                 if live is None:
-                    click.echo(_summary(runner, rates), err=True)
+                    for each in looked_at:
+                        click.echo(_summary(*each), err=True)
                 else:
-                    live.update(_table(runner, rates), refresh=True)
+                    live.update(
+                        Group(*(_table(*each, named=len(runners) > 1) for each in looked_at)), refresh=True
+                    )
 
         thread = Thread(target=refresh, daemon=True)
         thread.start()
@@ -300,9 +396,10 @@ class _Rates:
         return {number: (count - before.get(number, 0)) / passed_s for number, count in counts.items()}
 
 
-def _table(runner: SourceRunner, rates: _Rates) -> Table:
+def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
     found, progress = rates.look(), runner.progress
-    title = f"{printable(runner.config.name)}: stopping; a second signal ends it at once"
+    name = printable(runner.config.name)
+    title = f"{name}: stopping; a second signal ends it at once" if runner.is_stopping else name
     table = Table(
         *(Column(name, justify="right", no_wrap=True) for name in ("task", *_SHOWN, *_FLOW)),
         Column("reads", no_wrap=True),
@@ -310,7 +407,7 @@ def _table(runner: SourceRunner, rates: _Rates) -> Table:
         box=None,
         padding=(0, 1, 0, 0),
         pad_edge=False,
-        title=title if runner.is_stopping else None,
+        title=title if named or runner.is_stopping else None,
         title_justify="left",
     )
     for number, counts in sorted(runner.statistics.items()):
@@ -346,12 +443,3 @@ def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
         f"{counted(total('objects'), 'object')}, {total('complete'):,} complete; "
         f"{counted(total('bad_records'), 'bad record')}, {counted(total('failed'), 'object')} failed{going}"
     )
-
-
-@contextmanager
-def _source_errors(loaded: RunConfig) -> Iterator[None]:
-    """Show an error of the source's system as one line."""
-    try:
-        yield
-    except (OSError, *loaded.source.retried) as error:
-        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     "--where",
     multiple=True,
     metavar="HEADER=VALUE",
-    help="Show these only: HEADER=VALUE, HEADER~PATTERN, HEADER or !HEADER; repeatable, and all must hold.",
+    help="Show these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
 )
 @click.option("--key", help="Show records with this key only.")
 @click.option(

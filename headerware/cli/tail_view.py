@@ -316,7 +316,7 @@ class TailView(App[None]):
         self._question = question
         self._prompt.placeholder = {
             "search": "search in all columns and in names of headers",
-            "where": "HEADER=VALUE, HEADER~PATTERN, HEADER or !HEADER; nothing shows all",
+            "where": "HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; nothing shows all",
         }[question]
         self._prompt.value = ""
         self._prompt.add_class("asked")

@@ -1,5 +1,8 @@
 """The cluster's id: asking for it never blocks; who must state it in the first record waits for it, once.
 
+All clients of the process wait for a cluster together: if it cannot be reached, the first wait is the long
+one, and clients that are made in the next half minute hardly wait.
+
 A consumer is asked on the thread that polls. From confluent-kafka 2.16 on, a call of another thread waits
 until the poll that is under way is over, and may wait for many, if they follow each other; a callback would
 wait for ever. So these only look at what is known, and the thread that polls asks for them.
@@ -16,10 +19,17 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from headerware.clients.settings import connection_settings
+from headerware.clients.settings import bootstrap_servers, connection_settings
+from headerware.core.bounded_cache import BoundedCache
 
 _WAIT_S: Final = 2.0
 """How long the first record may wait; a client that reaches its brokers knows the id within milliseconds."""
+_SHORT_WAIT_S: Final = 0.05
+"""How long it may wait if another client has just waited in vain."""
+_UNREACHABLE_S: Final = 30.0
+"""How long after such a wait the cluster counts as out of reach."""
+_waits: Final[BoundedCache[str | None, float]] = BoundedCache(1_000)
+"""When the wait for a cluster ends or has ended, by its addresses, as long as nobody has reached it."""
 _TIMEOUT_S: Final = 10.0
 _RETRY_S: Final = 5.0
 _CALLBACK_RETRY_S: Final = 1.0
@@ -32,8 +42,11 @@ _Ask = Callable[[float], str | None]
 class ClusterIdPort:
     """Return the cluster's id, or None as long as it is unknown; safe for several threads."""
 
-    def __init__(self, ask: _Ask, may_ask: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self, ask: _Ask, may_ask: Callable[[], bool] = lambda: True, *, servers: str | None = None
+    ) -> None:
         self._ask = ask
+        self._servers = servers
         self._may_ask = may_ask
         self._is_wanted = False
         self._known: str | None = None
@@ -44,8 +57,13 @@ class ClusterIdPort:
     def __call__(self) -> str | None:
         """Look, without waiting."""
         if self._known is None and self._asks_here():
-            self._known = self._ask(0)
+            self._learn(0)
         return self._known
+
+    def _learn(self, timeout_s: float) -> None:
+        self._known = self._ask(timeout_s)
+        if self._known is not None:
+            _waits.pop(self._servers, None)
 
     def ask_for_others(self) -> None:
         """Ask if another thread had to leave it to this one, which polls."""
@@ -57,7 +75,7 @@ class ClusterIdPort:
         return not self._is_wanted
 
     def wait(self) -> None:
-        """Return as soon as the id is known, at the latest after two seconds; only the first call waits.
+        """Return once the id is known, or after two seconds at most; only the first call waits.
 
         Calls of other threads meanwhile return together with it. A thread that must not ask does not wait.
         """
@@ -67,8 +85,18 @@ class ClusterIdPort:
 
     def _wait_if_first(self) -> None:
         if self.may_wait:
-            self._known = self._known or self._ask(_WAIT_S)
+            if self._known is None:
+                self._learn(_wait_s(self._servers))
             self.may_wait = False
+
+
+def _wait_s(servers: str | None) -> float:
+    """Return how long a client may wait for its cluster: with others, until the first of them gives up."""
+    now = time.monotonic()
+    ends = _waits.get(servers)
+    if ends is None or now > ends + _UNREACHABLE_S:
+        ends = _waits[servers] = now + _WAIT_S
+    return max(_SHORT_WAIT_S, ends - now)
 
 
 def cluster_id_port(
@@ -87,6 +115,7 @@ def cluster_id_port(
     a thread of our own asks. If the application passes tokens by ``oauth_cb``, nobody asks: the callback
     would run in that thread at the same time as for the client, and its failure there would be the client's.
     """
+    servers = bootstrap_servers(conf)
     if hasattr(client, "cluster_id"):
         reference = weakref.ref(client)
 
@@ -94,8 +123,9 @@ def cluster_id_port(
             live = reference()
             return live is not None and may_ask(live)
 
-        return ClusterIdPort(_asker(client, is_in_callback), may_ask_now)
-    return ClusterIdPort(_unknown if conf.get("oauth_cb") is not None else _background_asker(conf))
+        return ClusterIdPort(_asker(client, is_in_callback), may_ask_now, servers=servers)
+    ask = _unknown if conf.get("oauth_cb") is not None else _background_asker(conf)
+    return ClusterIdPort(ask, servers=servers)
 
 
 def _unknown(_timeout_s: float) -> None:

@@ -48,7 +48,7 @@ from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, clos
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import record_of, updated_message, wire_topic_and_local
+from headerware.clients.messages import hide_own_headers, record_of, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
     Offsets,
     at_offset,
@@ -57,7 +57,7 @@ from headerware.clients.offsets import (
     with_own_metadata,
 )
 from headerware.clients.pauses import Pauses
-from headerware.clients.processing import MessageLoop, Processes, processing_mode
+from headerware.clients.processing import MessageLoop, Processes, hides_headers, processing_mode
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
@@ -88,7 +88,7 @@ from headerware.clients.settings import (
     tell_statistics,
 )
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, PROCESSING
+from headerware.core.client_chain import DEAD_LETTER, HIDE_HEADERS, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
@@ -132,6 +132,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     at a time.
     """
 
+    _hw_hides_headers = False
     _hw_raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _hw_stopping: bool = False
@@ -148,6 +149,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         self._hw_chain, rest = self._hw_chain_for(given, chain)
         mode = processing_mode(rest.pop(PROCESSING, None), chain)
         self._hw_may_be_implicit = mode == "implicit"
+        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
+        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
         if not (self._hw_may_have_a_chain() or chain or mode == "said"):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})
@@ -370,7 +373,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 except (HeaderwareError, ConsumeError):
                     self._hw_inbox.leaving, self._hw_fetching_thread = [], 0
                     raise
-                if messages and began_ns:
+                if messages and (began_ns or self._hw_only_at_work):
                     self._hw_hand_over(messages, began_ns)
                 # From here on no call and no loop, so that an interrupt comes before this or after us.
                 self._hw_inbox.leaving = []
@@ -405,10 +408,14 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 if self._hw_stores_offsets:
                     self._hw_store_message(message)
                 message = updated_message(message, record, outcome)
+                if self._hw_hides_headers:
+                    hide_own_headers(message)
                 if began_ns:
                     self._hw_inbox.given = [message]
                     self._hw_hand_over(self._hw_inbox.given, began_ns)
                     self._hw_inbox.given = []
+                elif self._hw_only_at_work:
+                    self._hw_put_to_work((message,))
                 # As above, no call from here on.
                 self._hw_next_offsets[record.topic, record.partition or 0] = (record.offset or 0) + 1
                 self._hw_fetching_thread = 0
@@ -443,7 +450,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 continue
             left = timeout if deadline is None or not asked else deadline - time.monotonic()
             if (enough and self._hw_inbox.given) or (asked and timeout >= 0 and left <= 0):
-                if began_ns:
+                if began_ns or self._hw_only_at_work:
                     self._hw_hand_over(self._hw_inbox.given, began_ns)
                 messages, self._hw_inbox.given = self._hw_inbox.given, []
                 # Records that a callback threw away are read again when the application has got its error.
@@ -474,8 +481,13 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         deferred, self._hw_deferred_error = self._hw_deferred_error, None
         if deferred is not None:
             raise deferred
-        if self._hw_in_process is not None:
-            self._hw_end_implicit()
+        in_process = self._hw_in_process
+        if in_process is not None:
+            if self._hw_only_at_work:  # without further calls, for this is all that poll does about it
+                in_process[0].__exit__(None, None, None)
+                self._hw_in_process = None
+            else:
+                self._hw_end_implicit()
         if self._hw_fetching_thread:
             self._hw_fetching_thread = get_ident()
             # Not _getframe(2): a thread may have begun with the call.
@@ -540,6 +552,9 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         taken = {topic_partition: (records[index].offset or 0) + 1 for topic_partition, index in last.items()}
         good: list[Any] = outcomes
         given = [*self._hw_inbox.given, *map(updated_message, fetched, records, good)]
+        if self._hw_hides_headers:
+            for message in given:
+                hide_own_headers(message)
         self._hw_inbox.given, self._hw_next_offsets = given, self._hw_next_offsets | taken
 
     def _hw_enqueue_batch(self, fetched: list[Message], records: list[Record], outcomes: list[Any]) -> None:
@@ -587,6 +602,8 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
                 self._hw_store_passed(passed)
                 return [self._hw_refuse_entry(entry)]
             if entry.message is not None and not self._hw_was_delivered(entry):
+                if self._hw_hides_headers:
+                    hide_own_headers(entry.message)
                 messages.append(entry.message)
             if entry.position is not None:
                 passed[entry.topic_partition] = entry.position, entry.leader_epoch
@@ -671,7 +688,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             return False
         try:
             # It was reassembled from several records, so they are read again.
-            self._hw_seek(at_offset(entry.topic_partition, entry.offset))
+            self._hw_seek(at_offset(entry.topic_partition, entry.offset), self._hw_offsets.note_resumed)
             self._hw_inbox.leaving = self._hw_inbox.leaving[:-1]
         except KafkaException:
             self._hw_hold_entry(entry)
@@ -766,20 +783,27 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
         """
         (self._hw_seek if self._hw_lanes is None else self._hw_lanes.seek)(partition)
 
-    def _hw_seek(self, partition: TopicPartition) -> None:
+    def _hw_seek(
+        self, partition: TopicPartition, note: Callable[[TopicPartitionKey, int, int], None] | None = None
+    ) -> None:
+        """Go to an offset; ``note`` is told where reading begins, and from where on records are wanted."""
         self._hw_recover(sys._getframe())  # noqa: SLF001 - as inspect does
         if getattr(partition, "offset", -1) < 0:
             _C.seek(self, partition)  # raises unless it is a TopicPartition
             begin = partition.offset
             topic_partition = topic_partition_of(partition)
-            self._hw_session.revoke([topic_partition])
+            if begin != OFFSET_END:  # behind the end, messages that have begun may go on
+                self._hw_session.revoke([topic_partition])
         else:
-            begin = self._hw_session.seek(partition.topic, partition.partition, partition.offset)
             topic_partition = topic_partition_of(partition)
+            begin = min(
+                self._hw_session.seek(partition.topic, partition.partition, partition.offset),
+                self._hw_offsets.read_up_to(topic_partition, partition.offset),
+            )
             _C.seek(self, partition if begin == partition.offset else at_offset(topic_partition, begin))
         self._hw_next_offsets[topic_partition] = begin
         self._hw_inbox.drop({topic_partition})
-        self._hw_offsets.note_seek(topic_partition, begin, partition.offset)
+        (note or self._hw_offsets.note_seek)(topic_partition, begin, partition.offset)
 
     # Offsets
 

@@ -115,12 +115,14 @@ class _Producer(Producer, metaclass=ABCMeta):
 
 class _Consumer(Consumer, metaclass=ABCMeta):
     _hw_stands_for = cimpl.Consumer
+    _hw_hides_headers = True
     _hw_chain_for = _while_on(Consumer)
     __subclasshook__ = _counts
 
 
 class _ShareConsumer(ShareConsumer, metaclass=ABCMeta):
     _hw_stands_for = getattr(cimpl, "ShareConsumer", None)
+    _hw_hides_headers = True
     _hw_chain_for = _while_on(ShareConsumer)
     __subclasshook__ = _counts
 
@@ -130,6 +132,7 @@ class _QueueingProducer(QueueingProducer):
 
 
 class _InterruptibleConsumer(InterruptibleConsumer):
+    _hw_hides_headers = True
     _hw_chain_for = _while_on(InterruptibleConsumer)
 
 
@@ -170,7 +173,7 @@ def _methods_of(ours: type, c_class: type) -> type:
     kept = {name: value for name, value in vars(ours).items() if name not in {"__dict__", "__weakref__"}}
     bases = tuple(base for base in ours.__bases__ if base is not c_class)
     # Our serializing clients are derived from theirs, which get this base.
-    kept |= {"__slots__": (), "_hw_chain_for": _while_on(ours, always=ours)}
+    kept |= {"__slots__": (), "_hw_chain_for": _while_on(ours, always=ours), "_hw_hides_headers": True}
     return type(f"Chained{ours.__name__}", bases, kept)
 
 

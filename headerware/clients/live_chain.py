@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from headerware.core.chain import Chain
-from headerware.core.client_chain import Reload, client_chain, followed_file
+from headerware.core.client_chain import Reload, Side, client_chain, followed_file
 from headerware.core.config import FILE, RELOAD
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, MissingPartError, raised_at
@@ -33,7 +33,7 @@ from headerware.core.files import read_text
 from headerware.core.hooks import Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import role_of
-from headerware.core.plain_files import writable_by_others
+from headerware.core.plain_files import changeable_by_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -87,8 +87,9 @@ class LiveChain:
     ``conf`` is the client's whole configuration, which may lay options over those of the file.
     """
 
-    def __init__(self, conf: Mapping[str, Any], path: str, reload: Reload) -> None:
+    def __init__(self, conf: Mapping[str, Any], path: str, reload: Reload, side: Side) -> None:
         self._conf: Final = conf
+        self._side: Final = side
         self._path: Final = path
         self._reload: Final = reload
         self._lock: Final = RLock()
@@ -115,7 +116,7 @@ class LiveChain:
         if self._reload == "watch":
             _watch_function()
         reading = _Reading()
-        found = client_chain(self._conf, None, reading)
+        found = client_chain(self._conf, None, reading, side=self._side)
         self._stamps, self._digest, self._loaded_at_ms = reading.stamps, reading.digest, wall_clock_ms()
         return found
 
@@ -199,7 +200,7 @@ class LiveChain:
     def _read(self, client: FollowsFile) -> LoadedChain:
         reading = _Reading(refuses_empty=True)
         try:
-            chain = client._hw_whole_chain(client_chain(self._conf, None, reading)[0])  # noqa: SLF001 - as above
+            chain = client._hw_whole_chain(client_chain(self._conf, None, reading, side=self._side)[0])  # noqa: SLF001 - as above
         except BaseException:
             # A file that could not be reached for a mistake in another one is still to be looked at.
             self._stamps = {**self._stamps, **reading.stamps}
@@ -238,10 +239,10 @@ class LiveChain:
             _log.error("%s cannot be used, so the chain in force goes on: %s", self._path, text)
 
 
-def live_chain(conf: Mapping[str, Any], chain: Chain | None) -> LiveChain | None:
+def live_chain(conf: Mapping[str, Any], chain: Chain | None, side: Side) -> LiveChain | None:
     """Return the chain that a client's file declares; None if it comes from elsewhere."""
-    found = followed_file(conf, chain)
-    return None if found is None else LiveChain(conf, *found)
+    found = followed_file(conf, chain, side=side)
+    return None if found is None else LiveChain(conf, *found, side)
 
 
 def reload_of(path: str | os.PathLike[str], conf: Mapping[str, Any]) -> Reload:
@@ -278,6 +279,8 @@ class FollowsFile:
     chain: ShownChain = ShownChain()
     """The chain; empty for a raw client."""
     _hw_chain: Chain = Chain()
+    _hw_side: Side = "consumer"
+    """Which half of the chain the client uses."""
     _hw_chained: bool = False
     """Whether there is a chain; if not, confluent-kafka's own methods answer."""
     _hw_name: str = ""
@@ -289,8 +292,10 @@ class FollowsFile:
 
     def _hw_chain_for(self, conf: dict[str, Any], chain: Chain | None) -> tuple[Chain, dict[str, Any]]:
         """Return the chain, and the configuration that remains for the client itself."""
-        self._hw_live = live_chain(conf, chain)
-        return client_chain(conf, chain) if self._hw_live is None else self._hw_live.first()
+        self._hw_live = live_chain(conf, chain, self._hw_side)
+        return (
+            client_chain(conf, chain, side=self._hw_side) if self._hw_live is None else self._hw_live.first()
+        )
 
     def _hw_may_have_a_chain(self) -> bool:
         """Return whether there is a chain, or may be one later."""
@@ -381,7 +386,7 @@ def _warn_of_writers(paths: Iterable[str]) -> None:
     """Warn, once for each file, that others can change which chain is in force."""
     for path in paths:
         with suppress(OSError):
-            problem = writable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
+            problem = changeable_by_others(path, os.stat(path))  # noqa: PTH116 - as above
             if problem is not None and path not in _warned_of:
                 _warned_of.add(path)
                 _log.warning(
@@ -406,6 +411,8 @@ def _changes(before: Chain, after: Chain) -> list[str]:
     kept = [name for name in new if name in old]
     if kept != [name for name in old if name in new]:
         said.append(f"order is {', '.join(new) or 'empty'}")
+    if before.carry != after.carry:
+        said.append("carry is off" if after.carry is False else f"carry is {list(after.carry)}")
     return said
 
 

@@ -7,26 +7,30 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
+from headerware.core.edge import is_own
 from headerware.core.errors import HeaderError, position
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.record import Record, RecordMetadata
 
+_SCHEMA: Final = "hw.schema"
 _new_headers = tuple.__new__
 
 
 class MessageHeaders(list[Any]):
-    """A message's headers, and the state of the interceptors, which a message cannot hold.
+    """A message's headers, and what a message cannot hold: the state of the interceptors, hidden headers.
 
     A Message takes no attributes and no weak references, and a subclass of it takes four times as long as
     other headers. So this lasts as long as the message; it goes if an application sets other headers.
     """
 
-    __slots__ = ("local", "topic")
+    __slots__ = ("local", "topic", "whole")
 
     local: Mapping[str, Any] | None
     """The interceptors' state."""
     topic: str
     """The topic on the wire, which a transform may have changed in the message."""
+    whole: Headers | None
+    """All headers of the record, if the application does not see all of them."""
 
     def __reduce__(self) -> Any:
         """Be copied and pickled as a plain list, for an interceptor's state may not be copied."""
@@ -135,7 +139,24 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     known = MessageHeaders(headers)
     known.local = record.local
     known.topic = topic
+    known.whole = None
     return known
+
+
+def hide_own_headers(message: Message) -> None:
+    """Leave Headerware's own headers out of what the application sees.
+
+    The one of schemas stays, because it is for the application's own deserializer.
+    """
+    if message.error() is not None:
+        return
+    headers: Any = message.headers() or ()
+    shown = [pair for pair in headers if pair[0] == _SCHEMA or not is_own(pair[0])]
+    if len(shown) < len(headers):
+        seen = MessageHeaders(shown)  # also if it is empty, for it keeps the others
+        seen.topic, seen.local = wire_topic_and_local(message)
+        seen.whole = _new_headers(Headers, headers)
+        message.set_headers(seen)
 
 
 def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | None]:
@@ -147,8 +168,13 @@ def wire_topic_and_local(message: Message) -> tuple[str, Mapping[str, Any] | Non
 
 
 def record_with_local(message: Message) -> Record:
-    """Return the record of a message that was delivered, with the interceptors' state."""
-    return record_of(message).replace(local=wire_topic_and_local(message)[1])
+    """Return the record of a message that was delivered, with the interceptors' state and all its headers."""
+    record = record_of(message)
+    headers: Any = message.headers() if is_readable(record) else None
+    if headers.__class__ is not MessageHeaders:
+        return record
+    whole = record.headers if headers.whole is None else headers.whole
+    return record.replace(local=headers.local, headers=whole)
 
 
 def undelivered_message(record: Record, error: KafkaError) -> Message:

@@ -150,7 +150,8 @@ class Offsets:
 
     def refreshed(self) -> list[TopicPartition]:
         """Return the offsets to store for held partitions, now that something may have expired."""
-        return [self.offset_to_store(each, *self._positions[each]) for each in list(self._held)]
+        held = [each for each in self._held if each in self._positions]
+        return [self.offset_to_store(each, *self._positions[each]) for each in held]
 
     def take_watermarked(self, *, everything: bool = False) -> list[TopicPartition]:
         """Return the offsets that only an explicit commit brings to the broker, and take them for committed.
@@ -211,10 +212,23 @@ class Offsets:
         )
 
     def note_seek(self, topic_partition: TopicPartitionKey, begin: int, wanted: int) -> None:
-        """Note a seek that begins before the wanted offset; what lies between is not delivered."""
+        """Note a seek that begins before the wanted offset; what lies between is not delivered.
+
+        From the wanted offset on, everything is delivered again. What is to be committed stays the same until
+        a record is delivered, as without a chain.
+        """
+        held, is_uncommitted = self._held.get(topic_partition), topic_partition in self._uncommitted
         self.forget([topic_partition])
+        if held is not None:
+            self._held[topic_partition] = held
+            self._uncommitted.update([topic_partition] if is_uncommitted else ())
         if begin < wanted:
             self._watermarks[topic_partition] = wanted
+            self._read_again[topic_partition] = begin
+
+    def read_up_to(self, topic_partition: TopicPartitionKey, otherwise: int) -> int:
+        """Return how far reading has come since it went back, or the other offset if it did not."""
+        return self._read_again.get(topic_partition, otherwise)
 
     def note_resumed(
         self, topic_partition: TopicPartitionKey, begin: int, wanted: int, undelivered: Iterable[int] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.sessions import InUse
+from headerware.core.carry import AtWork
 from headerware.core.chain import Chain
-from headerware.core.client_chain import PROCESSING
+from headerware.core.client_chain import HIDE_HEADERS, PROCESSING, truth
 from headerware.core.errors import ConfigError
 from headerware.core.record import VERIFIED, Operation, Record, Verified
 from headerware.core.session import Session, exit_arguments
@@ -19,6 +21,32 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.clients.consumer import Consumer
+
+
+HIDE_VARIABLE: Final = "HEADERWARE_HIDE_HEADERS"
+Begun = tuple[AbstractContextManager[object], list[Record], InUse]
+"""Implicit processing under way: what surrounds it, the records that are told of its end, and the session."""
+
+
+def handed_over(
+    messages: Sequence[Message], in_use: InUse, began_ns: int, *, is_implicit: bool
+) -> Begun | None:
+    """Tell the interceptors which messages the application receives, and begin implicit processing.
+
+    Records are made of them only if an interceptor asks for them.
+    """
+    given = [message for message in messages if message.error() is None]
+    session = in_use.session
+    if not given:
+        return None
+    if not (session.hears_operations or session.hears_processing):
+        return (AtWork(given, record_with_local).__enter__(), [], in_use) if is_implicit else None
+    records = list(map(record_with_local, given))
+    tell_received(session, records, began_ns, time.time_ns())
+    if not is_implicit:
+        return None
+    scope = session.processing(records)
+    return scope, scope.__enter__(), in_use
 
 
 class Processes:
@@ -34,17 +62,23 @@ class Processes:
     _hw_is_given_later: bool = False
     """Whether the application gets what a call returns only later: on a lane, or in a task, which say so."""
     _hw_may_be_implicit: bool
-    """Whether processing is implicit if any interceptor asks for it."""
+    """Whether processing is implicit if there is a chain."""
+    _hw_hides_headers: bool = False
+    """Whether messages show no headers of ours; by default only those of instrumented clients."""
     _hw_is_implicit: bool
     _hw_observes: bool
-    """Whether anybody has to know which records a call returns."""
-    _hw_in_process: tuple[AbstractContextManager[list[Record]], list[Record], InUse] | None = None
-    """The implicit processing that the next call ends, the records that are told of it, and its session."""
+    """Whether any interceptor has to know which records a call returns."""
+    _hw_only_at_work: bool
+    """Whether only what is sent has to know it, by the records at work."""
+    _hw_in_process: Begun | None = None
+    """The implicit processing that the next call ends."""
 
     def _hw_observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
-        self._hw_is_implicit = self._hw_may_be_implicit and session.hears_processing
-        self._hw_observes = not self._hw_is_given_later and (session.hears_operations or self._hw_is_implicit)
+        self._hw_is_implicit = self._hw_may_be_implicit and not session.is_empty
+        hears = session.hears_operations or (self._hw_is_implicit and session.hears_processing)
+        self._hw_observes = hears and not self._hw_is_given_later
+        self._hw_only_at_work = self._hw_is_implicit and not (hears or self._hw_is_given_later)
 
     def _hw_is_awaited(self) -> bool:
         """Return whether anybody would do something now with the records that the application gets."""
@@ -52,16 +86,18 @@ class Processes:
 
     def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
-        records = [record_with_local(message) for message in messages if message.error() is None]
-        if not records:
+        if self._hw_only_at_work:
+            self._hw_put_to_work([message for message in messages if message.error() is None])
             return
-        tell_received(self._hw_session, records, began_ns, time.time_ns())
-        if self._hw_is_implicit:
-            self._hw_begin_implicit(records)
+        in_use = self._hw_in_use
+        self._hw_in_process = handed_over(messages, in_use, began_ns, is_implicit=self._hw_is_implicit)
 
-    def _hw_begin_implicit(self, records: list[Record]) -> None:
-        scope = self._hw_session.processing(records)
-        self._hw_in_process = scope, scope.__enter__(), self._hw_in_use
+    def _hw_put_to_work(self, messages: Sequence[Message]) -> None:
+        """Begin implicit processing of which no interceptor hears."""
+        at_work = AtWork(messages, record_with_local)
+        # First, so that an interrupt leaves no record at work that nothing ends.
+        self._hw_in_process = at_work, [], self._hw_in_use
+        at_work.__enter__()
 
     def _hw_end_implicit(self, error: BaseException | None = None) -> None:
         """End the processing of the records that were given last; the next call shows that it is over."""
@@ -82,7 +118,8 @@ class Processes:
         """Surround the processing of a message: interceptors are there meanwhile, and hear of its end.
 
         They are those of the chain that is in force when the block begins. What the block raises is passed to
-        them, and on. The first use ends implicit processing.
+        them, and on. What it sends carries on the message's trail, and the headers that the producer's chain
+        names. The first use ends implicit processing.
         """
         if not self._hw_chained or message.error() is not None:
             yield message
@@ -107,6 +144,21 @@ class Processes:
         """
         found: Verified | None = self.local(message).get(VERIFIED)
         return found
+
+
+@contextmanager
+def carrying(*messages: Message) -> Iterator[None]:
+    """Carry on from messages: what the block sends gets their trail, and the headers that chains name.
+
+    It is for frameworks that poll on another thread than the one that processes, and for queues. Elsewhere
+    ``consumer.processing(message)`` does this and more, and implicit processing without a block. Of several
+    messages only the named headers that all of them have go on.
+
+    Args:
+        messages: messages from consumers that have a chain.
+    """
+    with AtWork([message for message in messages if message.error() is None], record_with_local):
+        yield
 
 
 class MessageLoop:
@@ -150,6 +202,14 @@ class MessageLoop:
         scope, self._scope = self._scope, None
         if scope is not None:
             scope.__exit__(*exit_arguments(error))
+
+
+def hides_headers(said: object, *, default: bool) -> bool:
+    """Return whether messages show no headers of ours, as said for the client or in the environment."""
+    place, found = HIDE_HEADERS, said
+    if said is None:
+        place, found = HIDE_VARIABLE, os.environ.get(HIDE_VARIABLE) or default
+    return truth(found, place)
 
 
 def tell_received(session: Session, records: Sequence[Record], began_ns: int, ended_ns: int) -> None:

@@ -110,6 +110,7 @@ class Producer(FollowsFile, cimpl.Producer):
     that sends, acknowledgements and callbacks on the one that polls.
     """
 
+    _hw_side = "producer"
     _HW_RUNNING_CALLBACKS: ClassVar[frozenset[CodeType]] = frozenset()
     """The methods within which callbacks run."""
 
@@ -935,6 +936,9 @@ def _checked_items(topic: str, messages: Any, partition: int, *, takes_objects: 
         for name in ("partition", "timestamp"):
             if not isinstance(message.get(name), int | None):
                 raise TypeError(f"Message {name} at index {index} must be int")
+        for name in ("on_delivery", "callback"):
+            if message.get(name) is not None and not callable(message[name]):
+                raise TypeError(f"Message {name} at index {index} must be callable")
         _check_parts(index, topic, message, takes_objects=takes_objects)
     return [
         {"partition": partition}

@@ -68,11 +68,11 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
             if (found := getattr(self, name)) not in known:
                 raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)
         for name in ("lanes", "attempts", "max_pending"):
-            if (found := getattr(self, name)) < 1:
-                raise ConfigError(f"expected 1 or more, found {found}", path=name)
+            if not isinstance(found := getattr(self, name), int) or found < 1:
+                raise ConfigError(f"expected a whole number of at least 1, found {found!r}", path=name)
         for name in ("backoff_s", "max_backoff_s", "stop_timeout_s", "revoke_timeout_s"):
-            if (found := getattr(self, name)) < 0:
-                raise ConfigError(f"expected 0 or more seconds, found {found}", path=name)
+            if not isinstance(found := getattr(self, name), int | float) or found < 0:
+                raise ConfigError(f"expected a number of seconds of at least 0, found {found!r}", path=name)
 
     def pause_s(
         self, attempts: int, error: BaseException, chance: Callable[[], float] = random.random

@@ -210,7 +210,8 @@ class _Serdes:
             return chain
         step = interceptor_type("serialize")(**self._serdes)
         objects = sum(stage_of(other) is Stage.OBJECTS for other in chain)
-        return Chain([*chain.interceptors[:objects], step, *chain.interceptors[objects:]])
+        steps = [*chain.interceptors[:objects], step, *chain.interceptors[objects:]]
+        return Chain(steps, carry=chain.carry)
 
     def open(self, client: Any, opens: Any, conf: dict[str, Any]) -> None:
         """Open the client, and tell confluent-kafka's serdes how to learn its cluster's id."""

@@ -30,14 +30,20 @@ from confluent_kafka import Message
 from headerware.clients.consumer import consumer_context
 from headerware.clients.dead_letters import DeadLetters, close_all
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import message_of, record_of, updated_message, wire_topic_and_local
-from headerware.clients.processing import Processes, processing_mode
+from headerware.clients.messages import (
+    hide_own_headers,
+    message_of,
+    record_of,
+    updated_message,
+    wire_topic_and_local,
+)
+from headerware.clients.processing import Processes, hides_headers, processing_mode
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, PROCESSING
+from headerware.core.client_chain import DEAD_LETTER, HIDE_HEADERS, PROCESSING
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
@@ -101,6 +107,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             raise TypeError("expected configuration dict")
         self._hw_chain, rest = self._hw_chain_for(given, chain)
         self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
+        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
+        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
         if not self._hw_may_have_a_chain():
             _C.__init__(self, raw)
@@ -178,7 +186,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             given = self._hw_given(fetched)
             left = timeout if deadline is None else deadline - time.monotonic()
             if given or (timeout >= 0 and left <= 0):
-                if began_ns:
+                if began_ns or self._hw_only_at_work:
                     self._hw_hand_over(given, began_ns)
                 self._hw_is_fetching = False
                 return confluent_kafka.Messages(given)
@@ -228,6 +236,9 @@ class ShareConsumer(FollowsFile, Processes, _Base):
                 given.append(updated_message(message, record, made[0]))
             else:
                 given.extend(message_of(each, record.topic) for each in made)
+        if self._hw_hides_headers:
+            for message in given:
+                hide_own_headers(message)
         if fetched and self._hw_held:
             self._hw_pause_s = min(self._hw_pause_s * 2, _HOLD_S) or _FIRST_PAUSE_S
             ends = min(until for _, until in self._hw_held.values())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal as DecimalNumber
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from headerware.connect.data.equality import alike
 from headerware.connect.data.logical import Date, Decimal, Time, Timestamp, scale_of
@@ -55,14 +55,19 @@ class ConnectHeader:
         NullValueError: there is no name.
     """
 
-    __slots__ = ("_schema", "_value", "key")
+    __slots__ = ("_key", "_schema", "_value")
 
     def __init__(self, key: str, schema: Schema | None, value: Any) -> None:
         if key is None:
             raise NullValueError("expected a header's name, found None")
-        self.key: Final[str] = key
+        self._key = key
         self._schema = schema
         self._value = value
+
+    @property
+    def key(self) -> str:
+        """The name."""
+        return self._key
 
     @property
     def schema(self) -> Schema | None:
@@ -78,11 +83,11 @@ class ConnectHeader:
 
     def with_value(self, schema: Schema | None, value: Any) -> ConnectHeader:
         """Return a header of the same name with another value (Connect's ``with``)."""
-        return ConnectHeader(self.key, schema, value)
+        return ConnectHeader(self._key, schema, value)
 
     def rename(self, key: str) -> ConnectHeader:
         """Return a header of another name with the same value."""
-        return self if key == self.key else ConnectHeader(key, self._schema, self._value)
+        return self if key == self._key else ConnectHeader(key, self._schema, self._value)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConnectHeader):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from headerware.core.config import from_file, from_flat
+from headerware.core.carry import Carry, carry_option
+from headerware.core.config import Configured, from_file, from_flat
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import Interceptor, OnError, Role, has_hook, label, states
-from headerware.core.options import refused
+from headerware.core.options import from_home, refused, with_files
 from headerware.core.order import (
     check_order,
     idle_steps,
@@ -29,7 +31,9 @@ from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headerware.core.headers import Name
 
 _log: Final = logging.getLogger("headerware")
 
@@ -41,6 +45,8 @@ class Chain:
 
     Args:
         interceptors: :class:`Interceptor` objects, or any objects that have hooks.
+        carry: what is sent while a record is processed gets of its headers: names, and patterns of them.
+            Beside these goes what interceptors continue, such as the trail. False carries on nothing.
 
     Raises:
         ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an
@@ -49,10 +55,12 @@ class Chain:
             class instead of an object.
     """
 
-    __slots__ = ("_interceptors", "_names")
+    __slots__ = ("_carry", "_interceptors", "_names")
 
-    def __init__(self, interceptors: Iterable[object] = ()) -> None:
-        found = tuple(interceptors)
+    def __init__(
+        self, interceptors: Iterable[object] = (), *, carry: Sequence[Name] | Literal[False] | None = None
+    ) -> None:
+        found = tuple(map(_from_home, _listed(interceptors)))
         for interceptor in found:
             _require_instance(interceptor)
             require_hooks(interceptor, path=f"interceptors.{label(interceptor)}")
@@ -62,6 +70,7 @@ class Chain:
         check_order(found)
         self._interceptors = found
         self._names = _unique_names(found)
+        self._carry = carry_option(carry)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Chain:
@@ -69,12 +78,23 @@ class Chain:
 
         Args:
             config: ``interceptors`` (aliases, comma-separated) and ``interceptors.<alias>.<option>``;
-                ``headerware.config`` names a TOML file to start from. Other keys are refused.
+                ``headerware.carry`` names headers; ``headerware.config`` names a TOML file to start from.
+                Other keys are refused.
 
         Raises:
             ConfigError: what is wrong, with its full path.
         """
-        return cls(from_flat(config))
+        return cls.configured(from_flat(config))
+
+    @classmethod
+    def configured(cls, found: Configured) -> Chain:
+        """Make a chain from what its configuration declares."""
+        return cls(found.interceptors, carry=found.carry)
+
+    @property
+    def carry(self) -> Carry:
+        """The names and patterns of headers that are carried on; False carries on nothing."""
+        return self._carry
 
     @property
     def interceptors(self) -> tuple[object, ...]:
@@ -126,7 +146,7 @@ class Chain:
             )
             for position, (name, interceptor) in enumerate(zip(self._names, self._interceptors, strict=True))
         ]
-        return Session(steps, Context() if context is None else context, previous)
+        return Session(steps, Context() if context is None else context, previous, carry=self._carry)
 
     def _going_on(self, previous: Session | None) -> dict[str, Step]:
         """Return by name the steps of the previous session that go on in a session of this chain."""
@@ -153,16 +173,24 @@ class Chain:
         """Go through the interceptors in the order of sending."""
         return iter(self._interceptors)
 
+    def __bool__(self) -> bool:
+        """Return whether the chain does anything."""
+        return bool(self._interceptors or self._carry)
+
     def __eq__(self, other: object) -> bool:
-        """Return whether another chain has equal interceptors in the same order."""
-        return isinstance(other, Chain) and self._interceptors == other._interceptors
+        """Return whether another chain has equal interceptors in the same order, and carries on the same."""
+        return (
+            isinstance(other, Chain)
+            and self._interceptors == other._interceptors
+            and self._carry == other._carry
+        )
 
     def __hash__(self) -> int:
         """Hash the interceptors."""
         return hash(self._interceptors)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Chain, (self._interceptors,)
+        return _unpickled, (self._interceptors, self._carry)
 
     def __repr__(self) -> str:
         """Show the names only, for options may be secret."""
@@ -178,9 +206,13 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
     Raises:
         ConfigError: what is wrong, in which file and where.
     """
-    interceptors = from_file(path)
+    found = from_file(path)
     with naming_chain_file(path):
-        return Chain(interceptors)
+        return Chain.configured(found)
+
+
+def _unpickled(interceptors: tuple[object, ...], carry: Carry) -> Chain:
+    return Chain(interceptors, carry=carry)
 
 
 @contextmanager
@@ -277,10 +309,30 @@ def _topics(interceptor: object) -> TopicPatterns:
     return TopicPatterns(getattr(interceptor, "topics", ("*",)))
 
 
+def _listed(interceptors: object) -> tuple[object, ...]:
+    """Return interceptors as they were listed; refuse one that stands alone."""
+    if isinstance(interceptors, Iterable) and not isinstance(interceptors, str | bytes | type):
+        return tuple(interceptors)
+    found = type(interceptors).__name__
+    if isinstance(interceptors, str):
+        hint = "from a file: load_chain(path)"
+    elif isinstance(interceptors, type):
+        found = f"the class {interceptors.__name__}"
+        hint = f"write Chain([{interceptors.__name__}(...)])"
+    else:
+        hint = f"write Chain([{found}(...)])"
+    raise ConfigError(f"expected a list of interceptors, found {found}; {hint}", path="chain")
+
+
 def _require_instance(interceptor: object) -> None:
     if isinstance(interceptor, type):
         name = interceptor.__name__
         raise PluginError(f"expected an interceptor, found the class {name}; write {name}(...)")
+
+
+def _from_home(interceptor: object) -> object:
+    """Return an interceptor whose options name files by whole paths; configuration has seen to its own."""
+    return with_files(interceptor, from_home) if isinstance(interceptor, Interceptor) else interceptor
 
 
 def _check_options(interceptor: object) -> None:

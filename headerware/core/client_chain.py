@@ -4,48 +4,71 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Final, Literal, cast, get_args
 
 from headerware.core.chain import Chain, naming_chain_file
-from headerware.core.config import FILE, RELOAD, from_file, from_flat, is_ours
+from headerware.core.config import CARRY, FILE, RELOAD, from_flat, is_ours
 from headerware.core.errors import ConfigError
 from headerware.core.files import Read, read_text
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 DEAD_LETTER: Final = "headerware.dead_letter."
 """Prefix of a consumer's overrides for the producer that publishes its dead letters."""
 PROCESSING: Final = "headerware.processing"
 """The key that says how a consumer knows that the application processes a record."""
+HIDE_HEADERS: Final = "headerware.hide_headers"
+"""The key that says whether a consumer's messages show no headers of Headerware."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
+_BESIDE_A_CHAIN: Final = frozenset({RELOAD, CARRY})
+"""The keys that say something of a chain, and declare none."""
 _log: Final = logging.getLogger("headerware")
-_ON: Final = frozenset({"1", "true", "yes", "on"})
+Side = Literal["producer", "consumer"]
+"""Which half of a chain a client uses."""
+_DISABLED: Final = "HEADERWARE_DISABLED"
+_NO: Final = ("0", "false", "no", "off")
+_YES: Final = ("1", "true", "yes", "on")
+_SWITCHED_OFF: Final[Mapping[str, tuple[Side, ...]]] = {
+    **dict.fromkeys(("", *_NO), ()),
+    **dict.fromkeys(_YES, get_args(Side)),
+    "send": ("producer",),
+}
+"""The sides that each value of ``HEADERWARE_DISABLED`` switches off."""
+_WHAT_CONSUMERS_GET: Final = (
+    "; the consumer gets records as they are on the wire (slices, compressed and encrypted values) and "
+    "commits past them; HEADERWARE_DISABLED=send switches producers off, and consumers still decode"
+)
 CONFIG_VARIABLE: Final = "HEADERWARE_CONFIG"
 """The variable of the environment that names the chain's file."""
 
 
 def client_chain(
-    config: Mapping[str, Any], chain: Chain | None = None, read: Read = read_text
+    config: Mapping[str, Any],
+    chain: Chain | None = None,
+    read: Read = read_text,
+    *,
+    side: Side = "consumer",
 ) -> tuple[Chain, dict[str, Any]]:
     """Return a client's chain, and the configuration that remains for the client itself.
 
     The chain is the one given, else the one that the configuration declares, else that of the file named by
     ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
+    ``headerware.carry`` alone declares no chain: it is laid over that of ``HEADERWARE_CONFIG``.
     ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an application's objects cannot be
-    sent without them, and logs what is off; errors in the configuration are then only logged.
+    sent without them, and logs what is off; errors in the configuration are then only logged. So does
+    ``HEADERWARE_DISABLED=send``, but only for producers.
     ``read`` returns the text of a file.
     """
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
     for key in rest:
-        if key.startswith("headerware.") and key != PROCESSING and not key.startswith(DEAD_LETTER):
-            known = f"{FILE}, {RELOAD}, {PROCESSING}, {DEAD_LETTER}<producer key>"
+        is_a_consumers = key in {PROCESSING, HIDE_HEADERS} or key.startswith(DEAD_LETTER)
+        if key.startswith("headerware.") and not is_a_consumers:
+            known = f"{FILE}, {RELOAD}, {CARRY}, {PROCESSING}, {HIDE_HEADERS}, {DEAD_LETTER}<producer key>"
             raise ConfigError(f"unknown key; known: {known}", path=key)
-    if not is_disabled():
+    if not is_disabled(side):
         return _configured(ours, chain, read), rest
     try:
         configured = _configured(ours, chain, read)
@@ -54,14 +77,38 @@ def client_chain(
         return Chain(), rest
     left = what_is_left(configured)
     off = [name for name in configured.names if name not in left.names]
+    off += ["carry"] if configured.carry else []
     if off:
-        _log.warning("HEADERWARE_DISABLED is set, so these are off: %s", ", ".join(off))
+        gets = _WHAT_CONSUMERS_GET if side == "consumer" else ""
+        _log.warning("HEADERWARE_DISABLED is set, so these are off: %s%s", ", ".join(off), gets)
     return left, rest
 
 
-def is_disabled() -> bool:
-    """Return whether ``HEADERWARE_DISABLED`` switches everything off."""
-    return os.environ.get("HEADERWARE_DISABLED", "").lower() in _ON
+def is_disabled(side: Side = "consumer") -> bool:
+    """Return whether ``HEADERWARE_DISABLED`` switches the chains of a side off.
+
+    Those of consumers are off only if everything is.
+
+    Raises:
+        ConfigError: the variable has a value that says nothing.
+    """
+    found = os.environ.get(_DISABLED, "")
+    sides = _SWITCHED_OFF.get(found.strip().lower())
+    if sides is None:
+        raise ConfigError(
+            f"expected 1 (everything is off), send (nothing is encoded, and consumers still decode) or 0, "
+            f"found {found!r}",
+            path=_DISABLED,
+        )
+    return side in sides
+
+
+def truth(found: object, place: str) -> bool:
+    """Return a boolean, which may be a word of a client's configuration or of the environment."""
+    word = str(found).strip().lower()
+    if word not in (*_YES, *_NO):
+        raise ConfigError(f"expected true or false, found {found!r}", path=place)
+    return word in _YES
 
 
 def what_is_left(chain: Chain) -> Chain:
@@ -69,12 +116,14 @@ def what_is_left(chain: Chain) -> Chain:
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
-def followed_file(config: Mapping[str, Any], chain: Chain | None = None) -> tuple[str, Reload] | None:
+def followed_file(
+    config: Mapping[str, Any], chain: Chain | None = None, *, side: Side = "consumer"
+) -> tuple[str, Reload] | None:
     """Return the file that a client's chain comes from, and when the client reads it again; None without one.
 
     ``headerware.reload`` says when, or else ``HEADERWARE_RELOAD``.
     """
-    if is_disabled():
+    if is_disabled(side):
         return None
     stated = config.get(RELOAD)
     reload = os.environ.get("HEADERWARE_RELOAD") or "off" if stated is None else stated
@@ -82,7 +131,7 @@ def followed_file(config: Mapping[str, Any], chain: Chain | None = None) -> tupl
         place = "HEADERWARE_RELOAD" if stated is None else RELOAD
         raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=place)
     path = config.get(FILE)
-    if path is None and not any(is_ours(key) for key in config if key != RELOAD):
+    if path is None and not any(is_ours(key) for key in config if key not in _BESIDE_A_CHAIN):
         path = os.environ.get(CONFIG_VARIABLE)
     if chain is not None:
         return None
@@ -107,19 +156,19 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
             )
         return chain
     ours = {key: value for key, value in ours.items() if key != RELOAD}
-    if ours:
-        interceptors = from_flat(ours, read)
-        if FILE not in ours:
-            return Chain(interceptors)
-        with naming_chain_file(ours[FILE]):
-            return Chain(interceptors)
     path = os.environ.get(CONFIG_VARIABLE, "")
+    if ours and not (path and _BESIDE_A_CHAIN.issuperset(ours)):
+        found = from_flat(ours, read)
+        if FILE not in ours:
+            return Chain.configured(found)
+        with naming_chain_file(ours[FILE]):
+            return Chain.configured(found)
     if not path:
         return Chain()
     try:
-        interceptors = from_file(path, read)
+        found = from_flat({**ours, FILE: path}, read)
         with naming_chain_file(path):
-            return Chain(interceptors)
+            return Chain.configured(found)
     except ConfigError as error:
         error.add_note(f"{CONFIG_VARIABLE} names {path}")
         raise

@@ -1,16 +1,18 @@
 """Read interceptors from configuration: the flat form of clients, TOML files, or both.
 
 The flat form follows KIP-66: ``interceptors`` lists aliases in the order of sending, and
-``interceptors.<alias>.<option>`` sets their options; the alias is the type if ``.type`` is absent. The lines
-of a Kafka connector are read, too, by functions that :func:`use_connector_lines` sets.
+``interceptors.<alias>.<option>`` sets their options; the alias is the type if ``.type`` is absent.
+``headerware.carry`` names headers that are carried on (:mod:`headerware.core.carry`). The lines of a Kafka
+connector are read, too, by functions that :func:`use_connector_lines` sets.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headerware.core.carry import Carry, carry_option
 from headerware.core.errors import ConfigError
-from headerware.core.files import Read, read_sources, read_text
+from headerware.core.files import Read, Source, read_sources, read_text
 from headerware.core.hooks import Interceptor
 from headerware.core.options import Declared, build, setting
 from headerware.core.order import in_order
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 FILE: Final = "headerware.config"
 RELOAD: Final = "headerware.reload"
 """When a client reads the file of its chain again; the chain itself does not depend on it."""
+CARRY: Final = "headerware.carry"
+"""The names and patterns of headers that are carried on, as ``carry`` in a file."""
 _ALIASES: Final = "interceptors"
 _PREFIX: Final = "interceptors."
 
@@ -47,35 +51,58 @@ def use_connector_lines(
     _is_connector_line, _connector_source = is_connector_line, connector_source
 
 
-def from_flat(config: Mapping[str, Any], read: Read = read_text) -> list[Interceptor]:
-    """Make the interceptors of a flat configuration, in the order of sending."""
+class Configured(NamedTuple):
+    """What a configuration declares: the interceptors in the order of sending, and what they carry on."""
+
+    interceptors: list[Interceptor]
+    carry: Carry
+
+
+def from_flat(config: Mapping[str, Any], read: Read = read_text) -> Configured:
+    """Read a flat configuration."""
     for key in config:
         if not is_ours(key):
             raise ConfigError(
                 f"unknown key; a chain's configuration has '{_ALIASES}', '{_PREFIX}<alias>.<option>', "
-                f"'{FILE}', and a connector's lines of transforms, predicates and converters",
+                f"'{CARRY}', '{FILE}', and a connector's lines of transforms, predicates and converters",
                 path=key,
             )
-    return [interceptor for _, interceptor in built(_flat_sources(config, read))]
+    return configured(_flat_sources(config, read))
 
 
-def from_file(path: str | os.PathLike[str], read: Read = read_text) -> list[Interceptor]:
-    """Make the interceptors of a TOML file and its includes, in the order of sending."""
-    return [interceptor for _, interceptor in built(read_sources(path, read))]
+def from_file(path: str | os.PathLike[str], read: Read = read_text) -> Configured:
+    """Read a TOML file and its includes."""
+    return configured(read_sources(path, read))
+
+
+def configured(sources: list[Source]) -> Configured:
+    """Return what sources declare together."""
+    return Configured([interceptor for _, interceptor in built(sources)], carried(sources))
+
+
+def carried(sources: list[Source]) -> Carry:
+    """Return what is carried on, as the last source says that says it."""
+    source = carry_source(sources)
+    return () if source.carry is None else carry_option(source.carry.value, path=source.carry_path)
+
+
+def carry_source(sources: list[Source]) -> Source:
+    """Return the source that decides what is carried on; one that says nothing if none does."""
+    return next((source for source in reversed(sources) if source.carry is not None), Source([]))
 
 
 def is_ours(key: object) -> bool:
     """Return whether a client's configuration key belongs to a chain."""
     if not isinstance(key, str):
         return False
-    return key in (_ALIASES, FILE, RELOAD) or key.startswith(_PREFIX) or _is_connector_line(key)
+    return key in (_ALIASES, CARRY, FILE, RELOAD) or key.startswith(_PREFIX) or _is_connector_line(key)
 
 
-def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[list[Declared]]:
+def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[Source]:
     """Read the file that a flat configuration names, if any, and then the configuration itself."""
     sources = read_sources(str(config[FILE]), read) if FILE in config else []
-    sources.append(_connector_source(config))
-    earlier = dict.fromkeys(declared.name for source in sources for declared in source)
+    sources.append(Source(_connector_source(config)))
+    earlier = dict.fromkeys(declared.name for source in sources for declared in source.declared)
     aliases = _aliases(config.get(_ALIASES, ()))
     options: dict[str, dict[str, Any]] = {alias: {} for alias in aliases}
     for key, value in config.items():
@@ -86,7 +113,10 @@ def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[lis
             if alias not in options and alias not in earlier:
                 raise _unknown_alias(key, alias, [*aliases, *earlier])
             options.setdefault(alias, {})[option] = value
-    return [*sources, [_declared(alias, given, sources) for alias, given in options.items()]]
+    declared = [_declared(alias, given, sources) for alias, given in options.items()]
+    given = config.get(CARRY)
+    carry = None if given is None else setting(given, "client configuration", path=CARRY)
+    return [*sources, Source(declared, carry, CARRY)]
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,14 +143,14 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _merged(sources: list[list[Declared]]) -> list[list[Declared]]:
+def _merged(sources: list[Source]) -> list[list[Declared]]:
     """Merge later declarations of a name into the earlier one, which keeps its place."""
     found: dict[str, Declared] = {}
     places: list[list[str]] = []
     for source in sources:
         own: list[str] = []
         mine: set[str] = set()
-        for declared in source:
+        for declared in source.declared:
             if declared.name in mine:
                 raise ConfigError(
                     f"{declared.name!r} is declared twice; give one of them a name of its own",
@@ -136,7 +166,7 @@ def _merged(sources: list[list[Declared]]) -> list[list[Declared]]:
     return [[found[name] for name in own] for own in places]
 
 
-def built(sources: list[list[Declared]]) -> list[tuple[Declared, Interceptor]]:
+def built(sources: list[Source]) -> list[tuple[Declared, Interceptor]]:
     """Build all interceptors; return each with its declaration, in the order of the chain."""
     groups = [[(declared, build(declared)) for declared in source] for source in _merged(sources)]
     groups = [group for group in groups if group]
@@ -147,9 +177,9 @@ def built(sources: list[list[Declared]]) -> list[tuple[Declared, Interceptor]]:
     return [(declarations[id(item)], item) for item in ordered if isinstance(item, Interceptor)]
 
 
-def _declared(alias: str, given: Mapping[str, Any], sources: list[list[Declared]]) -> Declared:
+def _declared(alias: str, given: Mapping[str, Any], sources: list[Source]) -> Declared:
     path = _PREFIX + alias
-    inherited = next((d.type for source in sources for d in source if d.name == alias), alias)
+    inherited = next((d.type for source in sources for d in source.declared if d.name == alias), alias)
     kind = given.get("type", inherited)
     if not isinstance(kind, str):
         raise ConfigError(f"expected the name of a type, found {type(kind).__name__}", path=f"{path}.type")

@@ -103,6 +103,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     warns: bool = True
 
+    @property
+    def tries_again(self) -> bool:
+        """Whether a record that a step holds back comes again later; a task of Spark and a tool refuse it."""
+        return self.bootstrap_servers is not None and not self.dry_run
+
     def awaited_cluster_id(self) -> str | None:
         """Return the cluster's id, and wait for it the first time; None if it cannot be found out soon.
 

@@ -42,14 +42,16 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 def use_own_headers(headers: OwnHeaders) -> None:
     """Set Headerware's own headers; the package does it when it is imported."""
-    global _own, _encodings, _compacted, _sendable_keys  # noqa: PLW0603 - set once, when the package is imported
+    global _own, _encodings, _compacted, _sendable_keys, _compact_keys_of  # noqa: PLW0603 - set once, when the package is imported
     _own, _encodings = headers, headers.encodings
     keys = headers.compact_keys.items()
+    _compact_keys_of = {name: key for key, name in keys}
     _compacted = frozenset(key for key, name in keys if name in headers.encodings)
     _sendable_keys = frozenset(key for key, name in keys if name in headers.lineage)
 
 
 _own: OwnHeaders = OwnHeaders()
+_compact_keys_of: Mapping[str, str] = {}
 _encodings: Mapping[str, str] = {}
 _compacted: frozenset[str] = frozenset()
 """The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
@@ -137,6 +139,26 @@ def is_own(name: str) -> bool:
         return True
     found = parse_id(name)
     return found is not None and found < _OWN_IDS
+
+
+def may_be_sent(name: str) -> bool:
+    """Return whether an application may send a header of this name, or of a name that such a pattern fits."""
+    return name in _own.lineage or not is_own(name)
+
+
+def is_wire_name(name: str) -> bool:
+    """Return whether clients can write a name."""
+    try:
+        _require_writable(name)
+    except HeaderError:
+        return False
+    return True
+
+
+def alike(name: str) -> frozenset[str]:
+    """Return what names have in common that differ in case only, or are a name and its compact key."""
+    whole = _own.compact_keys.get(name, name)
+    return frozenset((whole.casefold(), _compact_keys_of.get(whole, name.casefold())))
 
 
 def _is_marker(name: str) -> bool:

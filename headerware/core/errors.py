@@ -349,7 +349,7 @@ class HeldBackError(InterceptorError):
 
 
 class DelayedError(HeldBackError):
-    """A record whose moment has not come; its partition alone waits, and the application is not told.
+    """A record that waits for its moment or key; its partition alone waits, and the application is not told.
 
     Args:
         message: why it waits.

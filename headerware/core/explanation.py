@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from headerware.core.chain import Chain, naming_chain_file, resolved_on_error
-from headerware.core.config import built
+from headerware.core.config import built, carried, carry_source
 from headerware.core.context import Context
 from headerware.core.files import read_sources
 from headerware.core.hooks import Interceptor, Role
@@ -48,9 +48,10 @@ class ExplainedInterceptor(msgspec.Struct, frozen=True):
 
 def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
     """Return the chain of a TOML file in the order of sending; with ``topic``, only its interceptors."""
-    pairs = built(read_sources(path))
+    sources = read_sources(path)
+    pairs = built(sources)
     with naming_chain_file(path):
-        chain = Chain([interceptor for _, interceptor in pairs])
+        chain = Chain([interceptor for _, interceptor in pairs], carry=carried(sources))
     return tuple(
         ExplainedInterceptor(
             name=name,
@@ -64,6 +65,14 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
         for name, (declared, interceptor) in zip(chain.names, pairs, strict=True)
         if topic is None or TopicPatterns(interceptor.topics).matches(topic)
     )
+
+
+def explain_carry(path: str | os.PathLike[str]) -> ExplainedOption:
+    """Return what the chain of a TOML file carries on."""
+    found = carry_source(read_sources(path)).carry
+    if found is None:
+        return ExplainedOption("carry", (), "default")
+    return ExplainedOption("carry", found.shown, found.origin)
 
 
 class Growth(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Configuration in TOML: ``[[interceptors]]`` tables, named stacks, and files that include others.
 
     include = ["platform.toml"]            # read first, in this order
+    carry = ["tenant"]                     # headers that are carried on, or false
 
     [[interceptors]]
     type = "trail"
@@ -15,8 +16,8 @@
 
 A file that begins with ``last_line = "# end"`` must end so, which tells it from one that was cut off.
 
-Later sources override options of the same name, earlier ones keep their place: included files in their
-order, then the file itself, then a client's own flat keys.
+Later sources override options of the same name and ``carry`` as a whole, earlier ones keep their place:
+included files in their order, then the file itself, then a client's own flat keys.
 
 A configuration has at most 256 files of 1 MiB, 32 deep, and 1,000 interceptors once its stacks are spliced.
 """
@@ -27,15 +28,16 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from headerware.core.carry import carry_option
 from headerware.core.errors import ConfigError
 from headerware.core.file_versions import LAST_LINE, require_whole
-from headerware.core.options import Declared, setting
+from headerware.core.options import Declared, Setting, from_home, setting
 from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 
-_TOP: Final = ("include", "interceptors", "stacks", LAST_LINE)
+_TOP: Final = ("include", "carry", "interceptors", "stacks", LAST_LINE)
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _MAX_FILES: Final = 256
@@ -46,14 +48,23 @@ Read = Callable[[Path], str]
 """Returns a file's text; raises OSError or UnicodeDecodeError."""
 
 
+class Source(NamedTuple):
+    """What one source of a configuration declares: a file, or a client's own keys."""
+
+    declared: list[Declared]
+    carry: Setting | None = None
+    """What is carried on; None if the source does not say it."""
+    carry_path: str = ""
+
+
 def read_text(path: Path) -> str:
     """Return the text of a configuration file, which is UTF-8, a plain file and not too large."""
     return read_plain(path, _MAX_FILE_BYTES)[0].decode()
 
 
-def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[list[Declared]]:
+def read_sources(path: str | os.PathLike[str], read: Read = read_text) -> list[Source]:
     """Read a TOML file and its includes, each as a source of its own."""
-    return _Reader(read).sources(Path(path))
+    return _Reader(read).sources(Path(from_home(os.fspath(path))))
 
 
 class _Reader:
@@ -66,7 +77,7 @@ class _Reader:
         self._known: set[Path] = set()
         self._tables = 0
 
-    def sources(self, path: Path) -> list[list[Declared]]:
+    def sources(self, path: Path) -> list[Source]:
         try:
             resolved = path.resolve()
         except (OSError, RuntimeError):  # which Python raises depends on its version
@@ -87,12 +98,13 @@ class _Reader:
         self._known.add(resolved)
         self._open.append(resolved)
         table = _parsed(path, self._read)
-        sources: list[list[Declared]] = []
+        sources: list[Source] = []
         for name in _texts(table.get("include", []), f"{path}: include"):
-            sources.extend(self.sources(path.parent / name))
+            sources.extend(self.sources(path.parent / from_home(name)))
         for name, stack in _table(table.get("stacks", {}), f"{path}: stacks").items():
             self._define(name, stack, path)
-        sources.append(self._declared(table.get("interceptors", []), path, str(path)))
+        declared = self._declared(table.get("interceptors", []), path, str(path))
+        sources.append(Source(declared, *_carried(table, path)))
         self._open.pop()
         return sources
 
@@ -139,6 +151,15 @@ class _Reader:
             raise ConfigError(f"there is no stack {name!r}; {hint}defined: {known}", path=place)
         tables, path = self._stacks[name]
         return self._declared(tables, path, f"{path}: stacks.{name}", (*within, name))
+
+
+def _carried(table: Mapping[str, Any], path: Path) -> tuple[Setting | None, str]:
+    place = f"{path}: carry"
+    if "carry" not in table:
+        return None, place
+    carry = setting(table["carry"], str(path), path=place)
+    carry_option(carry.value, path=place)  # also where a later source says something else
+    return carry, place
 
 
 def _declaration(table: Mapping[str, Any], path: Path, place: str) -> Declared:

@@ -143,7 +143,21 @@ class FanOut:
 HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
 
 
-class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Options(msgspec.StructMeta):
+    """Say how options are given if an interceptor is made with one that has no name."""
+
+    if not TYPE_CHECKING:  # a type checker would take this for the signature of every interceptor
+
+        def __call__(cls, *unnamed: Any, **options: Any) -> Any:  # noqa: N805 - of a class
+            if unnamed:
+                common = Interceptor.__struct_fields__
+                own = [field for field in cls.__struct_fields__ if field not in common] or [*common]
+                meant = ", ".join(f"{field}=..." for field in own[: len(unnamed)])
+                raise TypeError(f"{cls.__name__} takes its options by name; write {cls.__name__}({meant})")
+            return super().__call__(**options)
+
+
+class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_Options):
     """The options of an interceptor; opened, they become its hooks.
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or

@@ -38,8 +38,13 @@ if TYPE_CHECKING:
 PATH: Final = msgspec.Meta(extra={"path": True})
 """Marks an option that names a file, as in ``keyring: Annotated[str, PATH]``.
 
-Such a file is found beside the TOML file that names it.
+Such a file is found beside the TOML file that names it; ``~`` is the user's home.
 """
+
+
+def from_home(path: str) -> str:
+    """Return a path with the user's home for a ``~`` at its beginning."""
+    return os.path.expanduser(path)  # noqa: PTH111 - options are plain text
 
 
 def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
@@ -277,8 +282,8 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
         converted = msgspec.convert(value, hint, strict=not given.loose)
     except msgspec.ValidationError as error:
         raise refused(error, path, hint) from None  # the cause may quote the value
-    if given.folder is not None and isinstance(converted, str) and _names_a_file(hint, converted):
-        return os.path.join(given.folder, converted)  # noqa: PTH118 - options are plain text
+    if isinstance(converted, str) and _names_a_file(hint, converted):
+        return os.path.join(given.folder or "", from_home(converted))  # noqa: PTH118 - options are plain text
     return converted
 
 

@@ -19,6 +19,7 @@ _WORDS: Final = {
     "object": "a table",
     "datetime": "a date and time",
 }
+_WHOLE: Final = {"Input data was truncated": "expected JSON, found text that is truncated: it ends too early"}
 _NUMBERS: Final = ("int", "float", "decimal")
 _UNIT: Final = re.compile(r"(?<!_per)_(?P<unit>ms|s|bytes|days)(?=$|_by_)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes", "days": "days"}
@@ -45,7 +46,7 @@ def plain_words(problem: str, option: str) -> str:
     """
     found = _EXPECTED.fullmatch(problem)
     if found is None:
-        return problem.replace("`", "'")
+        return _WHOLE.get(problem, problem.replace("`", "'"))
     types = [name for name in found["types"].split(" | ") if name != "null"]  # null is to leave it out
     expected = " or ".join(_expected(name, option) for name in types) or "nothing: leave it out"
     what = _WORDS.get(found["got"], found["got"])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from headerware.core.headers import Headers, Pair
     from headerware.core.hooks import HookResult
     from headerware.core.record import Operation, Record, RecordMetadata
     from headerware.core.record_run import RecordRun
@@ -216,6 +217,18 @@ class SendsRuns(Protocol):
         """Return the run as ``on_send`` makes it; None, or an error, leaves its records to ``on_send``."""
 
 
+class CarriesOn(Protocol):
+    """Continues a header of a record that is processed in the records that are sent meanwhile."""
+
+    def carried_on(self, headers: Headers) -> Pair | None:
+        """Return the header that goes on from a record with these headers, or None if none does.
+
+        Called on the thread that sends, before ``on_send``; several may call it at once. A header that the
+        application has set itself stays in its place. ``headerware explain`` asks the interceptor, not what
+        it opens.
+        """
+
+
 class HearsStatistics(Protocol):
     """Is told librdkafka's own statistics of the client."""
 
@@ -265,6 +278,7 @@ _SERVICES: Final = (
     HearsStopped,
     WrapsHooks,
     SendsRuns,
+    CarriesOn,
     HearsStatistics,
     Settles,
     SettlesBatches,

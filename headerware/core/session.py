@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
+from headerware.core.carry import AtWork, Carrying
 from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.edge import (
     WIRE_TYPES,
@@ -31,6 +32,7 @@ from headerware.core.edge import (
     unchanged_run,
 )
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
+from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from headerware.core.carry import Carry
     from headerware.core.context import Context
     from headerware.core.topics import TopicPatterns
 
@@ -61,6 +64,8 @@ class Session:
         steps: Sequence[Callable[[Context], Step]],
         context: Context,
         previous: Session | None = None,
+        *,
+        carry: Carry = (),
     ) -> None:
         self.context: Final = context
         self._steps: list[Step] = []
@@ -87,15 +92,28 @@ class Session:
         sending, consuming = self._with_checks()
         self._stopping = self._offering(services.HearsStopped)
         wrappings = self._offering(services.WrapsHooks)
+        continuing = self._offering(services.CarriesOn)
+        self.carrying: Final = Carrying(
+            carry,
+            self._steps,
+            [
+                (step.topics, partial(_guarded, step, "carried_on", own.carried_on))
+                for step, own in continuing
+            ],
+        )
+        """What is sent while a record is processed gets of its headers."""
+        run_edge = partial(unchanged_run, admit) if self._objects else admit_run_of_bytes
         self._send: Final = Runner(
             "send",
             sending,
-            admit if self._objects else admit_bytes,
+            self.carrying.after(admit if self._objects else admit_bytes),
             partial(self._publish_dead_letter, "ON_SEND"),
             partial(self._tell_stopped, "send"),
             wrappings,
-            partial(unchanged_run, admit) if self._objects else admit_run_of_bytes,
+            self.carrying.unless_at_work(run_edge),
         )
+        self.is_empty: Final = not (self._steps or self.carrying)
+        """Whether records pass as they are."""
         self._consume: Final = Runner(
             "consume",
             consuming,
@@ -104,9 +122,13 @@ class Session:
             partial(self._tell_stopped, "consume"),
             wrappings,
         )
-        self.send_outcome: Final[Callable[[Record], Outcome]] = self._send.one if steps else _unchanged
+        self.send_outcome: Final[Callable[[Record], Outcome]] = (
+            _unchanged if self.is_empty else self._send.one
+        )
         """Return the outcome of one record on its way to the wire; raise nothing for it."""
-        self.consume_outcome: Final[Callable[[Record], Outcome]] = self._consume.one if steps else _unchanged
+        self.consume_outcome: Final[Callable[[Record], Outcome]] = (
+            _unless_unreadable if self.is_empty else self._consume.one
+        )
         """Return the outcome of one record from the wire; raise nothing for it."""
         for step in self._steps:
             if step.states("splits") and step.on_error == "dead_letter":
@@ -234,18 +256,18 @@ class Session:
 
         A run stays a run if all steps take it by columns.
         """
-        if not self._steps:
+        if self.is_empty:
             return records
         whole = self.send_run(records) if isinstance(records, RecordRun) else None
         return self._send.many(records) if whole is None else whole
 
     def send_run(self, run: RecordRun) -> RecordRun | None:
         """Return what becomes of a run if all steps take it by columns; else None, and no record was sent."""
-        return self._send.run(run) if self._steps else run
+        return run if self.is_empty else self._send.run(run)
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others."""
-        return self._consume.many(records) if self._steps else list(records)
+        return list(map(_unless_unreadable, records)) if self.is_empty else self._consume.many(records)
 
     # Moments
 
@@ -275,6 +297,8 @@ class Session:
     def processing(self, records: Sequence[Record]) -> Iterator[list[Record]]:
         """Surround the processing of records, and tell every interceptor when it is over, or failed.
 
+        Meanwhile they are at work (:mod:`headerware.core.carry`).
+
         What the block raises goes to the interceptors, and on. ``on_processed`` follows for the records in
         the list that the block gets; it may take out those that will be processed again.
         """
@@ -287,7 +311,8 @@ class Session:
                 left.append((step, manager))
         error: BaseException | None = None
         try:
-            yield told
+            with AtWork(records):
+                yield told
         except BaseException as raised:
             error = raised
             raise
@@ -609,6 +634,16 @@ def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
 
 
 def _unchanged(record: Record) -> Outcome:
+    return record
+
+
+def _unless_unreadable(record: Record) -> Outcome:
+    """Return a consumed record as it is, or the error of one whose headers nobody may ask for again."""
+    if record.headers.__class__ is not Headers:
+        try:
+            Headers(record.headers)
+        except HeaderwareError as error:
+            return error
     return record
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 import msgspec
 import zstandard
 
+from headerware.core.awaited import Awaited
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
     CompressionError,
@@ -62,9 +63,6 @@ _MAX_DICTIONARIES: Final = 64
 _MAX_MISSING: Final = 1024
 _MIN_BYTES: Final = 128
 _MIN_BYTES_WITH_DICTIONARY: Final = 64
-_GIVEN_UP: Final = -1
-_VAIN_SHARE: Final = 10
-"""A wait in vain is followed by this many times its length without any."""
 _log = logging.getLogger("headerware.interceptors.compress")
 _REASONS: Final[tuple[str, ...]] = ("empty", "small", "encoded", "content_type", "format", "incompressible")
 _new_headers: Final = tuple.__new__
@@ -393,10 +391,8 @@ class _SessionDictionaries:
         )
         """What decompresses values, by what their ``hw.compress`` holds."""
         self._chosen: _Chosen = self._new_choice()
-        # A client tries a record again later; a Spark task and a tool do not.
-        waits = context.bootstrap_servers is not None and not context.dry_run
         self._missing: Final = _MissingDictionaries(
-            options.missing_dictionary_wait_ms if waits else 0, context.now_ms
+            options.missing_dictionary_wait_ms if context.tries_again else 0, context.now_ms
         )
         self._warned: set[str] = set()
         self._unusable = 0
@@ -489,32 +485,19 @@ class _SessionDictionaries:
 
 
 class _MissingDictionaries:
-    """Decide how long records wait for a dictionary that the store does not have.
-
-    It may still come, for instance to a mirror. But whoever writes records can name dictionaries that never
-    come, so after a wait in vain there is none for ten times as long: a flood takes a tenth of the time.
-    """
+    """Decide what becomes of records with a dictionary that the store does not have, as yet or at all."""
 
     def __init__(self, wait_ms: int, now_ms: Callable[[], int]) -> None:
         self._wait_ms: Final = wait_ms
-        self._now_ms: Final = now_ms
-        self._since: Final[BoundedCache[str, int]] = BoundedCache(_MAX_MISSING)
-        self._not_before_ms = 0
+        self._awaited: Final[Awaited[str]] = Awaited(wait_ms, now_ms)
         self.held_back = self.refused = 0
 
     def error(self, dictionary_id: str) -> CompressionError | HeldBackError:
         """Return what to raise now for a record with this dictionary."""
-        now = self._now_ms()
         message = f"the value is compressed with dictionary {dictionary_id}, which the store does not have"
-        since = self._since.get(dictionary_id)
-        if since is None and now >= self._not_before_ms:
-            since = self._since[dictionary_id] = now
-        if since is not None and since != _GIVEN_UP:
-            if now - since < self._wait_ms:
-                self.held_back += 1
-                return HeldBackError(f"{message} as yet; it is waited for {self._wait_ms / 1000:g} s")
-            self._since[dictionary_id] = _GIVEN_UP
-            self._not_before_ms = max(self._not_before_ms, now + _VAIN_SHARE * self._wait_ms)
+        if self._awaited.waits(dictionary_id):
+            self.held_back += 1
+            return HeldBackError(f"{message} as yet; it is waited for {self._wait_ms / 1000:g} s")
         self.refused += 1
         return CompressionError(f"{message}; publish it there")
 

@@ -8,7 +8,6 @@ the signed bytes are in :mod:`headerware.keyring.signature`.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections import Counter, OrderedDict
 from contextlib import suppress
@@ -19,9 +18,10 @@ from weakref import WeakSet
 
 import msgspec
 
+from headerware.core.awaited import Awaited
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import GivenUp
-from headerware.core.errors import ConfigError, KeyringError, SignatureError, WireFormatError
+from headerware.core.errors import ConfigError, DelayedError, KeyringError, SignatureError, WireFormatError
 from headerware.core.errors import position as position_text
 from headerware.core.header_text import decode_text, encode_text, text_bytes
 from headerware.core.headers import EMPTY, Headers, HeaderValue, Pair
@@ -30,6 +30,7 @@ from headerware.core.options import PATH
 from headerware.core.origins import Origins, cluster_port
 from headerware.core.record import CERTIFIED, VERIFIED, Record, Verified
 from headerware.core.requirement import Require, Unprotected, requirement
+from headerware.core.step import LoggedReasons
 from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
 from headerware.keyring.file import MAX_STALE_MS, naming_file
@@ -62,7 +63,7 @@ from headerware.keyring.signature import (
 from headerware.keyring.signature import Sign as SignBytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from headerware.core.context import Context
     from headerware.keyring import Key
@@ -74,6 +75,8 @@ _MAX_STATEMENTS: Final = 256
 MAX_PRODUCERS: Final = 1024
 _MAX_TEXT_BYTES: Final = 255
 _MAX_SKEW_MS: Final = 3_600_000
+_LOOK_AGAIN_MS: Final = 100
+"""How soon a record that waits for a version of its key is tried again."""
 _MAX_SHOWN: Final = 60
 _USUAL_BYTES: Final = 64
 """Room for the signature of most algorithms: a keyring may change between a slice and its signature."""
@@ -112,8 +115,11 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             out, ``refuse`` refuses the record, ``pass`` gives them to the application alone, after all steps.
         covered: names of headers that each signed record must have, covered by the signature.
         max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
-        clock_skew_ms: with ``max_age_ms``, how far a signer's clock may run ahead of the one here, in
-            milliseconds.
+        clock_skew_ms: how far a signer's clock may run ahead of the one here, in milliseconds: when a key
+            begins, and with ``max_age_ms``.
+        await_version_ms: how long a consumer holds records back that are signed with the next version of a
+            key, which its keyring does not have yet, in milliseconds; then they are refused. It is counted
+            once for each version.
         cluster: this cluster's id; None asks the client, and the first record waits for the answer, two
             seconds at most. What is signed before the id is known is valid in any cluster; that is counted
             (``unbound``) and logged once.
@@ -150,6 +156,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
     covered: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     max_age_ms: Annotated[int, msgspec.Meta(ge=1)] | None = None
     clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_SKEW_MS)] = 60_000
+    await_version_ms: Annotated[int, msgspec.Meta(ge=0)] = 10_000
     accept_origins: tuple[str, ...] = ()
     keyring_permissions: Permissions = "owner"
     keyring_max_stale_ms: Annotated[int, msgspec.Meta(ge=0)] = MAX_STALE_MS
@@ -194,7 +201,7 @@ class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if self.key_id is None:
                 raise ConfigError("sending takes the id of a key to sign with", path="key_id")
             with naming_file(self.keyring):
-                file.current(now_ms).signing_key(self.key_id)
+                file.current(now_ms).current_key(self.key_id, "sign", now_ms)
         return SignStep(self, context, file)
 
 
@@ -207,10 +214,11 @@ class _Batches(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """What records of a topic are signed with, up to the last moment at which the key may sign."""
+    """What records of a topic are signed with, between the moments at which this version of the key signs."""
 
     statement: bytes
     sign: SignBytes
+    since_ms: float
     until_ms: float
     bound: bool
     """Whether they are valid in one cluster only."""
@@ -219,19 +227,9 @@ class _Prepared(NamedTuple):
     thumbprint: str
     """The key's, as certificates name it."""
 
-    def check_certificate(self, local: Mapping[str, Any]) -> None:
-        """Raise a SignatureError if the record shows a certificate of another key."""
-        certified = local.get(CERTIFIED)
-        if certified is not None and certified != self.thumbprint:
-            raise SignatureError(
-                f"the record's certificate is of another key than {self.key.id!r} version "
-                f"{self.key.version}, which signs, so no reader would admit it; have one issued for this key "
-                "(headerware keys certify), or let the version sign that the certificate is for"
-            )
 
-
-_Signing = tuple[Keyring, str | None, BoundedCache[str, _Prepared]]
-"""A keyring, the cluster's id, and what was prepared with both, by topic."""
+_Signing = tuple[Keyring, str | None, BoundedCache[tuple[str, str | None], _Prepared]]
+"""A keyring, the cluster's id, and what was prepared with both, by topic and the certificate's thumbprint."""
 
 
 class SignStep:
@@ -281,9 +279,9 @@ class SignStep:
         self._sequences = count(sequence)
         self._proof_of: tuple[Keyring | None, int] = (None, _USUAL_BYTES)
         awaited = cluster_port(options.cluster, context.awaited_cluster_id)
-        self._verification = _Verification(options, file, now_ms=context.now_ms, own_cluster=awaited)
+        self._verification = _Verification(options, file, context, own_cluster=awaited)
         self._rest = rest_of_signed_bytes()
-        self._prepared_for: Callable[[str, int], _Prepared] = self._preparing(awaited)
+        self._prepared_for: Callable[[str, str | None, int], _Prepared] = self._preparing(awaited)
         self.on_send: Callable[[Record], Record] = self._sending_hook()
         self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None = (
             self._send_batch if options.batch_records > 1 else None
@@ -314,17 +312,19 @@ class SignStep:
         with suppress(KeyringError):  # nothing is signed then
             keyring = self._file.current(self._now_ms())
             if keyring is not known:
-                key = keyring.signing_key(self._options.key_id or "")
-                size = max(_USUAL_BYTES, signature_bytes(key))
-                if key.secret is None and self._options.batch_records > 1:
+                # All versions, because the next one begins without a change of the keyring.
+                keys = [key for key in keyring.versions(self._options.key_id or "") if "sign" in key.use]
+                size = max([_USUAL_BYTES, *map(signature_bytes, keys)])
+                if self._options.batch_records > 1 and any(key.secret is None for key in keys):
                     size += PLACE_BYTES + path_bytes(self._options.batch_records)
                 self._proof_of = keyring, size
         return size
 
     def stats(self) -> dict[str, int]:
-        """Count unsigned and unbound records, those with uncovered headers, and the keyring's reloads."""
+        """Count records by what is odd about their signatures, and the keyring's reloads."""
         return {
             "unbound": self._unbound,
+            "awaited": self._verification.awaited,
             "unsigned": self._verification.unsigned.count,
             "uncovered": self._verification.uncovered,
             "keyring_reloads": self._file.reloads,
@@ -342,11 +342,11 @@ class SignStep:
 
         def on_send(record: Record) -> Record:
             now = now_ms()
-            statement, sign, _, bound, _, _, _ = prepared = prepared_for(record.topic, now)
-            if not bound:
+            local = record.local
+            prepared = prepared_for(record.topic, None if local is None else local.get(CERTIFIED), now)
+            statement, sign = prepared.statement, prepared.sign
+            if not prepared.bound:
                 self._count_unbound(1)
-            if record.local is not None:
-                prepared.check_certificate(record.local)
             headers = record.headers
             stamp = stamped(now, self._producer, next(sequences))
             signature = sign(rest(stamp, record.key, record.value, headers))
@@ -358,7 +358,7 @@ class SignStep:
     def _send_batch(self, records: Sequence[Record]) -> list[Record | SignatureError]:
         """Sign records of one topic, which share signatures if the key's algorithm has two halves."""
         now, most = self._now_ms(), self._options.batch_records
-        prepared = self._prepared_for(records[0].topic, now)
+        prepared = self._prepared_for(records[0].topic, _certified(records[0]), now)
         if prepared.batches is None:
             return list(map(self._send_alone, records))
         outcomes: list[Record | SignatureError] = []
@@ -375,10 +375,11 @@ class SignStep:
         outcomes: list[Record | SignatureError] = list(records)
         places, begun, leaves = [], [], []
         for at, record in enumerate(records):
+            if _certified(record) not in {None, prepared.thumbprint}:  # it was replaced between two records
+                outcomes[at] = self._send_alone(record)
+                continue
             stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
             try:
-                if record.local is not None:
-                    prepared.check_certificate(record.local)
                 signed = rest(leaf_beginning + stamp, record.key, record.value, record.headers)
             except SignatureError as error:
                 outcomes[at] = error
@@ -404,20 +405,20 @@ class SignStep:
         except SignatureError as error:
             return error
 
-    def _preparing(self, cluster_of: Callable[[], str | None]) -> Callable[[str, int], _Prepared]:
-        """Return a function that has what a topic's records are signed with, at a time."""
+    def _preparing(self, cluster_of: Callable[[], str | None]) -> Callable[[str, str | None, int], _Prepared]:
+        """Return a function that has what a topic's records with a certificate are signed with, at a time."""
         current = self._file.current
         # The three change together, so that a thread with old ones cannot put a retired key among the new.
         signing = self._signing(self._now_ms())
 
-        def prepared_for(topic: str, now_ms: int) -> _Prepared:
+        def prepared_for(topic: str, certified: str | None, now_ms: int) -> _Prepared:
             nonlocal signing
             keyring, cluster, prepared = signing
             if current(now_ms) is not keyring or (cluster is None and cluster_of() is not None):
                 keyring, cluster, prepared = signing = self._signing(now_ms)
-            found = prepared[topic]
-            if now_ms > found.until_ms:
-                self._prepare(keyring, cluster, topic, now_ms)  # raises the error with its reason
+            found = prepared[asked := (topic, certified)]
+            if not found.since_ms <= now_ms <= found.until_ms:
+                found = prepared[asked] = self._prepare(keyring, cluster, asked, now_ms)
             return found
 
         return prepared_for
@@ -433,29 +434,53 @@ class SignStep:
     def _signing(self, now_ms: int) -> _Signing:
         keyring, cluster = self._file.current(now_ms), self._cluster()
 
-        def prepare(topic: str) -> _Prepared:
-            return self._prepare(keyring, cluster, topic, self._now_ms())
+        def prepare(asked: tuple[str, str | None]) -> _Prepared:
+            return self._prepare(keyring, cluster, asked, self._now_ms())
 
         return keyring, cluster, BoundedCache(_MAX_TOPICS, prepare)
 
-    def _prepare(self, keyring: Keyring, cluster: str | None, topic: str, now_ms: int) -> _Prepared:
+    def _prepare(
+        self, keyring: Keyring, cluster: str | None, asked: tuple[str, str | None], now_ms: int
+    ) -> _Prepared:
+        topic, certified = asked
         if self._options.key_id is None:
             raise SignatureError("sending takes a key_id to sign with, and none is configured")
         try:
-            key = keyring.signing_key(self._options.key_id)
+            key = keyring.current_key(self._options.key_id, "sign", now_ms)
+            since_ms, until_ms = keyring.term_ms(key)
+            if certified is not None and certified != key_thumbprint(key):
+                # A reader would not admit a record that another version signs than its certificate is for.
+                key = _certified_version(keyring, key, certified)
+                since_ms, until_ms = key.limits_ms
             stated = Statement(key.id, key.version, cluster or "", topic)
             statement = stated.encode()
         except (KeyringError, WireFormatError) as error:
             raise SignatureError(f"cannot sign: {error}") from error
         if refusal := key.refusal(topic, now_ms):
             raise SignatureError(f"cannot sign: {refusal}")
-        until_ms = math.inf if key.not_after is None else key.not_after.timestamp() * 1000
         sign = signer(key, beginning(key.algorithm, statement))
         batches = None
         if self._options.batch_records > 1 and key.secret is None:
             shared = stated.encode(BATCH)
             batches = _Batches(shared, leaf_beginning(key, shared), batch_signer(key, shared))
-        return _Prepared(statement, sign, until_ms, cluster is not None, batches, key, key_thumbprint(key))
+        bound, thumbprint = cluster is not None, key_thumbprint(key)
+        return _Prepared(statement, sign, since_ms, until_ms, bound, batches, key, thumbprint)
+
+
+def _certified(record: Record) -> str | None:
+    """Return the thumbprint of the key that the record's certificate is for, if it shows one."""
+    return None if record.local is None else record.local.get(CERTIFIED)
+
+
+def _certified_version(keyring: Keyring, current: Key, certified: str) -> Key:
+    """Return the version that a certificate is for: it goes on until the certificate is replaced."""
+    for key in keyring.versions(current.id):
+        if key.status in {"active", "retired"} and key.is_secret and key_thumbprint(key) == certified:
+            return key
+    raise SignatureError(
+        f"the record's certificate is of another key than {current.id!r} version {current.version}, which "
+        "signs, so no reader would admit it; have one issued for this key (headerware keys certify)"
+    )
 
 
 _open_steps: WeakSet[SignStep] = WeakSet()
@@ -497,14 +522,17 @@ class _Verification:
     """Verify a session's records: signer, position and content; for one caller at a time."""
 
     __slots__ = (
+        "_awaited",
         "_batches",
         "_covered",
         "_file",
         "_known",
+        "_logged",
         "_options",
         "_origins",
         "_own_cluster",
         "_window",
+        "awaited",
         "given_up",
         "on_consume",
         "settles",
@@ -516,12 +544,17 @@ class _Verification:
         self,
         options: Sign,
         file: KeyringFile,
+        context: Context,
         *,
-        now_ms: Callable[[], int],
         own_cluster: Callable[[], str | None],
     ) -> None:
         self._options = options
         self._file = file
+        self._awaited: Awaited[tuple[str, int]] = Awaited(
+            options.await_version_ms if context.tries_again else 0, context.now_ms
+        )
+        self._logged = LoggedReasons()
+        self.awaited: int = 0
         self._own_cluster = own_cluster
         self._covered = frozenset(options.covered)
         self._origins = Origins(options.accept_origins)
@@ -537,7 +570,7 @@ class _Verification:
             options.require, log=_log, without="without a signature", refusal=_unsigned
         )
         self.uncovered: int = 0
-        self.on_consume: Final[Callable[[Record], Record]] = self._hook(now_ms)
+        self.on_consume: Final[Callable[[Record], Record]] = self._hook(context.now_ms)
 
     def settle(self, record: Record) -> Record:
         """Do what waits until all steps have accepted a record.
@@ -682,16 +715,12 @@ class _Verification:
     def _examine(self, record: Record, value: bytes, own: str | None, now_ms: int) -> _Known:
         try:
             statement, end = decode_statement(value)
-            key = self._file.find(statement.key_id, statement.key_version, now_ms)
         except WireFormatError as error:
             raise SignatureError(f"its hw.sig cannot be read: {error}") from error
-        except KeyringError as error:
-            if self._file.failure is not None:  # so it is not known which keys there are
-                raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
-            raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
         problem = self._origins.problem(statement.cluster, statement.topic, own=own, found_in=record.topic)
         if problem:
             raise SignatureError(f"signed {problem}")
+        key = self._find(statement, now_ms)
         stated = value[:end]
         if value[0] == BATCH:
             ready = self._batches.verifier(key, stated)
@@ -699,9 +728,26 @@ class _Verification:
             ready = verifier(key, beginning(key.algorithm, stated))
         is_bound = key.not_before is not None or key.not_after is not None
         if not is_bound:
-            _require_permitted(key, statement, decode_stamp(value[end : end + STAMP_BYTES])[0], now_ms)
+            signed_at_ms = decode_stamp(value[end : end + STAMP_BYTES])[0]
+            _require_permitted(key, statement, signed_at_ms, now_ms, self._options.clock_skew_ms)
         conditional_key = key if is_bound or key.status == "revoked" else None
         return _Known(ready, end, conditional_key, statement, key_thumbprint(key))
+
+    def _find(self, statement: Statement, now_ms: int) -> Key:
+        """Return the key that a statement names; hold the record back while its version may still come."""
+        key_id, version = named = statement.key_id, statement.key_version
+        try:
+            return self._file.find(key_id, version, now_ms)
+        except KeyringError as error:
+            if self._file.failure is not None:  # so it is not known which keys there are
+                raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
+            if self._file.current(now_ms).may_get(key_id, version) and self._awaited.waits(named):
+                if self._logged.is_new(named):
+                    wait_s = self._options.await_version_ms / 1000
+                    _log.warning("%s yet; its records wait for it, %g s at most", error, wait_s)
+                self.awaited += 1
+                raise DelayedError(f"{error} yet", until_ms=now_ms + _LOOK_AGAIN_MS) from error
+            raise SignatureError(f"signed with a key that is not trusted here: {error}") from error
 
     def _judge(
         self,
@@ -717,7 +763,7 @@ class _Verification:
             if not key.verifies_at(own, record.topic, record.partition, record.offset):
                 here = "" if own or not key.revoked_from else "; the id of the cluster here is not known"
                 raise SignatureError(f"signed with {_key_name(statement)}, which is revoked{here}")
-            _require_permitted(key, statement, signed_at_ms, now_ms)
+            _require_permitted(key, statement, signed_at_ms, now_ms, self._options.clock_skew_ms)
         max_age_ms, clock_skew_ms = self._options.max_age_ms, self._options.clock_skew_ms
         if max_age_ms is None:
             return
@@ -817,8 +863,10 @@ class ReplayWindow:
             del self._of_key[key_id]
 
 
-def _require_permitted(key: Key, statement: Statement, signed_at_ms: int, now_ms: int) -> None:
-    refusal = key.refusal(statement.topic, signed_at_ms, now_ms)
+def _require_permitted(
+    key: Key, statement: Statement, signed_at_ms: int, now_ms: int, clock_skew_ms: int
+) -> None:
+    refusal = key.refusal(statement.topic, signed_at_ms, now_ms, clock_skew_ms=clock_skew_ms)
     if refusal is not None:
         raise SignatureError(f"signed with a key that may not vouch for it: {refusal}")
 

@@ -31,7 +31,7 @@ from headerware.core.headers import Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from headerware.core.context import Context
     from headerware.core.record import Record
@@ -72,8 +72,8 @@ class Trail(Interceptor, frozen=True, kw_only=True):
 
     On consume an entry is added: by whom, when, read from. On send the latest entry is completed if it was
     read but not yet produced, as in a mirror; otherwise an entry is added: by whom, when, produced into. The
-    trail stays on consumed records, so that an application that sends their headers on continues it. Over a
-    bound the first entry and the latest ones stay; the others are counted.
+    trail stays on consumed records, and what is sent while one is processed continues it. Over a bound the
+    first entry and the latest ones stay; the others are counted.
 
     Args:
         service: the name of the service in its entries; None is the client's id, or the host's name if there
@@ -103,6 +103,16 @@ class Trail(Interceptor, frozen=True, kw_only=True):
         """Return the hooks for one session."""
         return _TrailStep(self, context)
 
+    def carried_on(self, headers: Headers) -> Pair | None:
+        """Return the trail that goes on from a consumed record, or None if it has none that can."""
+        trail = next((pair for pair in reversed(headers) if pair[0] == TRAIL_HEADER), None)
+        if trail is None:
+            return None
+        try:
+            return TRAIL_HEADER, _bounded(_checked(trail[1]), self.max_entries, self.max_bytes)
+        except WireFormatError:
+            return None  # so that a trail begins here
+
 
 class _Parts(msgspec.Struct, frozen=True):
     """The parts that all entries about one topic share."""
@@ -126,6 +136,7 @@ class _TrailStep:
         "_produced",
         "_read",
         "_service",
+        "carried_on",
     )
 
     def __init__(self, options: Trail, context: Context) -> None:
@@ -135,6 +146,7 @@ class _TrailStep:
         self._by_whom = options.service or context.client_id or socket.gethostname() or None
         self._service = self._by_whom
         self._max_entries, self._max_bytes = options.max_entries, options.max_bytes
+        self.carried_on: Callable[[Headers], Pair | None] = options.carried_on
         self._forget_parts()
 
     def begin(self, work: str) -> None:
@@ -178,9 +190,7 @@ class _TrailStep:
             value += parts.completion
         else:
             value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
-        if value.count(b",at=") > self._max_entries or len(value) > self._max_bytes:
-            value = shortened(value, self._max_entries, self._max_bytes)
-        return value
+        return _bounded(value, self._max_entries, self._max_bytes)
 
     def _look_for_cluster(self) -> None:
         """Take the cluster's id once it is known; the parts that were made without it are made anew."""
@@ -318,6 +328,12 @@ def _is_completable(value: bytes) -> bool:
     """Return whether the latest entry was read, but not yet produced."""
     latest = value.rfind(b",")
     return value.find(b";from=", latest) > 0 > value.find(b";into=", latest)
+
+
+def _bounded(value: bytes, max_entries: int, max_bytes: int) -> bytes:
+    if value.count(b",at=") > max_entries or len(value) > max_bytes:
+        return shortened(value, max_entries, max_bytes)
+    return value
 
 
 def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:

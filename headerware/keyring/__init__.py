@@ -16,6 +16,7 @@ from headerware.keyring.lifecycle import (
     public_part,
     with_deletion,
     with_new_key,
+    with_public_versions,
     with_revocation,
     with_rotation,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "verify_snapshot",
     "with_deletion",
     "with_new_key",
+    "with_public_versions",
     "with_revocation",
     "with_rotation",
 ]

@@ -32,6 +32,7 @@ RSA_MAX_BITS: Final = 4096
 """Above this a verification takes too long for something that strangers can ask for."""
 _RSA_NEW_BITS: Final = 3072
 _RSA_EXPONENT: Final = 65537
+_RSA_KEY: Final = f"an RSA key with {RSA_MIN_BITS} to {RSA_MAX_BITS} bits and the exponent {_RSA_EXPONENT}"
 
 
 class Scheme(Protocol):
@@ -220,10 +221,7 @@ class _RsaPss:
                 try:
                     load(half)
                 except (ValueError, TypeError):
-                    return (
-                        f"its {what} in DER of an RSA key with {RSA_MIN_BITS} to {RSA_MAX_BITS} bits and the "
-                        f"exponent {_RSA_EXPONENT}"
-                    )
+                    return f"its {what} in DER of {_RSA_KEY}"
         return None
 
     def signature_bytes(self, public: bytes) -> int:
@@ -258,10 +256,9 @@ class _RsaPss:
             raise ValueError("expected an RSA key") from error
         if not isinstance(loaded, rsa.RSAPublicKey):
             raise ValueError("expected an RSA key")  # noqa: TRY004 - as all other wrong halves
-        if loaded.public_numbers().e != _RSA_EXPONENT or not (
-            RSA_MIN_BITS <= loaded.key_size <= RSA_MAX_BITS and loaded.key_size % 8 == 0
-        ):
-            raise ValueError("expected another modulus or exponent")
+        numbers = loaded.public_numbers()
+        if problem := rsa_problem(numbers.n, numbers.e):
+            raise ValueError(problem)
         return loaded
 
     def dump_public(self, loaded: rsa.RSAPublicKey) -> bytes:
@@ -285,6 +282,14 @@ class _RsaPss:
             raise ValueError("expected an RSA key")  # noqa: TRY004 - as all other wrong halves
         self.load_public(self.dump_public(loaded.public_key()))
         return loaded
+
+
+def rsa_problem(modulus: int, exponent: int) -> str | None:
+    """Return what is wrong with the numbers of a public RSA key, or None."""
+    bits = modulus.bit_length()
+    if exponent == _RSA_EXPONENT and RSA_MIN_BITS <= bits <= RSA_MAX_BITS and bits % 8 == 0:
+        return None
+    return f"expected {_RSA_KEY}"
 
 
 def _pss() -> tuple[Any, Any]:

@@ -21,7 +21,15 @@ from headerware.core.extras import install_command
 from headerware.core.strict_json import decode_json
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.keyring.asymmetric import SCHEMES
-from headerware.keyring.jwks import base64url, from_base64url, kid_of, read_key_set, require_spelling
+from headerware.keyring.jwks import (
+    base64url,
+    from_base64url,
+    is_secret,
+    kid_of,
+    read_key_set,
+    require_spelling,
+    weakness,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +40,8 @@ TYPE: Final = "hw-admit+jwt"
 MAX_BYTES: Final = 8_192
 ALGORITHMS: Final = ("Ed25519", "EdDSA", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256")
 """The algorithms of issuers that can be permitted: none with a secret that readers would have to share."""
+_TYPES: Final = ("OKP", "EC", "RSA")
+"""The types of keys that issuers may have (kty)."""
 CERTIFY_USE: Final = "certify"
 DAY_S: Final = 86_400
 _LATEST_S: Final = 253_402_300_799
@@ -150,20 +160,13 @@ class IssuerKeys:
             found = read_key_set(jwks)
             for members in found:
                 require_spelling(members)
-            self._keys = [(key.get("kid"), jose.jwk.import_key(key)) for key in found]
+                _require_reliable(members, source)
+            self._keys = [(members.get("kid"), jose.jwk.import_key(members)) for members in found]
         except (ValueError, TypeError, KeyError, jose.errors.JoseError):
             # The cause may quote a key.
             raise ConfigError(f"{source}: expected a JSON Web Key Set (RFC 7517)") from None
         if not found:
             raise ConfigError(f"{source}: expected one key or more, found none")
-        for kid, key in self._keys:
-            if key.key_type == "oct" or key.is_private:
-                raise ConfigError(
-                    f"{source}: expected public keys only, found a private or shared one; readers must not "
-                    "be able to issue"
-                )
-            if problem := _weakness(key):
-                raise ConfigError(f"{source}: key {kid!r} cannot be relied on: {problem}")
 
     def knows(self, certificate: Certificate) -> bool:
         """Return whether the issuer has the key that a certificate names."""
@@ -207,16 +210,16 @@ def _ed25519_half(key: Any) -> bytes:
     return SCHEMES["ed25519"].dump_public(key.public_key)
 
 
-def _weakness(key: Any) -> str | None:
-    """Return why an issuer's key proves nothing, by the checks that keyrings have; None if it does."""
-    if key.key_type == "OKP":
-        if key.curve_name != "Ed25519":
-            return "it is of another curve than Ed25519"
-        return SCHEMES["ed25519"].problem(None, _ed25519_half(key))
-    if key.key_type == "RSA":
-        scheme = SCHEMES["rsa-pss-sha256"]
-        return scheme.problem(None, scheme.dump_public(key.public_key))
-    return None if key.key_type == "EC" else f"there is no check for keys of the type {key.key_type}"
+def _require_reliable(members: dict[str, Any], source: str) -> None:
+    if is_secret(members):
+        raise ConfigError(
+            f"{source}: expected public keys only, found a private or shared one; readers must not be able "
+            "to issue"
+        )
+    if members.get("kty") not in _TYPES:
+        raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found another")
+    if problem := weakness(members):
+        raise ConfigError(f"{source}: key {members.get('kid')!r} cannot be relied on: {problem}")
 
 
 def certify(
@@ -252,7 +255,7 @@ def certify(
             f"key {issuer_key.id!r} cannot certify: expected an ed25519 key with its private half, made with "
             f"--use {CERTIFY_USE}"
         )
-    if issuer_key.status != "active":
+    if issuer_key.status == "revoked":
         raise KeyringError(f"key {issuer_key.id!r} version {issuer_key.version} is {issuer_key.status}")
     if key.algorithm not in SCHEMES or "sign" not in key.use:
         raise KeyringError(

@@ -1,7 +1,8 @@
 """JSON Web Key Sets (RFC 7517) as keyrings of public halves.
 
 A JWKS says less than a keyring: it has no topics, times, uses or revocations. So its keys verify on every
-topic, and a key of which it cannot say all is not written to one. joserfc reads and writes the keys (extra
+topic, and a key of which it cannot say who may trust it is not written to one. When a key begins is left out:
+readers need it before that, and its signer keeps to it. joserfc reads and writes the keys (extra
 ``jose``).
 """
 
@@ -19,7 +20,7 @@ import msgspec
 from headerware.core.errors import KeyringError
 from headerware.core.extras import install_command
 from headerware.core.strict_json import decode_json
-from headerware.keyring.asymmetric import SCHEMES
+from headerware.keyring.asymmetric import SCHEMES, rsa_problem
 from headerware.keyring.keyring import Algorithm, Key, Keyring
 
 Use = Literal["sign", "certify"]
@@ -73,6 +74,29 @@ def require_spelling(members: Mapping[str, Any]) -> None:
             )
 
 
+def is_secret(members: Mapping[str, Any]) -> bool:
+    """Return whether a JWK has a private half, or is a shared key."""
+    return any(name in members for name in _SECRETS)
+
+
+def weakness(members: Mapping[str, Any]) -> str | None:
+    """Return why a key of a JWK proves nothing, by the checks that keyrings have; None if it does.
+
+    joserfc takes such keys, and of some it warns. So this is asked before it reads them.
+
+    Args:
+        members: the members of a JWK whose numbers are spelled as :func:`require_spelling` wants it.
+    """
+    match members:
+        case {"kty": "OKP", "crv": "Ed25519", "x": x}:
+            return SCHEMES["ed25519"].problem(None, from_base64url(x))
+        case {"kty": "OKP"}:
+            return "it is of another curve than Ed25519"
+        case {"kty": "RSA", "n": n, "e": e}:
+            return rsa_problem(*(int.from_bytes(from_base64url(number), "big") for number in (n, e)))
+    return None
+
+
 def base64url(content: bytes) -> str:
     """Return bytes in base64url without padding, as JOSE has them (RFC 7515)."""
     return urlsafe_b64encode(content).decode().rstrip("=")
@@ -116,8 +140,8 @@ def jwks_problem(key: Key, use: Use = "sign") -> str | None:
         return "it is revoked, which a JWKS cannot say"
     if key.use != (use,):
         return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
-    if key.topics is not None or key.not_before or key.not_after:
-        return "it has limits (topics or times), which a JWKS cannot say"
+    if key.topics is not None or key.not_after:
+        return "it has limits (topics or an end), which a JWKS cannot say"
     return None
 
 
@@ -154,7 +178,7 @@ def _key(at: int, members: dict[str, Any]) -> Key:
     operations = members.get("key_ops", ["verify"])
     if members.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ValueError(f"its key number {at} is not for verifying signatures (use, key_ops)")
-    if any(name in members for name in _SECRETS):
+    if is_secret(members):
         raise ValueError(f"its key number {at} has private members; a JWKS here holds public keys only")
     named = _KID.fullmatch(kid)
     return Key(
@@ -172,6 +196,8 @@ def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
         require_spelling(members)
     except ValueError as error:
         raise ValueError(f"its key number {at}: {error}") from None
+    if problem := weakness(members):
+        raise ValueError(f"its key number {at} cannot be relied on: {problem}")
     chosen = {name: members[name] for name in ("kty", "crv", *form.members) if name in members}
     importing = _class_of(form).import_key
     try:

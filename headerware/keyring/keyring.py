@@ -2,12 +2,14 @@
 
 A key's id is a name that stays the same through rotation: its newest version signs, older ones still verify,
 revoked ones do not, except for records before the offset from which they are revoked. Likewise, the newest
-version of a key-encryption key wraps data keys, and older ones still unwrap. The file's layout is in
-spec/keyring.md. The ``repr`` of a key does not show its material.
+version of a key-encryption key wraps data keys, and older ones still unwrap. A version that has not begun yet
+leaves its work to the one before. The file's layout is in spec/keyring.md. The ``repr`` of a key does not
+show its material.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -67,8 +69,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         id: the key's name, 1 to 255 bytes of printable text.
         version: 1 to 65535; rotation counts it up.
         algorithm: the algorithm that it signs or wraps with; a record never chooses it.
-        status: ``active`` signs and verifies, ``retired`` verifies, ``revoked`` does neither; likewise for
-            wrapping and unwrapping. ``deleted`` has no material any more.
+        status: ``active`` signs and verifies, ``retired`` verifies, and signs until the next version begins,
+            ``revoked`` does neither; likewise for wrapping and unwrapping. ``deleted`` has no material any
+            more.
         created: when this version was made.
         rotated: when the next version took over, or None.
         revoked: when it was revoked, or None.
@@ -133,6 +136,12 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             return self.public
         return SCHEMES[self.algorithm].public_half(self.private)
 
+    @property
+    def limits_ms(self) -> tuple[float, float]:
+        """The first and last moment at which it may sign or wrap, in milliseconds, or infinity."""
+        begins_ms = -math.inf if self.not_before is None else _ms(self.not_before)
+        return begins_ms, math.inf if self.not_after is None else _ms(self.not_after)
+
     def verifies_at(self, cluster: str | None, topic: str, partition: int | None, offset: int | None) -> bool:
         """Return whether the key, even if revoked, may verify a record at a position.
 
@@ -144,7 +153,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         limit = self.revoked_from.get(f"{cluster}/{topic}[{partition}]") if cluster else None
         return limit is not None and offset is not None and offset < limit
 
-    def refusal(self, topic: str, at_ms: int, now_ms: int | None = None) -> str | None:
+    def refusal(
+        self, topic: str, at_ms: int, now_ms: int | None = None, *, clock_skew_ms: int = 0
+    ) -> str | None:
         """Return why the key may not sign a record, or None if it may.
 
         The signer states the time of signing: anyone with the key can state any moment between ``not_before``
@@ -155,15 +166,17 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             topic: the topic that the record is signed for.
             at_ms: the time of signing that the record states, in milliseconds since the epoch.
             now_ms: the reader's own clock, likewise; None compares with ``at_ms`` alone, as a signer does.
+            clock_skew_ms: how far the reader's clock may be behind the signer's, in milliseconds.
         """
         if "sign" not in self.use:
-            return _other_use(self)
+            return _other_use(self, "sign")
         if self.topics is not None and not _may_sign(self.topics, topic):
             named = f"topics {', '.join(self.topics)}" if self.topics else "no topic"
             return f"{_name(self)} is for {named}, not for {topic!r}"
         if self.not_before is not None:
-            for clock, time_ms in (("the time of signing", at_ms), ("the clock here", now_ms)):
-                if time_ms is not None and time_ms < _ms(self.not_before):
+            clocks = ("the time of signing", at_ms, 0), ("the clock here", now_ms, clock_skew_ms)
+            for clock, time_ms, skew_ms in clocks:
+                if time_ms is not None and time_ms + skew_ms < _ms(self.not_before):
                     since = _shown(self.not_before)
                     return f"{_name(self)} is valid from {since}, and {clock} is {_shown(time_ms)}"
         if self.not_after is not None and at_ms > _ms(self.not_after):
@@ -204,57 +217,75 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if key.status == "active":
                 active.add(key.id)
 
-    def signing_key(self, key_id: str) -> Key:
-        """Return the version that signs; :meth:`Key.refusal` says for which topics and when.
+    def current_key(self, key_id: str, use: str, now_ms: int) -> Key:
+        """Return the version of a key that signs, wraps or certifies now.
 
-        Raises:
-            KeyringError: there is no such key, none of its versions is active, only its public half is
-                here, or it is for another purpose.
-        """
-        versions = self.versions(key_id)
-        active = next((key for key in versions if key.status == "active"), None)
-        if active is None:
-            states = ", ".join(f"version {key.version} {key.status}" for key in versions)
-            raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to sign again")
-        if not active.is_secret:
-            raise KeyringError(
-                f"key {key_id!r} version {active.version} has only its public half here: it verifies, "
-                "but cannot sign"
-            )
-        if "sign" not in active.use:
-            raise KeyringError(_other_use(active))
-        return active
-
-    def wrapping_key(self, key_id: str, now_ms: int) -> Key:
-        """Return the version that wraps data keys now.
-
-        That is the active version; before its ``not_before``, it is the version before it, so that a new
-        version can be everywhere before anyone wraps with it.
+        That is the active version. Before its ``not_before``, it is the newest version before it that has
+        begun, so that a new version can be everywhere before anything is signed with it.
+        :meth:`Key.refusal` says for which topics it signs.
 
         Args:
             key_id: the key's name.
+            use: the purpose, such as ``sign`` or ``wrap``.
             now_ms: the clock, in milliseconds since the epoch.
 
         Raises:
-            KeyringError: there is no such key, it is for another purpose, or no version may wrap now.
+            KeyringError: there is no such key, none of its versions is active or has begun, the one that
+                would do it has expired or is for another purpose, or only its public half is here.
         """
-        versions = self.versions(key_id)
-        if "wrap" not in versions[-1].use:
-            raise KeyringError(
-                f"{_name(versions[-1])} is for {', '.join(versions[-1].use)}, not for wrapping"
-            )
-        newest_first = [key for key in reversed(versions) if key.status in {"active", "retired"}]
-        if not newest_first or newest_first[0].status != "active":
-            states = ", ".join(f"version {key.version} {key.status}" for key in versions)
-            raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to wrap again")
-        chosen = next(
-            (key for key in newest_first if key.not_before is None or _ms(key.not_before) <= now_ms), None
-        )
+        active = next((key for key in self.versions(key_id) if key.status == "active"), None)
+        if active is None:
+            states = ", ".join(map(_state, self.versions(key_id)))
+            raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to make one")
+        line = self._line_of(active)
+        chosen = next((key for key in line if key.limits_ms[0] <= now_ms), None)
         if chosen is None:
-            raise KeyringError(f"key {key_id!r} has no version that may wrap as early as {_shown(now_ms)}")
+            first = min(line, key=lambda key: key.limits_ms[0])
+            raise KeyringError(
+                f"{_name(first)} is valid from {_shown(int(first.limits_ms[0]))}, it is {_shown(now_ms)} "
+                "now, and no version before it can stand in: wait, or rotate the key for a version that "
+                "begins at once"
+            )
+        if use not in chosen.use:
+            raise KeyringError(_other_use(chosen, use))
         if chosen.not_after is not None and now_ms > _ms(chosen.not_after):
-            raise KeyringError(f"{_name(chosen)} is valid until {_shown(chosen.not_after)}: rotate it")
+            begins = self._next_begins_ms(chosen)
+            later = "" if begins == math.inf else f", and the next version begins at {_shown(int(begins))}"
+            raise KeyringError(
+                f"{_name(chosen)} is valid until {_shown(chosen.not_after)}, it is {_shown(now_ms)} now"
+                f"{later}: rotate the key with a --not-after to come"
+            )
+        if not chosen.is_secret:
+            raise KeyringError(
+                f"{_name(chosen)} has only its public half here: it verifies, but cannot sign; name the "
+                "keyring that has its private half"
+            )
         return chosen
+
+    def term_ms(self, key: Key) -> tuple[float, float]:
+        """Return the first and last moment at which the current version is that, as long as nothing changes.
+
+        Args:
+            key: what :meth:`current_key` returns.
+
+        Returns:
+            Both in milliseconds since the epoch; infinity where there is no limit.
+        """
+        begins_ms, ends_ms = key.limits_ms
+        return begins_ms, min(ends_ms, self._next_begins_ms(key) - 1)
+
+    def _next_begins_ms(self, key: Key) -> float:
+        active = next(each for each in self.versions(key.id) if each.status == "active")
+        later = [each.limits_ms[0] for each in self._line_of(active) if each.version > key.version]
+        return min(later, default=math.inf)
+
+    def _line_of(self, active: Key) -> list[Key]:
+        """Return a key's active version and those that it took over from, newest first."""
+        return [
+            key
+            for key in reversed(self.versions(active.id))
+            if key is active or (key.status == "retired" and key.version < active.version)
+        ]
 
     def verifying_key(self, key_id: str, version: int) -> Key:
         """Return one version of a key, whatever its status; :meth:`Key.verifies_at` says for which records.
@@ -266,6 +297,14 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if key is None:
             raise KeyringError(f"there is no version {version} of a key {key_id!r} in the keyring")
         return key
+
+    def may_get(self, key_id: str, version: int) -> bool:
+        """Return whether a version may be on its way: it is the next one of a key that is here.
+
+        Versions count up by one. Whoever writes records can name any, so no other is worth waiting for.
+        """
+        newest = self._newest.get(key_id)
+        return newest is not None and version == newest + 1
 
     def versions(self, key_id: str) -> tuple[Key, ...]:
         """Return all versions of a key, oldest first.
@@ -286,6 +325,10 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @cached_property
     def _by_id_and_version(self) -> dict[tuple[str, int], Key]:
         return {(key.id, key.version): key for key in self.keys}
+
+    @cached_property
+    def _newest(self) -> dict[str, int]:
+        return {key.id: key.version for key in sorted(self.keys, key=lambda key: key.version)}
 
     def _names(self) -> str:
         names = sorted({key.id for key in self.keys})
@@ -314,6 +357,11 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
     except (RecursionError, ValueError) as error:
         # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
         raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
+
+
+def is_jwks(text: bytes) -> bool:
+    """Return whether a keyring that can be read is a JWKS."""
+    return msgspec.json.decode(text, type=_Head).is_jwks
 
 
 def encode_keyring(keyring: Keyring) -> bytes:
@@ -363,8 +411,14 @@ def _name(key: Key) -> str:
     return f"key {key.id!r} version {key.version}"
 
 
-def _other_use(key: Key) -> str:
-    return f"{_name(key)} is for {', '.join(key.use)}, not for signing records"
+def _state(key: Key) -> str:
+    since = {"revoked": key.revoked, "deleted": key.deleted, "retired": key.rotated}.get(key.status)
+    return f"version {key.version} {key.status}{f' since {_shown(since)}' if since else ''}"
+
+
+def _other_use(key: Key, use: str) -> str:
+    wanted = {"sign": "signing records", "wrap": "wrapping"}.get(use, use)
+    return f"{_name(key)} is for {', '.join(key.use)}, not for {wanted}"
 
 
 @lru_cache(maxsize=1024)

@@ -76,17 +76,20 @@ def with_rotation(
     *,
     not_before: datetime | None = None,
     not_after: datetime | None = None,
+    above: int = 0,
     now: datetime | None = None,
 ) -> Keyring:
-    """Add a new version of a key, which signs from now on; the old version still verifies.
+    """Add a new version of a key, which signs from its beginning on; the old version still verifies.
 
-    The new version has the topics and the use of the one before.
+    The new version has the topics and the use of the one before. Until it begins, the one before signs.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        not_before: the first moment at which the new version may sign; None keeps that of the one before.
+        not_before: the first moment at which the new version may sign; None keeps that of the one before,
+            unless this is still to come: then the new one begins at once.
         not_after: the last moment at which it may sign; None keeps that of the one before.
+        above: a version that stands elsewhere: the new one has a higher number.
         now: when it happens, with a time zone; None is now.
 
     Raises:
@@ -94,7 +97,8 @@ def with_rotation(
     """
     at = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
-    if newest.version == KEY_VERSION_MAX:
+    version = max(newest.version, above) + 1
+    if version > KEY_VERSION_MAX:
         raise KeyringError(f"key {key_id!r} has used up its {KEY_VERSION_MAX} versions: generate another")
     until = not_after or newest.not_after
     if until is not None and until < at:
@@ -102,18 +106,22 @@ def with_rotation(
             f"key {key_id!r} would be expired at once: its not_after, {until:%Y-%m-%dT%H:%M:%SZ}, has "
             "passed: give the new version another"
         )
+    begun = newest.not_before if newest.not_before is not None and newest.not_before <= at else None
     made = _key(
         id=key_id,
-        version=newest.version + 1,
+        version=version,
         algorithm=newest.algorithm,
         created=at,
         topics=newest.topics,
         use=newest.use,
-        not_before=not_before or newest.not_before,
+        not_before=not_before or begun,
         not_after=until,
     )
+    begins = max(at, made.not_before or at)
     kept = tuple(
-        _changed(key, status="retired", rotated=at) if key.id == key_id and key.status == "active" else key
+        _changed(key, status="retired", rotated=begins)
+        if key.id == key_id and key.status == "active"
+        else key
         for key in keyring.keys
     )
     return Keyring(keys=(*kept, made))
@@ -219,6 +227,40 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
     )
     left_out = tuple(key for key in keyring.keys if key.algorithm not in SCHEMES)
     return Keyring(keys=public), left_out
+
+
+def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyring:
+    """Bring the versions of a key into a keyring of public halves, and change nothing else there.
+
+    Versions that it has already stay, and are retired if a newer one is active.
+
+    Args:
+        public: the keyring of public halves, also of other keys.
+        keyring: the keyring that has the key.
+        key_id: the key's name.
+
+    Raises:
+        KeyringError: the key has no public half, or is another one than that of this name in ``public``.
+    """
+    own = public_part(Keyring(keys=keyring.versions(key_id)))[0].keys
+    if not own:
+        raise KeyringError(f"key {key_id!r} has no public half: those who verify need the keyring itself")
+    there = {key.version: key for key in public.keys if key.id == key_id}
+    for key in own:
+        if key.version in there and there[key.version].public != key.public:
+            raise KeyringError(
+                f"key {key_id!r} version {key.version} has another public half in the readers' file: two "
+                "keys have one name, so give one of them another id"
+            )
+    active = next((key for key in own if key.status == "active"), None)
+
+    def kept(key: Key) -> Key:
+        if key.id != key_id or key.status != "active" or active is None:
+            return key
+        return _changed(key, status="retired", rotated=active.not_before or active.created)
+
+    missing = tuple(key for key in own if key.version not in there)
+    return Keyring(keys=(*map(kept, public.keys), *missing))
 
 
 def _chosen(keyring: Keyring, key_id: str, version: int | None) -> tuple[Key, ...]:

@@ -13,7 +13,8 @@ from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
 from headerware.keyring.file import FORBIDDEN, MAX_BYTES, Permissions, naming_file, read_keyring
-from headerware.keyring.keyring import Keyring, encode_keyring
+from headerware.keyring.jwks import encode_jwks, jwks_problem
+from headerware.keyring.keyring import Keyring, encode_keyring, is_jwks
 from headerware.keyring.snapshot import encode_snapshot
 
 if TYPE_CHECKING:
@@ -51,6 +52,57 @@ def edit_keyring(
     return after
 
 
+def edit_with_public(
+    path: str | os.PathLike[str],
+    public: str | os.PathLike[str],
+    change: Callable[[Keyring, Keyring], tuple[Keyring, Keyring]],
+    *,
+    permissions: Permissions = "owner",
+) -> Keyring:
+    """Change a keyring file and the file of its public halves, and return the new keyring.
+
+    The file of public halves, a keyring or a JWKS, is replaced first, so that those who verify know a version
+    before anything is signed with it. If this ends between the two, the whole can be done again.
+
+    Args:
+        path: the keyring file.
+        public: the file of public halves.
+        change: takes both keyrings, and returns them as they are to be.
+        permissions: as in :func:`edit_keyring`; of the keyring file.
+
+    Raises:
+        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS, which
+            cannot say what there is to say of a version that is active.
+    """
+    target, shown = (Path(os.fspath(each)) for each in (path, public))
+    target = target.resolve() if permissions == "kubernetes" else target
+    if target.resolve() == shown.resolve():
+        raise KeyringError(f"{shown} is the keyring itself, expected the file of its public halves")
+    with _locks(target, shown):
+        before, there = read_keyring(target, permissions=permissions, jwks=False), read_keyring(shown)
+        if there.is_secret:
+            raise KeyringError(f"{shown} is a keyring with secrets, expected one of public halves")
+        with naming_file(target):
+            after, published = change(before, there)
+        encode: Callable[[Keyring], bytes] = encode_keyring
+        if is_jwks(read_plain(shown, MAX_BYTES)[0]):
+            with naming_file(shown):
+                published, encode = _as_jwks(published), encode_jwks
+        for file, keyring, encoding in ((shown, published, encode), (target, after, encode_keyring)):
+            with _write_errors(file):
+                _replace(file, keyring, permissions, encoding)
+    return after
+
+
+def _as_jwks(public: Keyring) -> Keyring:
+    """Return what a JWKS has of a keyring: revoked keys are left out, for that is how it revokes them."""
+    kept = Keyring(keys=tuple(key for key in public.keys if key.status != "revoked"))
+    for key in kept.keys:
+        if key.status == "active" and (problem := jwks_problem(key)):
+            raise KeyringError(f"key {key.id!r} version {key.version} cannot stand in a JWKS: {problem}")
+    return Keyring(keys=tuple(key for key in kept.keys if jwks_problem(key) is None))
+
+
 def write_public_keyring(
     path: str | os.PathLike[str],
     keyring: Keyring,
@@ -65,8 +117,11 @@ def write_public_keyring(
     if keyring.is_secret:
         raise KeyringError("a keyring with secrets is not written where everyone can read it")
     with _write_errors(target), _locked(target):
-        if target.exists() and read_keyring(target, permissions="owner").is_secret:
-            raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
+        if target.exists():
+            before = read_keyring(target, permissions="owner")
+            if before.is_secret:
+                raise KeyringError(f"{target} is a keyring with secrets, and is not overwritten")
+            _require_revoked(before, keyring, target)
         _replace(target, keyring, "owner", encode)
 
 
@@ -87,6 +142,26 @@ def write_snapshot(
             prepare=lambda descriptor: _keep_owner(descriptor, target),
         )
     return made
+
+
+def _require_revoked(before: Keyring, after: Keyring, target: Path) -> None:
+    """Raise KeyringError for a keyring that would make a revoked key trusted again."""
+    revoked = {(key.id, key.version) for key in before.keys if key.status == "revoked"}
+    for key in after.keys:
+        if (key.id, key.version) in revoked and key.status != "revoked":
+            raise KeyringError(
+                f"key {key.id!r} version {key.version} is revoked in {target}, and would be trusted again: "
+                "revoke it in its keyring, too (headerware keys revoke --public does both)"
+            )
+
+
+@contextlib.contextmanager
+def _locks(*targets: Path) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for target in targets:
+            with _write_errors(target):
+                stack.enter_context(_locked(target))
+        yield
 
 
 @contextlib.contextmanager

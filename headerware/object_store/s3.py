@@ -246,6 +246,7 @@ class S3ObjectStore:
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
             signature_version="s3v4",
             ignore_configured_endpoint_urls=True,
+            proxies={},  # none of the environment, as for objects themselves
             # Else boto3 signs for AWS's global address, which redirects to the region's for a day.
             s3={
                 "addressing_style": "virtual" if options.endpoint is None else "path",

@@ -29,6 +29,7 @@ from headerware.core.errors import (
     HeldBackError,
     KeyDeletedError,
     KeyDeniedError,
+    KeyringError,
     KeyServiceError,
     KeyServiceUnavailableError,
     MissingPartError,
@@ -46,7 +47,7 @@ from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
-from headerware.keyring import Key, read_keyring
+from headerware.keyring import Key, Keyring, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
 from headerware.object_store import open_object_store
@@ -439,62 +440,94 @@ def _keys(loaded: Chain, topics: Sequence[str], side: Side | None) -> Iterator[F
         except HeaderwareError as error:
             yield _fail(check, str(error), "without its keyring no client with this chain starts")
             continue
-        ids = {key.id for key in keyring.keys}
+        ids, now_ms = {key.id for key in keyring.keys}, wall_clock_ms()
         yield _ok(check, f"{counted(len(keyring.keys), 'version')} of {counted(len(ids), 'key')}")
-        for key in keyring.keys:
-            if key.status == "active" and (finding := _expiry(check, key, step)):
-                yield finding
-        if step.key_id is None or side == "consumer":
-            continue
+        signing: Key | None = None
+        signer = None if side == "consumer" else step.key_id
         try:
             with naming_file(step.keyring):
-                signing = keyring.signing_key(step.key_id)
-        except HeaderwareError as error:
-            generate = f"make it (headerware keys generate --keyring {step.keyring} --id {step.key_id})"
-            what = "rotate the key" if step.key_id in ids else generate
-            yield _fail(check, str(error), f"{what}, or name another one in key_id")
+                signing = None if signer is None else keyring.current_key(signer, "sign", now_ms)
+        except KeyringError as error:
+            yield _fail(check, str(error), _to_sign_again(step, keyring))
+        for key in keyring.keys:
+            if key.status == "active" and (signing is not None or key.id != signer):
+                yield from _term(check, key, keyring, step)
+        if signing is None:
             continue
+        if signing.status == "retired" and signing.not_after is not None:
+            yield from _gap(check, signing, keyring, step)
         patterns = TopicPatterns(step.topics)
         for topic in filter(patterns.matches, topics):
-            refusal = signing.refusal(topic, wall_clock_ms())
+            refusal = signing.refusal(topic, now_ms)
             if refusal is not None:
                 yield _fail(f"{check} for {topic}", refusal, "sign with a key that may sign for this topic")
 
 
-def _expiry(check: str, key: Key, step: Sign) -> Finding | None:
-    """Return what there is to say of a key's first and last moment."""
+def _rotate(step: Sign, key_id: str) -> str:
+    return f"headerware keys rotate --keyring {shlex.quote(step.keyring)} --id {shlex.quote(key_id)}"
+
+
+def _to_sign_again(step: Sign, keyring: Keyring) -> str:
+    """Return what to do about a key that cannot sign now."""
+    key_id = step.key_id or ""
+    versions = [key for key in keyring.keys if key.id == key_id]
+    if not versions:
+        generate = f"headerware keys generate --keyring {step.keyring} --id {key_id}"
+        return f"make it ({generate}), or name another one in key_id"
+    if not any(key.is_secret for key in versions):
+        return "give this application the keyring with its private half, or name another one in key_id"
+    active = next((key for key in versions if key.status == "active"), None)
+    if active is not None and active.not_before is not None and active.not_before > datetime.now(UTC):
+        return (
+            "look at this machine's clock; go on with the keyring before it, or make a version that begins "
+            f"at once: {_rotate(step, key_id)}"
+        )
+    limit = "" if active is None or active.not_after is None else " --not-after TIME"
+    return f"{_rotate(step, key_id)}{limit}, or name another one in key_id"
+
+
+def _term(check: str, key: Key, keyring: Keyring, step: Sign) -> Iterator[Finding]:
+    """Yield what there is to say of an active version's first and last moment."""
     now = datetime.now(UTC)
     name = f"key {key.id!r} version {key.version}"
-    status: Status = "fail" if key.id == step.key_id else "warn"
-    rotate = f"headerware keys rotate --keyring {shlex.quote(step.keyring)} --id {shlex.quote(key.id)}"
     if key.not_before is not None and key.not_before > now:
-        return Finding(
-            check=check,
-            status=status,
-            found=f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z",
-            advice=(
-                "until then it signs nothing, and no earlier version does: go on with the keyring before "
-                f"it, or {rotate} --not-before TIME; and look at this machine's clock"
-            ),
-        )
+        found = f"{name} is valid only from {key.not_before:%Y-%m-%d %H:%M}Z"
+        now_ms = now.timestamp() * 1000
+        before = [
+            each
+            for each in keyring.versions(key.id)
+            if each.status == "retired" and each.limits_ms[0] <= now_ms
+        ]
+        if before:
+            yield _ok(check, f"{found}, and version {before[-1].version} signs until then")
+        else:
+            advice = "until then it signs nothing, and no earlier version does; look at this machine's clock"
+            yield Finding(check=check, status="warn", found=found, advice=advice)
     if key.not_after is None:
-        return None
+        return
+    rotate = f"{_rotate(step, key.id)} --not-after TIME"
     if key.not_after < now:
-        return Finding(
-            check=check,
-            status=status,
-            found=f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"{rotate} --not-after TIME",
-        )
-    left_ms = (key.not_after - now).total_seconds() * 1000
-    if left_ms < _SOON_MS:
-        return Finding(
+        found = f"{name} has expired on {key.not_after:%Y-%m-%d %H:%M}Z"
+        yield Finding(check=check, status="warn", found=found, advice=rotate)
+    elif (key.not_after - now).total_seconds() * 1000 < _SOON_MS:
+        found = f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z"
+        advice = f"{rotate}, with --lead, so that readers have the new version before it signs"
+        yield Finding(check=check, status="warn", found=found, advice=advice)
+
+
+def _gap(check: str, signing: Key, keyring: Keyring, step: Sign) -> Iterator[Finding]:
+    """Yield that a version ends before the next one begins."""
+    _, ends_ms = keyring.term_ms(signing)
+    if signing.not_after is not None and signing.not_after.timestamp() * 1000 == ends_ms:
+        yield Finding(
             check=check,
             status="warn",
-            found=f"{name} expires on {key.not_after:%Y-%m-%d %H:%M}Z",
-            advice=f"{rotate} --not-after TIME, and give readers the new version before it signs",
+            found=(
+                f"key {signing.id!r} version {signing.version} expires on "
+                f"{signing.not_after:%Y-%m-%d %H:%M}Z, before the next one begins: nothing signs between"
+            ),
+            advice=f"{_rotate(step, signing.id)} --not-before TIME, before that, and with a --not-after",
         )
-    return None
 
 
 # The cluster

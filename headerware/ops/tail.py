@@ -300,7 +300,7 @@ class _Watcher(Interceptor, frozen=True, kw_only=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A condition on a record's headers: ``NAME=VALUE``, ``NAME~PATTERN``, ``NAME`` or ``!NAME``.
+    """A condition on a record's headers: ``NAME=VALUE``, ``NAME~REGEX``, ``NAME`` or ``!NAME``.
 
     The first two hold if any value of that name is the text, or has a match of the regular expression; the
     others if there is such a header, or none.
@@ -333,7 +333,7 @@ class Condition(msgspec.Struct, frozen=True):
             else:
                 found = cls(text[:at], "equals" if text[at] == "=" else "matches", text[at + 1 :])
         if not found.name or found.name.startswith("="):
-            raise ConfigError(f"expected NAME=VALUE, NAME~PATTERN, NAME or !NAME, found {text!r}")
+            raise ConfigError(f"expected NAME=VALUE, NAME~REGEX, NAME or !NAME, found {text!r}")
         if found.kind == "matches":
             try:
                 re.compile(found.value)

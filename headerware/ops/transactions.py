@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from headerware.clients.dead_letters import UNFIT
 from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.clients.messages import wire_headers
 from headerware.clients.topic_settings import batch_size
+from headerware.clients.unfit import only_unfit, unfit_alone
 from headerware.core.errors import HeaderwareError
 
 if TYPE_CHECKING:
@@ -188,21 +188,13 @@ class TransactionalSender:
 
     def _unfit_alone(self, records: Sequence[Record | None], indexes: Sequence[int]) -> dict[int, KafkaError]:
         """Send some records, each in a request of its own, undo that, and return which a topic refuses."""
-        unfit: dict[int, KafkaError] = {}
-        left = deque(indexes)
-        while left:
-            self._producer.begin_transaction()
-            failed: dict[int, KafkaError] = {}
-            # A transaction takes nothing more behind a record that was refused.
-            while left and not failed:
-                index = left.popleft()
-                record = records[index]
-                assert record is not None  # noqa: S101 - it was sent before
-                self._try(record, index, failed)
-                self._producer.flush(self._timeout_s)
-            self._producer.abort_transaction(self._timeout_s)
-            unfit |= _only_unfit(failed)
-        return unfit
+
+        def attempt(index: int, failed: dict[int, KafkaError]) -> None:
+            record = records[index]
+            assert record is not None  # noqa: S101 - it was sent before
+            self._try(record, index, failed)
+
+        return unfit_alone(self._producer, indexes, attempt, self._timeout_s)
 
     def _transaction(
         self,
@@ -233,7 +225,7 @@ class TransactionalSender:
             if failed:
                 break
         self._drain(failed)
-        if unfit := _only_unfit(failed):
+        if unfit := only_unfit(failed):
             producer.abort_transaction(self._timeout_s)
             return unfit
         if check is not None:
@@ -330,7 +322,3 @@ class TransactionalSender:
         with warnings.catch_warnings(), suppress(KafkaException):
             warnings.simplefilter("ignore", RuntimeWarning)
             self._producer.close()
-
-
-def _only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:
-    return {index: error for index, error in failed.items() if error.code() in UNFIT}

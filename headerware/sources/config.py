@@ -109,6 +109,12 @@ class SourceConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Raises:
             ConfigError: an option that there is not, or that cannot work.
         """
+        if "interceptors" in table:
+            raise ConfigError(
+                'this configures a chain, and no source; the chain of a source is in its table "kafka", '
+                'as in "headerware.config" = "chain.toml"',
+                path=f"{path}.interceptors" if path else "interceptors",
+            )
         made = options_from(table, cls, what="source configuration", path=path, folder=folder)
         for option in made.source.fixed:
             if option in table:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -23,6 +24,7 @@ from headerware.core.errors import SourceError
 from headerware.core.suggestions import did_you_mean
 
 _INT64: Final = range(-(2**63), 2**63)
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 _decode: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
@@ -77,8 +79,8 @@ class OffsetKey:
         return f"OffsetKey({self.partition!r})"
 
 
-class OffsetEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an object was read.
+class OffsetEntry:
+    """How far an object was read; it never changes.
 
     Args:
         record_number: the number of the last record that is stored in Kafka; 0 if none is.
@@ -90,38 +92,93 @@ class OffsetEntry(msgspec.Struct, frozen=True, kw_only=True):
         SourceError: a property is of a type that no store keeps, or the number is negative.
     """
 
-    record_number: int = 0
-    complete: bool = False
-    version: str | None = None
-    properties: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    __slots__ = ("_complete", "_properties", "_record_number", "_version")
 
-    def __post_init__(self) -> None:
-        """Check what would be lost or changed on the way through a store."""
-        if self.record_number not in _INT64 or self.record_number < 0:
-            raise SourceError(f"expected a record number from 0, found {self.record_number}")
-        if self.properties:
-            msgspec.structs.force_setattr(self, "properties", checked_properties(self.properties))
+    def __init__(
+        self,
+        *,
+        record_number: int = 0,
+        complete: bool = False,
+        version: str | None = None,
+        properties: Mapping[str, Any] = _NONE,
+    ) -> None:
+        if record_number not in _INT64 or record_number < 0:
+            raise SourceError(f"expected a record number from 0, found {record_number}")
+        self._record_number: Final = record_number
+        self._complete: Final = complete
+        self._version: Final = version
+        self._properties: Final = checked_properties(properties)
+
+    @property
+    def record_number(self) -> int:
+        """The number of the last record that is stored in Kafka; 0 if none is."""
+        return self._record_number
+
+    @property
+    def complete(self) -> bool:
+        """Whether the object was read to its end."""
+        return self._complete
+
+    @property
+    def version(self) -> str | None:
+        """The version of the object that was read; None if the source knows no versions."""
+        return self._version
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """A copy of the source's and the extractor's own properties."""
+        return deepcopy(self._properties)
 
     def get(self, name: str) -> Any:
         """Return a copy of one of the entry's own properties.
 
         Raises:
-            SourceError: there is none of this name.
+            SourceError: there is none of this name, or the name is no text.
         """
-        if name not in self.properties:
-            known = ", ".join(sorted(self.properties)) or "none"
+        if not isinstance(name, str):
+            raise SourceError(f"expected the name of a property as text, found {type(name).__name__}")
+        if name not in self._properties:
+            known = ", ".join(sorted(self._properties)) or "none"
             raise SourceError(
-                f"the offset has no property {name!r}; {did_you_mean(name, self.properties)}it has: {known}"
+                f"the offset has no property {name!r}; {did_you_mean(name, self._properties)}it has: {known}"
             )
-        return deepcopy(self.properties[name])
+        return deepcopy(self._properties[name])
+
+    def replace(self, **changes: Any) -> OffsetEntry:
+        """Return a copy with some of the arguments changed.
+
+        Raises:
+            SourceError: as for a new entry.
+        """
+        return OffsetEntry(**{**self._arguments(), **changes})
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "record_number": self._record_number,
+            "complete": self._complete,
+            "version": self._version,
+            "properties": self._properties,
+        }
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether all of it is equal."""
+        return isinstance(other, OffsetEntry) and self._arguments() == other._arguments()
+
+    def __hash__(self) -> int:
+        """Return a hash of how far it is; properties may hold lists and maps."""
+        return hash((self._record_number, self._complete, self._version))
+
+    def __repr__(self) -> str:
+        """Show the arguments."""
+        return f"OffsetEntry({', '.join(f'{name}={value!r}' for name, value in self._arguments().items())})"
 
     def to_bytes(self) -> bytes:
         """Return the entry as a store keeps it (MessagePack)."""
-        stored: dict[str, Any] = {"n": self.record_number, "p": dict(self.properties)}
-        if self.complete:
+        stored: dict[str, Any] = {"n": self._record_number, "p": self._properties}
+        if self._complete:
             stored["c"] = 1
-        if self.version is not None:
-            stored["v"] = self.version
+        if self._version is not None:
+            stored["v"] = self._version
         return _encode(stored)
 
     @classmethod

@@ -16,12 +16,12 @@ headers, statistics, closing) is the framework's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from headerware.core.errors import ConfigError, NotAStreamError, PluginError, SourceError
+from headerware.core.errors import ConfigError, NotAStreamError, ObjectError, PluginError, SourceError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
 from headerware.sources.keys import KeySerde
@@ -106,9 +106,35 @@ class NativeItem:
         """
         return False
 
+    def continues(self, key: Any, version: str) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether the object was another one's earlier version before it got this key.
+
+        Then reading goes on behind the last record of that one. It is asked if the object is not known, or
+        if its key had another object before.
+
+        Args:
+            key: the native key of the other one.
+            version: the version of the other one that was read.
+        """
+        return False
+
+    def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:  # noqa: ARG002 - for subclasses
+        """Return what may stand before the first dot in the version of an object that this one continues.
+
+        Others are not asked about by :meth:`continues`.
+
+        Args:
+            lengths: what stands before the first colon in known versions.
+        """
+        return ()
+
     def __repr__(self) -> str:
         """Show the key."""
         return f"<{type(self).__name__} {self.context.key!r}>"
+
+
+class ObjectMovedError(ObjectError):
+    """The key has another object by now; a later listing has it, so this is no error of the object."""
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):

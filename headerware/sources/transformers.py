@@ -4,7 +4,13 @@ A source reads, transforms and pushes; a sink pulls, transforms and stores. Both
 
     transformers = Transformers([Parse(), Enrich()])      # the types are checked here
     with transformers:                                    # initialized once, closed once
-        value = transformers(value)
+        for made in transformers(value):                  # none of it was dropped, several if it was split
+            ...
+
+A transformer returns what an object becomes; ``DROP`` to take it out; or a list to make several objects of
+it. The list goes on whole to a transformer that takes lists, by its annotation, and else one by one. What
+comes out of the last transformer are objects, one by one. None is an error, as a forgotten ``return`` must
+not lose an object; a list with None in it gives a null value, such as a tombstone's.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar, Union, get_args
 import msgspec
 
 from headerware.core.errors import ConfigError, PluginError
+from headerware.core.hooks import DROP
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
 
@@ -45,7 +52,11 @@ class Transformer(
         return self.transform
 
     def transform(self, given: Given) -> Made:
-        """Return what an object becomes; called once for each object, in the order of their numbers."""
+        """Return what an object becomes: another one, ``DROP``, or a list of several.
+
+        Called for one object after the other, in the order of their numbers. A list that is to be one object
+        is returned in a list.
+        """
         raise NotImplementedError
 
 
@@ -73,17 +84,23 @@ class Transformers:
         )
         self._steps: tuple[_Step, ...] | None = None
         self._open = ExitStack()
-        before, maker = given, "what is read"
+        self._takes_lists: Final[list[bool]] = []
+        before, maker, is_split = given, "what is read", False
         for index, transformer in enumerate(self._listed):
             takes, gives = _types(transformer)
+            takes_lists = list in _classes(takes)
+            self._takes_lists.append(takes_lists)
+            if takes_lists and is_split:
+                before, is_split = list, False
             if not _fits(before, takes):
                 raise ConfigError(
                     f"{type(transformer).__name__} takes {_shown(takes)}, and {maker} is {_shown(before)}",
                     path=f"{path}[{index}]",
                 )
-            before, maker = gives, f"what {type(transformer).__name__} gives"
+            is_split |= list in _classes(gives)
+            before, maker = _split(gives), f"what {type(transformer).__name__} gives"
         self.gives: Final = before
-        """The type of what comes out."""
+        """The type of the objects that come out."""
 
     def __enter__(self) -> Self:
         """Initialize each transformer, once; close those that were if one of them fails."""
@@ -106,13 +123,34 @@ class Transformers:
     def __exit__(self, *exception: object) -> None:
         self._open.close()
 
-    def __call__(self, value: Any) -> Any:
-        """Return what an object becomes; errors of transformers are raised as they are."""
+    def __call__(self, value: Any) -> list[Any]:
+        """Return the objects that an object becomes: none if it was dropped, several if it was split.
+
+        Raises:
+            PluginError: a transformer returned None.
+            Exception: errors of transformers are raised as they are.
+        """
         if self._steps is None:
             raise PluginError("transformers are initialized by a with statement, before the first object")
-        for step in self._steps:
-            value = step(value)
-        return value
+        values, is_split = [value], False
+        for at, step in enumerate(self._steps):
+            given = values
+            if is_split and self._takes_lists[at]:
+                given, is_split = [values], False
+            values = []
+            for each in given:
+                made = step(each)
+                if made.__class__ is list:
+                    values += made
+                    is_split = True
+                elif made is None:
+                    raise PluginError(
+                        f"{type(self._listed[at]).__name__} returned None; expected an object, a list of "
+                        "them, or DROP to leave it out; [None] gives a null value"
+                    )
+                elif made is not DROP:
+                    values.append(made)
+        return values
 
     def __len__(self) -> int:
         """Count the transformers."""
@@ -136,6 +174,16 @@ def _types(transformer: Transformer[Any, Any]) -> tuple[Any, Any]:
     gives = hints.pop("return", object)
     takes = next(iter(hints.values()), object)
     return takes, gives
+
+
+def _split(gives: Any) -> Any:
+    """Return the type of one of the objects that a transformer gives; ``object`` if nobody knows."""
+    origin = get_origin(gives)
+    if origin in (Union, UnionType):
+        return Union[tuple(_split(part) for part in get_args(gives))]  # noqa: UP007 - of parts that were found
+    if gives is list or origin is list:
+        return (get_args(gives) or (object,))[0]
+    return gives
 
 
 def _fits(given: Any, takes: Any) -> bool:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headerware.spark_bridge.batches.sinks import kafka_sink, writer_sink
     from headerware.spark_bridge.compaction import copy_topic
     from headerware.spark_bridge.decoding import decode
-    from headerware.spark_bridge.encoding import encode
+    from headerware.spark_bridge.encoding import encode, keep_headers
     from headerware.spark_bridge.failures import split_failures
     from headerware.spark_bridge.frames.avro_types import avro_type
     from headerware.spark_bridge.frames.json_types import json_type
@@ -34,6 +34,7 @@ __all__ = [
     "json_type",
     "kafka_sink",
     "kafka_source",
+    "keep_headers",
     "register_source",
     "split_failures",
     "writer_sink",
@@ -52,6 +53,7 @@ _HOMES: Final = {
     "json_type": "frames.json_types",
     "kafka_sink": "batches.sinks",
     "kafka_source": "origin",
+    "keep_headers": "encoding",
     "register_source": "native.data_source",
     "split_failures": "failures",
     "writer_sink": "batches.sinks",
@@ -65,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from headerware.core.chain import Chain
-from headerware.core.client_chain import is_disabled, what_is_left
+from headerware.core.client_chain import Side, is_disabled, what_is_left
 from headerware.core.config import FILE, from_file, from_flat
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
@@ -42,9 +42,10 @@ ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration such as a client's own, or a path to TOML."""
 Failures = Literal["fail", "route"]
 """The treatment of a refused row: it fails the job, or goes on with a column ``failure``."""
-Work = Literal["decode", "encode", "foreach_batch", "kafka_sink"]
-"""What the tasks do with a chain."""
+Work = Literal["decode", "encode", "foreach_batch", "kafka_sink", "source"]
+"""What the tasks do with a chain; those of a source make bytes of objects."""
 _READS: Final = frozenset({"decode", "foreach_batch"})
+_WRITES: Final = frozenset({"encode", "kafka_sink", "source"})
 CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
 
 
@@ -64,9 +65,8 @@ class ChainSource(msgspec.Struct, frozen=True):
         chain = what_is_left(self._made()) if self.is_disabled else self._made()
         if found is None:
             return chain
-        return Chain(
-            [with_files(step, found) if isinstance(step, msgspec.Struct) else step for step in chain]
-        )
+        steps = [with_files(step, found) if isinstance(step, msgspec.Struct) else step for step in chain]
+        return Chain(steps, carry=chain.carry)
 
     @property
     def fingerprint(self) -> str:
@@ -76,6 +76,7 @@ class ChainSource(msgspec.Struct, frozen=True):
                 repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
                 for step in self.chain
             ]
+            parts += [repr(self.chain.carry)] if self.chain.carry != () else []
         else:
             parts = [json.dumps([self.config, self.files], sort_keys=True, default=repr)]
         # An object's address in memory is not part of the configuration.
@@ -86,8 +87,8 @@ class ChainSource(msgspec.Struct, frozen=True):
         if self.chain is not None:
             return self.chain
         if self.config is not None:
-            return Chain(from_flat(self.config, self._text))
-        return Chain(from_file(str(self.path), self._text))
+            return Chain.configured(from_flat(self.config, self._text))
+        return Chain.configured(from_file(str(self.path), self._text))
 
     def _text(self, path: Path) -> str:
         text = self.files.get(str(path))
@@ -100,7 +101,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a task: one side of a chain over a frame's rows; it is sent with each task."""
 
     source: ChainSource
-    side: Literal["consumer", "producer"]
+    side: Side
     job: str
     """The name of the job in trails, before the number of the batch."""
     failures: Failures = "fail"
@@ -128,7 +129,7 @@ def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSourc
 
     A step that cannot work in such tasks is refused; one that does nothing there is logged.
     """
-    source, loaded = _loaded(chain)
+    source, loaded = _loaded(chain, "producer" if work in _WRITES else "consumer")
     for name, step in zip(loaded.names, loaded, strict=True):
         for why in _unfit(step, work):
             raise ConfigError(why, path=f"interceptors.{name}")
@@ -139,8 +140,8 @@ def chain_source(chain: ChainLike, work: Work | None = None) -> tuple[ChainSourc
     return source, loaded
 
 
-def _loaded(chain: ChainLike) -> tuple[ChainSource, Chain]:
-    if not is_disabled():
+def _loaded(chain: ChainLike, side: Side) -> tuple[ChainSource, Chain]:
+    if not is_disabled(side):
         source, loaded = _read(chain)
         if source.chain is not None:
             require_importable((f"interceptors.{label(step)}", step) for step in loaded)
@@ -190,8 +191,7 @@ _UNCOUNTED: Final[Mapping[Work, str]] = {
         "Spark computes a frame when, and as often as, somebody asks for it, and tells nobody that all of it "
         "was read. foreach_batch() counts each batch once"
     ),
-    "encode": _UNTOLD,
-    "kafka_sink": _UNTOLD,
+    **dict.fromkeys(("encode", "kafka_sink", "source"), _UNTOLD),
 }
 
 
@@ -226,11 +226,11 @@ def _read(chain: ChainLike) -> tuple[ChainSource, Chain]:
 
     if isinstance(chain, Mapping):
         config = {**chain, FILE: os.path.abspath(chain[FILE])} if FILE in chain else dict(chain)  # noqa: PTH100 - a path in configuration is text
-        loaded = Chain(from_flat(config, read))
+        loaded = Chain.configured(from_flat(config, read))
         return ChainSource(config=config, files=files), loaded
     if isinstance(chain, str | os.PathLike):
         path = os.path.abspath(chain)  # noqa: PTH100 - it keeps links, and includes are beside the link
-        loaded = Chain(from_file(path, read))
+        loaded = Chain.configured(from_file(path, read))
         return ChainSource(path=path, files=files), loaded
     raise ConfigError(
         f"expected a Chain, a mapping, or a path to TOML, found {type(chain).__name__}", path="chain"

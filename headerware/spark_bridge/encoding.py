@@ -26,6 +26,7 @@ from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.frames.arrow_types import require_arrow_type
 from headerware.spark_bridge.frames.schema import (
+    CARRIED_FROM,
     DIGEST,
     FAILURE,
     HEADERS,
@@ -80,7 +81,8 @@ def encode(
     row may become several (slices), which stay together.
 
     Args:
-        frame: rows with topic and value, and optionally key, headers, partition or timestamp. A frame that
+        frame: rows with topic and value, and optionally key, headers, partition or timestamp, and with
+            ``carried_from``, the headers from which a row carries on: see :func:`keep_headers`. A frame that
             still has ``offset`` was read from Kafka, so its ``partition`` is the one it was read from, not
             the target; drop ``offset`` to choose partitions by column.
         chain: a :class:`Chain`, a flat configuration, or the path of a TOML file, as for :func:`decode`.
@@ -119,6 +121,21 @@ def encode(
     )
 
 
+def keep_headers(frame: DataFrame) -> DataFrame:
+    """Keep the headers of a frame that was read in a further column, so that ``encode`` carries on from them.
+
+    Rows that get other headers, or are made anew from this frame's columns, then continue the trail, and have
+    the headers that the chain's ``carry`` names. What a row's own headers say wins.
+
+    Args:
+        frame: the frame, as :func:`decode` returned it.
+
+    Returns:
+        the frame with the column ``carried_from``, which ``encode`` takes out.
+    """
+    return frame.withColumn(CARRIED_FROM, F.col("headers"))
+
+
 class EncodePlan:
     """How to encode a frame with a chain."""
 
@@ -147,7 +164,7 @@ class EncodePlan:
             self._frame = self._frame.withColumn("partition", F.lit(None).cast("int"))
         columns: dict[str, DataType] = {"key": BinaryType(), "value": BinaryType(), "headers": HEADERS}
         columns["partition"] = IntegerType()
-        kept = [field for field in self._frame.schema.fields if field.name != DIGEST]
+        kept = [field for field in self._frame.schema.fields if field.name not in {CARRIED_FROM, DIGEST}]
         added = {"failure": FAILURE} if failures == "route" else {}
         self.schema: Final[StructType] = with_columns(StructType(kept), **columns, **added)
 

@@ -108,7 +108,7 @@ def leaves_of(path: Path, batch: Sequence[Record]) -> list[bytes]:
     for record in batch:
         head = parts_of(record)[0]
         if hashed is None:
-            hashed = leaf_beginning(read_keyring(path).signing_key("orders"), head[:-24])
+            hashed = leaf_beginning(read_keyring(path).current_key("orders", "sign", 0), head[:-24])
         signed = rest(hashed + head[-24:], record.key, record.value, record.headers[:-1])
         leaves.append(sha256(signed).digest())
     return leaves
@@ -308,12 +308,12 @@ class TestCutAndPaste:
         forged, honest = plain(0), plain(1)
         leaves = [
             sha256(
-                leaf_beginning(keys.signing_key(key_id), statement)
+                leaf_beginning(keys.current_key(key_id, "sign", 0), statement)
                 + rest_of_signed_bytes()(STAMP, record.key, record.value, record.headers)
             ).digest()
             for key_id, statement, record in (("orders", stolen, forged), ("mallory", own, honest))
         ]
-        proofs = batch_signer(keys.signing_key("mallory"), own)(leaves)
+        proofs = batch_signer(keys.current_key("mallory", "sign", 0), own)(leaves)
         reader = opened(path)
         signed = [
             record.with_headers(HEADERS.add("hw.sig", b64encode(statement + STAMP + proof)))

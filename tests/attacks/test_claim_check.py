@@ -336,11 +336,15 @@ class TestStores:
     def test_take_no_address_or_proxy_from_the_environment(
         self, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
         with ObjectServer() as elsewhere:
             for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
                 monkeypatch.setenv(name, elsewhere.url)
             with opened(server.options()) as step:
                 assert step.on_consume(sent(step)[0]).value == VALUE
+            with closing(open_object_store(server.options(), path="store")) as store:
+                assert len(list(store.objects("orders"))) == 1
             assert elsewhere.requests == []
 
     @pytest.mark.parametrize("mode", ["slow_head", "slow_body"])

@@ -204,7 +204,8 @@ class TestMove:
     @pytest.mark.parametrize(
         "name",
         [
-            *("hw.compress", "hw.schema", "hw.id", "avro.schema", "content-type", "Content-Type"),
+            *("hw.compress", "hw.schema", "hw.id", "avro.schema", "avro.schema.key"),
+            *("content-type", "Content-Type"),
             *("key-content-type", "__key_schema_id", "__value_schema_id", "ce_type", "ce_subject"),
         ],
     )

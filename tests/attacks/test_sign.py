@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 from base64 import b64decode, b64encode
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ import pytest
 
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import InterceptorError, SignatureError
+from headerware.core.errors import DelayedError, InterceptorError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record, Verified
@@ -571,6 +573,70 @@ class TestRules:
         reader = opened(path, cluster="prod")
         for _ in range(2):
             assert reader.on_consume(signed).headers == HEADERS
+
+
+class TestFloodOfVersions:
+    """Records of versions that nobody has made: each costs its writer nothing, and looks like a rotation."""
+
+    WAIT_MS = 10_000
+    RECORDS = 20_000
+
+    @pytest.fixture
+    def looks(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Return a list that grows with each look at the keyring's file."""
+        seen: list[str] = []
+        look = os.stat
+
+        def counted(name: Any, *args: Any, **options: Any) -> os.stat_result:
+            if name == str(path):
+                seen.append(name)
+            return look(name, *args, **options)
+
+        monkeypatch.setattr(os, "stat", counted)
+        return seen
+
+    def test_holds_a_partition_for_a_bounded_time_and_its_neighbours_are_read(
+        self, path: Path, signed: Record, key_id: str, looks: list[str]
+    ) -> None:
+        now = began = 1_000
+        genuine = [opened(path, other, cluster="prod").on_send(RECORD) for other in ("hmac", "ed")]
+        step = Sign(keyring=str(path), cluster="prod", await_version_ms=self.WAIT_MS)
+        session = Chain([step]).open(
+            Context(side="consumer", bootstrap_servers="localhost:9092", now_ms=lambda: now)
+        )
+        chance = Random(17)
+        read = refused = waited = 0
+        for number in range(self.RECORDS):
+            if number % 100 == 50:
+                record = genuine[number % 2]
+            else:
+                version = chance.choice([2, 2, 3, 65_535, 1 + number % 65_535])
+                name = chance.choice([key_id, "hmac", "ed", f"nobody-{number}"])
+                record = with_signature(signed, forged(signed, name, version))
+            arrived = record.replace(offset=number)
+            while isinstance(outcome := session.consume_outcome(arrived), DelayedError):
+                assert record not in genuine
+                waited += outcome.until_ms - now
+                now = outcome.until_ms
+            if record in genuine:
+                assert isinstance(outcome, Record)
+                read += 1
+            else:
+                assert isinstance(outcome, SignatureError)
+                refused += 1
+            now += 1
+        assert (read, refused) == (self.RECORDS // 100, self.RECORDS - self.RECORDS // 100)
+        assert self.WAIT_MS <= waited <= len(ring().keys) * self.WAIT_MS, "once for each key at most"
+        assert waited <= self.WAIT_MS + (now - began) / 10, "a tenth of the time, but for the first one"
+        assert len(looks) <= 10 + (now - began) / 100 + (now - began) / 1000, "by time, not by record"
+
+
+def forged(record: Record, key_id: str, version: int) -> bytes:
+    """Return a layout as if another version of a key had signed a record."""
+    layout = signature_of(record)
+    stated, end = decode_statement(layout)
+    anew = Statement(key_id, version, stated.cluster, stated.topic)
+    return anew.encode(layout[0]) + layout[end:]
 
 
 def signed_by(record: Record) -> str:

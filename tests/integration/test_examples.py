@@ -47,6 +47,13 @@ ALONE = sorted(path for path in EXAMPLES.glob("*.py") if "spark" not in path.rea
 
 
 SHOWN: Final = {
+    "carry_on.py": (
+        r"order 1 > payment > packing > shipping, tenant b'north'"
+        r" [-0-9]+ [:.0-9]+Z +payment +read from \S+/orders-\w+, produced into \S+/paid-\w+"
+        r" [-0-9]+ [:.0-9]+Z +\S+ \w+ +packing +read from \S+/paid-\w+, produced into \S+/packed-\w+"
+        r" [-0-9]+ [:.0-9]+Z +\S+ \w+ +shipping +read from \S+/packed-\w+, produced into \S+/sent-\w+"
+        r" [-0-9]+ [:.0-9]+Z +\S+ \w+ +report +read from \S+/sent-\w+$"
+    ),
     "files_source.py": r"airports.csv (3,376) records, \1 different .* stocks.csv (559) records, \2 differ",
 }
 

@@ -407,7 +407,7 @@ class TestFullDisk:
         assert path.read_bytes() == before
         assert not [*disk.folder.glob(".*.tmp")]
         assert CliRunner().invoke(main, rotate).exit_code == 0
-        assert read_keyring(path).signing_key("shop").version == 2
+        assert read_keyring(path).current_key("shop", "sign", 0).version == 2
 
 
 class Picky(Interceptor, frozen=True, kw_only=True):

@@ -22,13 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.waiting import DEADLINE_S, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import Message
 
     from headerware.testing import KafkaBroker
 
@@ -106,6 +108,79 @@ def test_does_what_it_says(page: Path, servers: str, tmp_path: Path) -> None:
         elif block.kind == "text":
             expect(block.text, printed.replace(servers, SERVERS))
     assert steps, "a guide has commands"
+
+
+AS_WRITTEN: Final = " --public public.json --lead 5s"
+OTHER_WAYS: Final = {
+    "as written": AS_WRITTEN,
+    "at once": " --public public.json",
+    "readers last": "; headerware keys export-public --keyring keys.json --out public.json",
+    "one file for all": " --lead 5s",
+}
+
+
+@pytest.mark.broker
+@pytest.mark.skipif(HAS_FRAMEWORKS, reason="runs in the other environment")
+@pytest.mark.parametrize(
+    ("algorithm", "way"),
+    [
+        ("ed25519", "as written"),
+        ("ecdsa-p256", "as written"),
+        ("rsa-pss-sha256", "as written"),
+        ("hmac-sha256", "one file for all"),
+        ("ed25519", "at once"),
+        ("ed25519", "readers last"),
+    ],
+)
+def test_a_rotation_under_traffic_loses_nothing(
+    algorithm: str, way: str, servers: str, tmp_path: Path
+) -> None:
+    """A writer and a reader run in processes of their own, and what the page says is done without a pause."""
+    page = (
+        (ROOT / "docs" / "guides" / "rotate-keys.md").read_text(encoding="utf-8").partition("**Revoke.**")[0]
+    )
+    assert AS_WRITTEN in page
+    page = page.replace(AS_WRITTEN, OTHER_WAYS[way]).replace("ed25519", algorithm).replace(SERVERS, servers)
+    if algorithm == "hmac-sha256":  # it has no public half
+        page = re.sub("headerware keys export-public .*", "", page).replace("public.json", "keys.json")
+    printed = ""
+    for block in map(Block._make, FENCE.findall(page)):
+        if block.file:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+        elif block.kind == "sh":
+            printed += run(block.text, tmp_path)
+    assert "Traceback" not in printed
+
+    def read() -> list[str]:
+        return (tmp_path / "billing.log").read_text(encoding="utf-8").splitlines()
+
+    meanwhile = read()
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "wire", "auto.offset.reset": "earliest"})
+    sent: list[str] = []
+    try:
+        end = consumer.get_watermark_offsets(TopicPartition("orders", 0), DEADLINE_S)[1]
+        consumer.assign([TopicPartition("orders", 0, 0)])
+        until(lambda: len(sent) == end, meanwhile=lambda: sent.extend(_values(consumer.consume(500, 1))))
+    finally:
+        consumer.close()
+    assert sent == [f"order {number}" for number in range(len(sent))], "no send failed"
+    with (tmp_path / "billing.log").open("a", encoding="utf-8") as log:
+        rest = subprocess.Popen([sys.executable, "reader.py", "billing"], cwd=tmp_path, stdout=log)
+        try:
+            until(lambda: any(line.startswith(f"{sent[-1]} ") for line in read()), "the rest is read")
+        finally:
+            rest.terminate()
+            rest.wait()
+    for lines in (meanwhile, read()):
+        assert [line for line in lines if line.startswith("refused")] == []
+    versions = [int(line.rpartition(" ")[2]) for line in meanwhile]
+    assert versions == sorted(versions)
+    assert set(versions) == {1, 2}
+    assert {line.partition(" signed")[0] for line in read()} == set(sent), "no record was lost"
+
+
+def _values(messages: list[Message]) -> list[str]:
+    return [(message.value() or b"").decode() for message in messages if message.error() is None]
 
 
 def test_have_pages_about_each_framework() -> None:

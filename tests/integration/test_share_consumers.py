@@ -116,6 +116,16 @@ class Judge:
         return record
 
 
+def test_headers_of_the_chain_can_be_hidden(make: Callable[..., tuple[ShareConsumer, str]]) -> None:
+    class Marks:
+        def on_consume(self, record: Record) -> Record:
+            return record.with_headers(record.headers.add("hw.trail", "1").add("tenant", "north"))
+
+    consumer, _ = make(Marks(), values=(b"value",), **{"headerware.hide_headers": True})
+    (message,) = take(consumer, 1)
+    assert message.headers() == [("tenant", b"north")]
+
+
 class TestHeldBackRecords:
     @pytest.mark.parametrize("mode", ["implicit", "explicit"])
     def test_are_tried_again_after_pauses_that_grow_without_another_delivery(

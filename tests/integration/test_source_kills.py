@@ -14,10 +14,14 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headerware.cli import main
 from headerware.core.errors import SourceError
+from headerware.sources.extractor import extractor_type
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
+from headerware.sources.source import source_type
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
@@ -296,3 +300,47 @@ def test_processes_that_start_together_stop_one_another_clearly(
     source.finish()
     found = source.read()
     assert found.total() == len(found) == written * RECORDS
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_reset_is_not_passed_over_by_a_source_that_is_idle(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    monkeypatch.setattr("headerware.sources.runtime.runner.SIGN_INTERVAL_S", 0.2)
+    monkeypatch.setitem(source_type._built_in, "spool", "tests.spool:Spool")
+    monkeypatch.setitem(extractor_type._built_in, "lines", "tests.spool:Lines")
+    source = Source(cluster, tmp_path, "exactly_once")
+    source.write(0)
+    config = tmp_path / "source.toml"
+    config.write_text(
+        f'name = "{source.topic}"\ntopic = "{source.topic}"\nextractor = "lines"\npoll_wait_s = 0.05\n'
+        f'delivery = "{delivery}"\n'
+        f'[source]\ntype = "spool"\nfolder = "{source.folder}"\n'
+        f'[offsets]\ntype = "topic"\ntopic = "{source.options["store"]}"\n'
+        f'[kafka]\n"bootstrap.servers" = "{cluster.servers}"\nlog_level = 0\n'
+    )
+    errors: list[SourceError] = []
+
+    def run() -> None:
+        try:
+            SourceRunner(RunConfig.load(config)).run()
+        except SourceError as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    offsets = ["source", "offsets"]
+    until(
+        lambda: (
+            '"complete":true' in CliRunner().invoke(main, [*offsets, "show", str(config), "--json"]).output
+        )
+    )
+    result = CliRunner().invoke(main, [*offsets, "reset", str(config), "000"])
+    assert result.exit_code == 0, result.output
+    assert "1 object will be read again" in result.output
+    assert f"{source.topic}-0-of-1-by-hash was at work a moment ago; if it still is, it ends" in result.output
+    until(lambda: errors)
+    assert "or has reset its offsets, and this one" in str(errors[0])
+    thread.join(60)
+    source.finish()
+    assert source.read().total() == 2 * RECORDS

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from headerware.core.errors import ObjectError
 from headerware.sources import Extracted, Input, NativeItem, Source, SourceContext, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.extractor import extracted
@@ -108,6 +109,43 @@ class TestOrder:
             assert isinstance(record, Extracted)
             rest = extracted(RowExtractor(), Input(item, skip=number, properties=record.properties))
             assert [each.value for _, each in rest] == [each.value for each in found[number:]]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("order_by", [["id"], ["at"], ["place"], ["price", "at"]])
+    def test_goes_on_behind_each_row_of_a_query(self, shop: Shop, order_by: list[str]) -> None:
+        query = f"select c.* from {SCHEMA}.orders_c c join {SCHEMA}.orders_a a on a.id = 1"  # noqa: S608 - as below
+        item = shop.item(tables=[], queries={"orders_c": query}, order_by=order_by, page_rows=2)
+        found = [record for _, record in extracted(RowExtractor(), Input(item))]
+        assert len(found) == 5
+        for number, record in enumerate(found, 1):
+            assert isinstance(record, Extracted)
+            rest = extracted(RowExtractor(), Input(item, skip=number, properties=record.properties))
+            assert [each.value for _, each in rest] == [each.value for each in found[number:]]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("kind", ["view", "materialized view"])
+    def test_may_be_that_of_a_view(self, shop: Shop, kind: str) -> None:
+        shop.run(f"create {kind} {SCHEMA}.orders_v as table {SCHEMA}.orders_c")
+        source = shop.source(tables=["orders_v"], order_by=["at"])
+        (item,) = open_source(source, SourceContext()).items(None)
+        assert len(list(extracted(RowExtractor(), Input(item)))) == 5
+
+    def test_refuses_a_row_without_a_place(self, shop: Shop) -> None:
+        shop.run(f"insert into {SCHEMA}.orders_c (at) values (null)")  # noqa: S608 - as above
+        with pytest.raises(ObjectError, match="NULL in column 'at' of order_by"):
+            list(extracted(RowExtractor(), Input(shop.item(order_by=["at"]))))
+
+    def test_brings_nothing_again_when_rows_are_deleted_or_hidden(self, shop: Shop) -> None:
+        options = {"order_by": ["at"], "where": "at < now() - interval '0 seconds'"}
+        before = shop.item(**options)
+        (*_, (_, last)) = extracted(RowExtractor(), Input(before))
+        assert isinstance(last, Extracted)
+        later = "now() + interval '1 hour'"
+        shop.run(
+            f"delete from {SCHEMA}.orders_c where id = 5",  # noqa: S608 - a name of the test's own
+            f"update {SCHEMA}.orders_c set at = {later} where id = 4",  # noqa: S608 - as above
+        )
+        after = shop.item(**options)
+        assert after.extends(before.context.version or "")
+        assert list(extracted(RowExtractor(), Input(after, skip=5, properties=last.properties))) == []
 
     def test_may_leave_out_what_transactions_may_still_come_before(self, shop: Shop) -> None:
         settled = "xmin::text::bigint < txid_snapshot_xmin(txid_current_snapshot())::bigint"

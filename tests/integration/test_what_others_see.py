@@ -161,7 +161,7 @@ def certify_shop(seen: Seen) -> None:
         lambda keys: with_new_key(keys, "issuer", "ed25519", use=("certify",)),
         create=True,
     ).keys
-    shop = read_keyring(seen.keyring).signing_key("shop")
+    shop = read_keyring(seen.keyring).current_key("shop", "sign", 0)
     certificate = certify(issuer, shop, issuer="i", subject="the shop", audience=["all"], topics=["*"])
     (folder / "shop.jwt").write_text(certificate)
     keys = encode_jwks(read_keyring(folder / "issuer.json"), use="certify")

@@ -120,6 +120,7 @@ from headerware.topic_table.rows import TableRecord
 from headerware.topic_table.snapshot import decode_snapshot, encode_snapshot
 from tests.source_objects import MemoryObject
 from tests.source_samples import SAMPLES
+from tests.vectors import test_chain, test_slice_arrivals
 
 _MINUTES: Final = float(os.environ.get("FUZZ_MINUTES", "0"))
 _VECTORS: Final = Path(__file__).parents[2] / "spec" / "vectors"
@@ -600,6 +601,8 @@ def _slices(_folder: Path) -> Target:
         for message in _vectors("slice")["messages"]
         for part in session.send([Record("orders", bytes.fromhex(message["value_hex"]) * 9, b"k")])
     ]
+    arrivals = [event for script in _vectors("slice-arrivals")["scripts"] for event in script["events"]]
+    wire += [test_slice_arrivals.record_of(event["arrives"]) for event in arrivals if "arrives" in event]
     offsets = itertools.count(1000)
 
     def read(parts: Parts) -> Any:
@@ -609,7 +612,34 @@ def _slices(_folder: Path) -> Target:
     def holds(_parts: Parts, _accepted: Any) -> bool:
         return session.stats()["slice"]["pending_bytes"] <= int(options["max_pending_bytes"])
 
-    return Target(list(map(_parts, wire)), read, holds, pairs_at=3)
+    return Target(list(_seeds(wire)), read, holds, pairs_at=3)
+
+
+def _chained(folder: Path) -> Target:
+    """Records of one step and of several, each through the steps that let pass what is not theirs."""
+    vectors = _vectors("chain")
+    for name, text in vectors["files"].items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).chmod(0o600)
+    chain = test_chain.chain_of(vectors["chains"]["all that may let plain records pass"], folder)
+    context = Context(side="consumer", now_ms=_clock(), cluster_id=lambda: "c1", group_id="g")
+    session = chain.open(context)
+    offsets = itertools.count(1000)
+
+    def read(parts: Parts) -> Any:
+        session.poll()
+        return session.consume([_record(parts).replace(offset=next(offsets))])
+
+    wire = [test_chain.record_of(arrives) for case in vectors["reads"] for arrives in case["arrives"]]
+    return Target(list(_seeds(wire)), read, pairs_at=3)
+
+
+def _seeds(wire: Iterable[Record]) -> Iterator[Parts]:
+    """Yield the parts of records whose layouts are text that can be read."""
+    for record in wire:
+        with suppress(HeaderwareError):
+            yield _parts(record)
 
 
 def _compressed(folder: Path) -> Target:
@@ -1227,6 +1257,7 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "avro: resolved to a reader's schema": lambda folder: _avro(folder, resolved=True),
     "avro: fields left out": _avro_left_out,
     "avro: schemas in headers": _avro_schemas,
+    "chain": _chained,
     "cbor": lambda _: _serde(Cbor(), _TREE, [b"\x00", 2**80, -1.5]),
     "cbor: any keys": lambda _: _serde(Cbor(keys="any"), _TREE, {1: {2.5: [None]}}),
     "claims": _claimed,
@@ -1335,7 +1366,13 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
     "primitives": lambda _: _primitives(),
     "protobuf": _protobuf,
     "registry: changes": lambda _: Target(
-        _single(_texts("registry-topic", "changes", "value") + _texts("registry-topic", "damaged", "value")),
+        _single(
+            [
+                *_texts("registry-topic", "changes", "value"),
+                *_texts("registry-topic", "damaged", "value"),
+                *(json.dumps(case["change"]) for case in _vectors("registry")["changes"]),
+            ]
+        ),
         _one(decode_change),
         named=(0,),
     ),

@@ -51,7 +51,9 @@ def written_by() -> Any:
 def protected(folder: Path) -> Chain:
     keyring = folder / "keys.json"
     edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
-    shop = edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "ed25519")).signing_key("shop")
+    shop = edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "ed25519")).current_key(
+        "shop", "sign", 0
+    )
     issuer = edit_keyring(
         folder / "issuer.json",
         lambda keys: with_new_key(keys, "issuer", "ed25519", use=("certify",)),

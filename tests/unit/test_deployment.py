@@ -25,28 +25,49 @@ SETTINGS: Final = "/etc/headerware"
 
 def parsed(arguments: Sequence[str], folder: Path) -> dict[str, Any]:
     """Parse a command line as the command does, with empty files in place of its own."""
-    for name in ("retention.toml", "chain.toml", "client.properties"):
+    for name in ("retention.toml", "chain.toml", "client.properties", "orders.toml"):
         (folder / name).touch()
-    name, *rest = (argument.replace(SETTINGS, str(folder)) for argument in arguments)
-    command = main.commands[name]
-    with command.make_context(name, rest) as context:
+    (folder / "sources").mkdir(exist_ok=True)
+    command: click.Command = main
+    rest = [argument.replace(SETTINGS, str(folder)).replace("%i", "orders") for argument in arguments]
+    while isinstance(command, click.Group):
+        command = command.commands[rest.pop(0)]
+    with command.make_context(command.name, rest) as context:
         return context.params
 
 
-def cron_job() -> Any:
-    return yaml.safe_load((FOLDER / "retain-cronjob.yaml").read_text())
+def cron_job(name: str) -> Any:
+    return yaml.safe_load((FOLDER / name).read_text())
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Return the command lines of a unit: those that look before it starts, and the one that works."""
+    lines = [line.partition("=") for line in path.read_text().splitlines()]
+    return [shlex.split(value) for name, _, value in lines if name in {"ExecStartPre", "ExecStart"}]
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
 def test_a_unit_has_a_command_that_can_be_parsed(path: Path, tmp_path: Path) -> None:
-    (line,) = (each for each in path.read_text().splitlines() if each.startswith("ExecStart="))
-    program, *arguments = shlex.split(line.removeprefix("ExecStart="))
-    assert program == PROGRAM
-    assert parsed(arguments, tmp_path)["client_config"] == str(tmp_path / "client.properties")
+    for program, *arguments in commands(path):
+        assert program == PROGRAM
+        options = parsed(arguments, tmp_path)
+        if arguments[0] == "source":  # its file has the settings of its client
+            assert Path(options["path"]).parent == tmp_path
+        else:
+            assert options["client_config"] == str(tmp_path / "client.properties")
+
+
+def test_there_is_a_unit_for_each_worker() -> None:
+    names = {
+        tuple(command[1:3]) if command[1] == "source" else command[1]
+        for path in SERVICES
+        for command in commands(path)
+    }
+    assert names == {"guard", "retain", ("source", "check"), ("source", "run")}
 
 
 def test_the_cron_job_has_a_command_that_can_be_parsed(tmp_path: Path) -> None:
-    job = cron_job()
+    job = cron_job("retain-cronjob.yaml")
     assert (job["kind"], job["spec"]["concurrencyPolicy"]) == ("CronJob", "Forbid")
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     options = parsed(container["args"], tmp_path)
@@ -54,6 +75,18 @@ def test_the_cron_job_has_a_command_that_can_be_parsed(tmp_path: Path) -> None:
         "clicks",
         True,
         90 * 86_400,
+    )
+
+
+def test_the_cron_job_of_a_source_has_a_command_that_can_be_parsed(tmp_path: Path) -> None:
+    job = cron_job("source-cronjob.yaml")
+    assert (job["kind"], job["spec"]["concurrencyPolicy"]) == ("CronJob", "Forbid")
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    options = parsed(container["args"], tmp_path)
+    assert (options["path"], options["once"], options["as_json"]) == (
+        str(tmp_path / "orders.toml"),
+        True,
+        True,
     )
 
 

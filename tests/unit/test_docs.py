@@ -414,7 +414,7 @@ class TestSecurity:
         assert not public.is_secret
         assert {key.id for key in public.keys} == {"shop", "shop-b"}
         assert public.verifying_key("shop", 1).status == "retired"
-        assert read_keyring("found.json").signing_key("shop-b").version == 1
+        assert read_keyring("found.json").current_key("shop-b", "sign", 0).version == 1
         assert {key["kid"] for key in json.loads(Path("issuer.jwks.json").read_text())["keys"]} == {
             "issuer-2:1"
         }
@@ -445,7 +445,7 @@ class TestReadme:
             assert "localhost:9092" in program
             (tmp_path / "app.py").write_text(program.replace("localhost:9092", there))
             self.run(lines[0])
-            assert "b'{\"id\": 1}' [('tenant', b'north'), ('hw.trail'" in self.run_as_process(lines[1])
+            assert "b'{\"id\": 1}' [('tenant', b'north')]" in self.run_as_process(lines[1])
             outputs = [self.run(line) for line in lines[2:]]
         assert outputs[0] == "headerware.toml: ok (trail -> sign; opens as producer and consumer)\n"
         assert "application -> trail -> sign -> Kafka" in outputs[1]

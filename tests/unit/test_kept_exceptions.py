@@ -34,12 +34,15 @@ ALLOWED: Final = {
     "clients/producer.py: errors[index]": RESULT,
     "clients/producer.py: self._hw_reports.deferred": RAISED_ONCE,
     "clients/raw.py: ended": RESULT,
+    "clients/refused_records.py: RefusedRecordError.cause": "it is the application's, with its message",
+    "core/record.py: Operation.error": RESULT,
     "core/runner.py: outcomes[index]": RESULT,
     "interceptors/encrypt/interceptor.py: outcomes": RESULT,
     "interceptors/sign.py: outcomes[at]": RESULT,
-    "interceptors/sign.py: self.on_send_batch": "a function",
+    "interceptors/slice/reassembly.py: _Failure.error": "its slices are counted, and it waits for poll()",
     "interceptors/trace.py: self._error": "its span ends with the batch",
     "keyring/services/data_keys.py: failure.__cause__": "its own cause",
+    "ops/guard/judge.py: Decision.error": "its decision has the records themselves",
     "ops/guard/judge.py: self.why": "its partition has the record itself, which waits",
     "sources/engine/batches.py: self._failure": ENDS,
     "sources/extractors/parquet.py: self.error": "its stream is that of one object",
@@ -48,6 +51,9 @@ ALLOWED: Final = {
     "topic_table/topic.py: self._refusal": RAISED_ONCE,
 }
 _EXCEPTION: Final = re.compile(r"\b\w*(Error|Exception)\b")
+_NO_EXCEPTION: Final = re.compile(
+    r"KeptError\[\w+\]|type\[[^\]]*\]|ClassVar\[\w+\]|Callable\[.*\]|\bOn\w*Error\b"
+)
 _ADDING: Final = {"add", "append", "appendleft", "insert", "put", "put_nowait", "setdefault"}
 
 
@@ -65,9 +71,16 @@ def kept_in(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ExceptHandler) and node.name:
             yield from _kept_by_handler(node, node.name)
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
-            stated = re.sub(r"KeptError\[\w+\]|type\[[^\]]*\]", "", ast.unparse(node.annotation))
-            if _EXCEPTION.search(stated):
+            if _may_be_an_exception(node):
                 yield ast.unparse(node.target)
+        elif isinstance(node, ast.ClassDef):
+            fields = (each for each in node.body if isinstance(each, ast.AnnAssign))
+            held = filter(_may_be_an_exception, fields)
+            yield from (f"{node.name}.{ast.unparse(each.target)}" for each in held)
+
+
+def _may_be_an_exception(stated: ast.AnnAssign) -> bool:
+    return _EXCEPTION.search(_NO_EXCEPTION.sub("", ast.unparse(stated.annotation))) is not None
 
 
 def _kept_by_handler(handler: ast.ExceptHandler, name: str) -> Iterator[str]:

@@ -49,6 +49,18 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     assert "make test: failed: test-integration test-oldest;" in done.stderr
 
 
+def test_test_goes_on_where_the_environment_of_a_stage_cannot_be_made(environments: Path) -> None:
+    (environments / ".venv-frameworks" / ".ready").unlink()
+    (environments / ".venv-frameworks" / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test", "PYTHON=false", "STAGES=test-frameworks test-spark"]
+    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "tests/spark" in done.stdout
+    assert "make test: failed: test-frameworks;" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("target", "program"),
     [("demo", "bin/python examples/demo/run.py"), ("broker", "bin/python -m headerware.testing.jars")],

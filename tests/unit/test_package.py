@@ -70,6 +70,7 @@ PUBLIC = [
     "UnknownSchemaError",
     "Verified",
     "WireFormatError",
+    "carrying",
     "instrument",
     "load_chain",
     "uninstrument",
@@ -223,3 +224,36 @@ def test_what_users_import_has_docstrings(package: str) -> None:
         name: found for name, found in named.items() if inspect.isclass(found) or inspect.isroutine(found)
     }
     assert [gap for name, found in ours.items() for gap in undocumented(f"{package}.{name}", found)] == []
+
+
+class TestANameFromElsewhere:
+    @pytest.mark.parametrize(
+        ("name", "package"),
+        [
+            ("Trail", "interceptors"),
+            ("Sign", "interceptors"),
+            ("EmbeddedCluster", "testing"),
+            ("Avro", "serdes"),
+            ("Keyring", "keyring"),
+        ],
+    )
+    def test_is_told_where_it_is(self, name: str, package: str) -> None:
+        expected = f"^{name} is not in headerware itself; write: from headerware.{package} import {name}$"
+        with pytest.raises(ImportError, match=expected):
+            exec(f"from headerware import {name}")  # noqa: S102 - as it is written
+        exec(f"from headerware.{package} import {name}")  # noqa: S102 - as it is told
+
+    def test_that_is_nearly_right_is_suggested(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'Producr'; did you mean 'Producer'"):
+            _ = headerware.Producr
+
+    @pytest.mark.parametrize("name", ["pytest_plugins", "Nothing", "_private", "trail"])
+    def test_that_is_nowhere_is_an_attribute_error(self, name: str) -> None:
+        assert not hasattr(headerware, name)
+
+
+def test_dir_shows_what_is_public_and_no_more() -> None:
+    assert dir(headerware) == sorted([*headerware.__all__, "__version__"])
+    assert dir(importlib.import_module("headerware.interceptors")) == sorted(
+        importlib.import_module("headerware.interceptors").__all__
+    )

@@ -49,7 +49,6 @@ class TestAdmissionVectors:
         assert key_thumbprint(key_of("k", bytes.fromhex(case["public_hex"]))) == case["thumbprint"]
 
     @by_name("key_sets")
-    @pytest.mark.filterwarnings("default")  # joserfc warns of weak keys, too
     def test_takes_key_sets(self, case: dict[str, Any]) -> None:
         jwks = json.dumps(case["jwks"]).encode()
         if case["outcome"] == "taken":

@@ -35,7 +35,8 @@ VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "encrypt.json").read_text(encoding="utf-8")
 )
 ALWAYS_BOUND = {
-    *("hw.compress", "hw.id", "hw.schema", "avro.schema", "__key_schema_id", "__value_schema_id"),
+    *("hw.compress", "hw.id", "hw.schema", "avro.schema", "avro.schema.key"),
+    *("__key_schema_id", "__value_schema_id"),
     *("content-type", "Content-Type", "key-content-type", "Key-Content-Type"),
 }
 

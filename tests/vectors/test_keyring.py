@@ -51,6 +51,20 @@ class TestKeyringVectors:
         refusal = key.refusal(case["topic"], case["signed_at_ms"], case["now_ms"])
         assert (refusal is None) is case["may"]
 
+    @cases("current")
+    def test_which_version_signs_or_wraps(self, case: dict[str, Any]) -> None:
+        keyring = Keyring(keys=msgspec.convert(case["keys"], tuple[Key, ...]))
+        try:
+            found = keyring.current_key(case["id"], case["use"], case["now_ms"]).version
+        except KeyringError:
+            found = None
+        assert found == case["version"]
+
+    @cases("next")
+    def test_which_version_may_come(self, case: dict[str, Any]) -> None:
+        keyring = Keyring(keys=msgspec.convert(case["keys"], tuple[Key, ...]))
+        assert keyring.may_get(case["id"], case["version"]) is case["may_come"]
+
     @cases("revoked")
     def test_where_a_revoked_key_still_verifies(self, case: dict[str, Any]) -> None:
         key = msgspec.convert(case["key"], Key)

@@ -33,7 +33,7 @@ from headerware.interceptors.slice import header, reassembly
 from headerware.interceptors.times import moments
 from headerware.interceptors.times.delay import Delay
 from headerware.keyring import asymmetric, certificate, file, keyring, merkle, signature
-from headerware.keyring.services import data_keys
+from headerware.keyring.services import FileKeys, data_keys
 from headerware.ops import stays
 from headerware.registry import header_names
 from headerware.registry.stores import toml
@@ -88,9 +88,10 @@ IN_CODE: Final[dict[str, int]] = {
     "`hw.sig`: key id, cluster, topic": signature._MAX_TEXT_BYTES,
     "`hw.sig`: records of a batch": merkle.MAX_RECORDS,
     "`hw.sig`: an RSA modulus": asymmetric.RSA_MAX_BITS,
-    "`hw.sig`: how far the time of signing may lie ahead, where ages are bounded": default(
-        Sign, "clock_skew_ms"
+    "`hw.sig`: how far the time of signing may lie ahead, where ages are bounded, and a key's beginning": (
+        default(Sign, "clock_skew_ms")
     ),
+    "`hw.sig`: since a record of the next version of a key came": default(Sign, "await_version_ms"),
     "`hw.sig`: producers in a replay window": sign.MAX_PRODUCERS,
     "`hw.admit`: the token": certificate.MAX_BYTES,
     "`hw.admit`: the lifetime of a certificate": default(policy.Issuer, "max_lifetime_s"),
@@ -129,6 +130,7 @@ IN_CODE: Final[dict[str, int]] = {
     "keyring: a key's version": keyring.KEY_VERSION_MAX,
     "keyring: an HMAC secret": keyring._HMAC_SECRET_MAX_BYTES,
     "keyring: since the file was last good": file.MAX_STALE_MS,
+    "wrapped data key: since one of the next version of a key came": default(FileKeys, "await_version_ms"),
     "policy: the file, and a key set": policy._MAX_BYTES,
     "policy: what a quota saves up": longest_burst_s(),
     "registry: a name": header_names.MAX_NAME_CHARACTERS,

@@ -22,6 +22,7 @@ from headerware.sources import (
     SourceConfig,
     Split,
     TextKeys,
+    Transformer,
 )
 from headerware.sources.engine.records import RecordMaker, source_dead_letter
 from tests.spool import Lines
@@ -30,7 +31,7 @@ VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "source.json").read_text(encoding="utf-8")
 )
 NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-NUMBER = re.compile(r"(?:(0|[1-9][0-9]{0,18})\+)?([1-9][0-9]{0,18})")
+NUMBER = re.compile(r"(?:(0|[1-9][0-9]{0,18})\+)?([1-9][0-9]{0,18})(?:\.([1-9][0-9]{0,18}))?")
 
 
 def by_name(kind: str) -> pytest.MarkDecorator:
@@ -59,9 +60,19 @@ class Unnamed(Named, frozen=True, kw_only=True):
 SOURCES: dict[str, Named] = {"text": Named(), "integer": Numbered()}
 
 
+class Twelve(Transformer[bytes, list[bytes]], frozen=True, kw_only=True):
+    """Splits each record into twelve."""
+
+    def transform(self, given: bytes) -> list[bytes]:
+        return [given] * 12
+
+
 def config_of(case: dict[str, Any]) -> SourceConfig:
     source = SOURCES.get(case.get("key_type", "text"), Unnamed())
-    return SourceConfig(name=case["source"], source=source, extractor=Lines(), topic="t")
+    transformers = [Twelve()] if "index" in case else []
+    return SourceConfig(
+        name=case["source"], source=source, extractor=Lines(), topic="t", transformers=transformers
+    )
 
 
 def key_of(case: dict[str, Any]) -> Any:
@@ -74,9 +85,15 @@ def maker(case: dict[str, Any]) -> RecordMaker:
     config, begin = config_of(case), case["part_begin"]
     split = None if begin is None else Split(begin, begin + 1)
     item = NativeItem(ItemContext(key=key_of(case)))
-    made = RecordMaker(config, item, config.opened_transformers(), split)
+    made = RecordMaker(config, item, config.opened_transformers().__enter__(), split)
     made.route()
     return made
+
+
+def made(case: dict[str, Any], found: Extracted) -> Record:
+    records, _ = maker(case).make(case["number"], found)
+    record: Record = records[case.get("index", 1) - 1]
+    return record
 
 
 def stated(record: Record) -> list[list[str]]:
@@ -84,34 +101,36 @@ def stated(record: Record) -> list[list[str]]:
     return [[name, value.decode()] for name, value in pairs]
 
 
-def place(text: str) -> tuple[int | None, int] | None:
+def place(text: str) -> tuple[int | None, int, int | None] | None:
     """Read hw.source.record as the spec has it."""
     found = NUMBER.fullmatch(text)
     if found is None or max(int(number or 0) for number in found.groups()) >= 2**63:
         return None
-    return None if found[1] is None else int(found[1]), int(found[2])
+    begin, number, index = (None if each is None else int(each) for each in found.groups())
+    assert number is not None
+    return begin, number, index
 
 
 class TestSourceVectors:
     def test_covers_every_kind(self) -> None:
         kinds = ("records", "letters", "malformed", "names")
-        assert [len(VECTORS[kind]) for kind in kinds] == [16, 4, 14, 5]
+        assert [len(VECTORS[kind]) for kind in kinds] == [18, 4, 18, 5]
 
     @by_name("records")
     def test_writes_the_headers(self, case: dict[str, Any]) -> None:
-        record, _ = maker(case).make(case["number"], Extracted(b"value"))
+        record = made(case, Extracted(b"value"))
         assert stated(record) == case["headers"]
 
     @by_name("records")
     def test_reads_the_headers(self, case: dict[str, Any]) -> None:
         headers = dict(case["headers"])
         assert NAME.fullmatch(headers["hw.source"])
-        assert place(headers["hw.source.record"]) == (case["part_begin"], case["number"])
+        assert place(headers["hw.source.record"]) == (case["part_begin"], case["number"], case.get("index"))
 
     @by_name("records")
     def test_come_behind_what_the_object_has(self, case: dict[str, Any]) -> None:
         own = [("hw.source.record", b"0"), ("content-type", b"text/csv")]
-        record, _ = maker(case).make(case["number"], Extracted(b"value", headers=Headers(own)))
+        record = made(case, Extracted(b"value", headers=Headers(own)))
         assert record.headers.names() == ("content-type", *(name for name, _ in own), *dict(case["headers"]))
         assert record.headers.last("content-type") == b"text/csv"
         assert record.headers.last("hw.source.record") == dict(case["headers"])["hw.source.record"].encode()

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from threading import get_ident
 from typing import Any, ClassVar, Final, Self
@@ -30,16 +30,20 @@ from headerware.clients.aio.lane import Lane, LoopResults, in_callback
 from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
 from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce, ShownChain
-from headerware.clients.messages import record_with_local
-from headerware.clients.processing import MessageLoop, processing_mode, tell_received
+from headerware.clients.processing import (
+    Begun,
+    MessageLoop,
+    handed_over,
+    hides_headers,
+    processing_mode,
+)
 from headerware.clients.progress import OnFailure, Order, Processing
-from headerware.clients.sessions import InUse
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
-from headerware.core.client_chain import PROCESSING
+from headerware.core.client_chain import HIDE_HEADERS, PROCESSING
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
-from headerware.core.record import Record, Verified
+from headerware.core.record import Verified
 
 _SLICE_S: Final = 0.05
 """How long a fetch may keep other calls waiting."""
@@ -62,7 +66,9 @@ class InterruptibleConsumer(Consumer):
         self._hw_raises_errors = chain is not None
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
         self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
-        self._in_tasks: Final[dict[asyncio.Task[Any], _InTask]] = {}
+        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
+        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        self._in_tasks: Final[dict[asyncio.Task[Any], Begun]] = {}
         self._hw_open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._hw_live is not None:
             self._hw_live.follow(self)
@@ -92,17 +98,12 @@ class InterruptibleConsumer(Consumer):
     def hand_over_in_task(self, found: Any, began_ns: int) -> None:
         """Tell of what the task has fetched, and begin to process it, if processing is implicit."""
         messages = found if isinstance(found, list) else [] if found is None else [found]
-        records = [record_with_local(message) for message in messages if message.error() is None]
-        if not records:
-            return
-        in_use = self._hw_in_use
-        tell_received(in_use.session, records, began_ns, time.time_ns())
         task = asyncio.current_task()
-        if not self._hw_is_implicit or task is None:
-            return
-        scope = in_use.session.processing(records)
-        self._in_tasks[task] = scope, scope.__enter__(), in_use
-        task.add_done_callback(self._end_with_task)
+        is_implicit = self._hw_is_implicit and task is not None
+        begun = handed_over(messages, self._hw_in_use, began_ns, is_implicit=is_implicit)
+        if begun is not None and task is not None:
+            self._in_tasks[task] = begun
+            task.add_done_callback(self._end_with_task)
 
     def end_in_task(self, error: BaseException | None = None, *, goes_on: bool = False) -> None:
         """End the processing of what the task fetched last; ``goes_on`` if the application now says when."""
@@ -160,10 +161,6 @@ class InterruptibleConsumer(Consumer):
             lane.serve()
         if self.closing:
             raise _StoppedError
-
-
-_InTask = tuple[AbstractContextManager[list[Record]], list[Record], InUse]
-"""What surrounds the processing of a task, the records that are told of its end, and the session."""
 
 
 class AsyncConsumer(confluent_kafka.aio.AIOConsumer):

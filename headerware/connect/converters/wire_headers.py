@@ -42,15 +42,20 @@ def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter
 class WireHeader(ConnectHeader):
     """A header from the wire, which is decoded when its schema or value is first read."""
 
-    __slots__ = ("_decode", "raw")
+    __slots__ = ("_decode", "_raw")
 
     def __init__(
         self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
     ) -> None:
         # Without the base class's constructor, because there are many; _decoded() sets schema and value.
-        self.key: str = key  # type: ignore[misc]  # final, and set here for the first time
-        self.raw: Final[bytes | None] = raw
+        self._key = key
+        self._raw = raw
         self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode
+
+    @property
+    def raw(self) -> bytes | None:
+        """The bytes on the wire."""
+        return self._raw
 
     @property
     def schema(self) -> Schema | None:
@@ -66,20 +71,20 @@ class WireHeader(ConnectHeader):
 
     def rename(self, key: str) -> ConnectHeader:
         """Return a header of another name with the same bytes."""
-        if key == self.key:
+        if key == self._key:
             return self
         decode = self._decode
         if decode is None:
-            renamed = WireHeader(key, self.raw, _none)
+            renamed = WireHeader(key, self._raw, _none)
             renamed._schema, renamed._value, renamed._decode = self._schema, self._value, None
             return renamed
-        return WireHeader(key, self.raw, decode)
+        return WireHeader(key, self._raw, decode)
 
     def _decoded(self) -> None:
         # Read once, because another thread may set it to None.
         decode = self._decode
         if decode is not None:
-            self._schema, self._value = decode(self.key, self.raw)
+            self._schema, self._value = decode(self._key, self._raw)
             self._decode = None
 
 

@@ -56,7 +56,7 @@ TAG_BYTES: Final = 16
 TAIL_BYTES: Final = SALT_BYTES + COMMITMENT_BYTES
 """What follows the statement, without the tag of a null value."""
 ALWAYS_BOUND: Final = frozenset({
-    *("hw.compress", "hw.id", "hw.schema", "avro.schema"),
+    *("hw.compress", "hw.id", "hw.schema", "avro.schema", "avro.schema.key"),
     *("content-type", "Content-Type", "key-content-type", "Key-Content-Type"),
     *("__key_schema_id", "__value_schema_id"),
 })  # fmt: skip

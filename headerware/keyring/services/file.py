@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import msgspec
 
+from headerware.core.awaited import Awaited
 from headerware.core.errors import (
     ConfigError,
     InvalidWrappedKeyError,
@@ -101,8 +102,7 @@ class FileKeyService:
     ) -> None:
         self._file: Final = file
         self._now_ms: Final = now_ms
-        self._await_version_ms: Final = await_version_ms
-        self._awaited: dict[tuple[str, int], int] = {}
+        self._awaited: Final[Awaited[tuple[str, int]]] = Awaited(await_version_ms, now_ms)
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
         """Wrap under the version that is active now; see :class:`KeyService`."""
@@ -110,7 +110,7 @@ class FileKeyService:
         keyring = self._keyring(now_ms)
         versions = _versions(keyring, key_id)
         try:
-            key = keyring.wrapping_key(key_id, now_ms)
+            key = keyring.current_key(key_id, "wrap", now_ms)
         except KeyringError as error:
             gone = all(version.status in {"deleted", "revoked"} for version in versions)
             raise (KeyDeletedError if gone else KeyServiceError)(str(error)) from None
@@ -145,16 +145,13 @@ class FileKeyService:
                 raise KeyServiceUnavailableError(
                     f"{error}, as it was last read: {self._file.failure}"
                 ) from error
-        newest = _versions(self._keyring(now_ms), key_id)[-1].version
-        if version == newest + 1:
-            # Versions count up by one, so only this one can be on its way. Anyone can write its number, so
-            # the wait is counted once, and not for each record.
-            since_ms = self._awaited.setdefault((key_id, version), now_ms)
-            if now_ms - since_ms < self._await_version_ms:
-                raise NoSuchKeyError(
-                    f"key {key_id!r} has no version {version} here yet, the newest is {newest}: distribute "
-                    "the keyring"
-                )
+        keyring = self._keyring(now_ms)
+        newest = _versions(keyring, key_id)[-1].version
+        if keyring.may_get(key_id, version) and self._awaited.waits((key_id, version)):
+            raise NoSuchKeyError(
+                f"key {key_id!r} has no version {version} here yet, the newest is {newest}: distribute the "
+                "keyring"
+            )
         raise InvalidWrappedKeyError(f"key {key_id!r} has no version {version}, the newest is {newest}")
 
 

@@ -28,6 +28,7 @@ from headerware.clients.messages import is_readable, record_of
 from headerware.clients.settings import connection_settings
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
+from headerware.core.patterns import fits
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
 from headerware.ops.audit.accounts import Account, account_usage, decode_account
@@ -359,8 +360,7 @@ def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
         if each in there:
             found.add(each)
             continue
-        patterns = TopicPatterns([each])
-        matched = {name for name in there if patterns.matches(name) and not name.startswith(_INTERNAL)}
+        matched = {name for name in there if fits(each, name) and not name.startswith(_INTERNAL)}
         if not matched:
             raise ConfigError(f"the cluster has no topic that {each!r} names or matches")
         found |= matched

@@ -37,8 +37,8 @@ import msgspec
 
 from headerware.core.errors import ConfigError
 from headerware.core.options import table_from
+from headerware.core.patterns import fits
 from headerware.core.plain_files import read_plain
-from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
     import os
@@ -137,7 +137,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return the rates of a topic, all of them set."""
         default = (self.incoming if direction == "in" else self.outgoing).over(_FREE)
         for each in self.topics:
-            if TopicPatterns([each.pattern]).matches(topic):
+            if fits(each.pattern, topic):
                 return (each.incoming if direction == "in" else each.outgoing).over(default)
         return default
 
@@ -185,4 +185,4 @@ _FREE: Final = Rates(per_gib=Decimal(0), per_million_records=Decimal(0))
 
 
 def _first(table: Mapping[str, str], name: str) -> str | None:
-    return next((owner for pattern, owner in table.items() if TopicPatterns([pattern]).matches(name)), None)
+    return next((owner for pattern, owner in table.items() if fits(pattern, name)), None)

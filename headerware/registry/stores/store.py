@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from headerware.core.errors import RegistryError
+from headerware.core.options import from_home
 from headerware.registry.registry import Problem, built_in, problems, with_built_in, without_built_in
 
 if TYPE_CHECKING:
@@ -152,10 +153,10 @@ def create_store(location: str, registry: Registry) -> Store:
 def _file(location: str) -> tuple[str, str]:
     """Return the kind of a file, by its suffix, and its path."""
     if location.startswith(_SQLITE):
-        return ".db", location.removeprefix(_SQLITE)
+        return ".db", from_home(location.removeprefix(_SQLITE))
     suffix = PurePath(location).suffix
     if suffix in _HOMES:
-        return suffix, location
+        return suffix, from_home(location)
     raise RegistryError(
         f"expected a registry's location, PATH.toml, PATH.db, sqlite:PATH, kafka://HOST:PORT/TOPIC or "
         f"{BUILT_IN}; found {location!r}"

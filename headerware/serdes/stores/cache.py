@@ -40,6 +40,9 @@ class Patience(NamedTuple):
 
 _PATIENT: Final = Patience()
 _NOT_FOUND: Final = 404
+_TURN_S: Final = 15.0
+"""How long a question keeps its turn: a record that waits is tried again every ten seconds at most."""
+_MOST_WAITING: Final = 1_000
 _log: Final = logging.getLogger("headerware.serdes")
 
 
@@ -132,7 +135,12 @@ class _NotAskedError(HeldBackError):
 
 
 class _VainTime:
-    """A budget for the time that requests in vain take."""
+    """A budget for the time that requests in vain take.
+
+    Questions of records that wait come again, and have their turn in the order in which they began to wait:
+    else those of a flood, which come at once, would leave nothing to one that comes every ten seconds. A
+    question that has come once alone has no turn, for its reader may not wait.
+    """
 
     def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
         self._patience: Final = patience
@@ -140,6 +148,9 @@ class _VainTime:
         self._left = patience.burst_s
         self._at = clock()
         self._told = False
+        self._came_once: Final[OrderedDict[Hashable, None]] = OrderedDict()
+        self._waiting: Final[OrderedDict[Hashable, float]] = OrderedDict()
+        """When each question that waits has come for the last time, the oldest question first."""
 
     def spend(self, seconds: float) -> None:
         """Charge the time of a request in vain."""
@@ -147,13 +158,15 @@ class _VainTime:
         self._refill()
         self._left = max(self._left - seconds, -patience.share * patience.longest_s)
 
-    def require_some(self) -> None:
-        """Refuse a request while no time is left for it."""
+    def require_some(self, question: Hashable) -> None:
+        """Refuse a request while no time is left for it, or while another question has its turn."""
         self._refill()
-        if self._left >= 0:
-            self._told = False
+        if self._left >= 0 and self._has_its_turn(question):
+            self._waiting.pop(question, None)
+            self._told = self._told and self._left < self._patience.burst_s
             return
-        wait_s = -self._left / self._patience.share
+        self._let_wait(question)
+        wait_s = max(0.0, -self._left / self._patience.share)
         message = (
             "the schema store is not asked for this schema: it was asked for too many that it does not have, "
             f"or did not answer; the record waits, and the store is asked again in {wait_s:.1f} s"
@@ -162,6 +175,25 @@ class _VainTime:
             self._told = True
             _log.warning("%s", message)
         raise _NotAskedError(message)
+
+    def _has_its_turn(self, question: Hashable) -> bool:
+        while self._waiting:
+            first, came_at = next(iter(self._waiting.items()))
+            if first == question:
+                return True
+            if self._at - came_at < _TURN_S:
+                return False
+            del self._waiting[first]
+        return True
+
+    def _let_wait(self, question: Hashable) -> None:
+        if question in self._waiting or (question in self._came_once and len(self._waiting) < _MOST_WAITING):
+            self._came_once.pop(question, None)
+            self._waiting[question] = self._at
+            return
+        self._came_once[question] = None
+        if len(self._came_once) > _MOST_WAITING:
+            self._came_once.popitem(last=False)
 
     def _refill(self) -> None:
         now = self._clock()
@@ -184,11 +216,11 @@ class Answers:
 
     def look_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
         """Return the answer to a record's question; a flood of those in vain takes bounded time."""
-        return self.ask(question, lambda: self._looked_up(fetch))
+        return self.ask(question, lambda: self._looked_up(question, fetch))
 
-    def _looked_up(self, fetch: Callable[[], Answer]) -> Answer:
+    def _looked_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
         with self._lock:
-            self._vain.require_some()
+            self._vain.require_some(question)
         began = self._clock()
         try:
             return fetch()

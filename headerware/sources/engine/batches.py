@@ -30,7 +30,8 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
         entry: how far the object was read when these are stored; complete with the last batch, as a rule.
         records: the records, in order, a :class:`~headerware.core.record_run.RecordRun` where they differ in
             little; none if an object has none, or only bad ones.
-        numbers: those of the records in their object, behind ``part``.
+        numbers: those of the records in their object, behind ``part``; ``3.1`` and ``3.2`` are what
+            transformers have made of record 3.
         dead_letters: finished dead letters, which go past the chain.
         size_bytes: the approximate size of the records.
         part: what stands before the records' numbers, if they are counted in a part of the object.
@@ -41,13 +42,17 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
     key: OffsetKey
     entry: OffsetEntry
     records: Sequence[Record]
-    numbers: list[int]
+    numbers: list[int | str]
     dead_letters: list[Record]
     size_bytes: int = 0
     part: str = ""
     is_last: bool = False
     is_serialized: bool = False
     """Whether the records are what the chain has made of them; set by whoever sends them."""
+    refused: set[int] = msgspec.field(default_factory=set)
+    """Which records, from 0, were refused and are left out; set by whoever sends them."""
+    goes_alone: bool = False
+    """Whether each record goes in a request of its own; set in the same way."""
     is_stored: bool = False
     """Whether its records are stored; set by the acknowledgement."""
 

@@ -100,20 +100,40 @@ class RecordMaker:
         """Return a record's number; behind where its part begins, if the part's first number is not known."""
         return f"{self._part}{number}"
 
-    def make(self, number: int, found: Extracted) -> tuple[Record, Mapping[str, Any] | None]:
-        """Return the record of what was extracted, and the offset's properties behind it.
+    def make(self, number: int, found: Extracted) -> tuple[list[Record], Mapping[str, Any] | None]:
+        """Return the records of what was extracted, and the offset's properties behind them.
+
+        It is one record, unless transformers drop or split it. Those of a split are numbered, too.
 
         Raises:
             Exception: what a transformer or the last evolution raises; it counts as a bad record.
         """
-        value = found.value if self._transform is None else self._transform(found.value)
+        values = (found.value,) if self._transform is None else self._transform(found.value)
+        if len(values) == 1:
+            record, properties = self._made(number, b"", found, values[0])
+            return [record], properties
+        most = self._config.poll_records
+        if len(values) > most:
+            raise SourceError(
+                f"transformers split it into {len(values)} records; expected {most} (poll_records) at most"
+            )
+        properties = found.properties
+        records = []
+        for index, value in enumerate(values, 1):
+            record, properties = self._made(number, b".%d" % index, found, value)
+            records.append(record)
+        return records, properties
+
+    def _made(
+        self, number: int, index: bytes, found: Extracted, value: Any
+    ) -> tuple[Record, Mapping[str, Any] | None]:
         timestamp_ms = found.timestamp_ms
         if timestamp_ms is None:
             timestamp_ms = self._timestamp_ms
         headers = found.headers
         if self._own:  # the last of a name counts: ours of hw.source, and the object's own content-type
             typed = self._typed if value.__class__ is bytes else ()
-            numbered = (NUMBER_HEADER, b"%s%d" % (self._part_bytes, number))
+            numbered = (NUMBER_HEADER, b"%s%d%s" % (self._part_bytes, number, index))
             headers = _trusted(Headers, (*typed, *headers, *self._own, numbered))
         if not self._evolves:
             key = found.key

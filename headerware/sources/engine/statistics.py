@@ -23,9 +23,14 @@ class Statistics(msgspec.Struct):
     failed: int = 0
     """Objects that could not be read, or not to their end."""
     records: int = 0
+    """Records that were made of what was read."""
+    dropped: int = 0
+    """Records that transformers left out."""
     bad_records: int = 0
     dead_letters: int = 0
     retries: int = 0
     """Attempts after a failure to list, open or read."""
     acknowledged: int = 0
     """Records whose batch is stored."""
+    acknowledged_bytes: int = 0
+    """Their bytes, as far as extractors tell them."""

@@ -14,9 +14,11 @@ finally:
 from __future__ import annotations
 
 import logging
+import time
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, Final, Self
 
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.sources.engine.acknowledgement import Acknowledgements
 from headerware.sources.engine.batches import Batch, BatchQueue
@@ -59,6 +61,10 @@ class SourceTask:
         self._acknowledgements = Acknowledgements()
         self._storing = RLock()
         self._taken: dict[OffsetKey, Batch] = {}
+        self.stored_at_ms: int | None = None
+        """When offsets were stored last, in milliseconds since the epoch; None if none was."""
+        self._moved_at = time.monotonic()
+        """When something was stored last, or a poll found that there was nothing to store."""
         self._worker = Worker(
             config,
             SourceContext(name=config.name, task=task, tasks=config.tasks),
@@ -95,12 +101,15 @@ class SourceTask:
             raise SourceError(
                 f"task {self.task} of source {config.name!r} has ended: {described(error)}"
             ) from error
+        if not (self._taken or len(self._acknowledgements)):
+            self._moved_at = time.monotonic()
         self._acknowledgements.give(batches)
         return batches
 
     def acknowledge(self, batch: Batch) -> None:
         """Note that all records of a batch are stored or were dropped on purpose; batches in any order."""
         self.statistics.acknowledged += len(batch.records)
+        self.statistics.acknowledged_bytes += batch.size_bytes
         self._acknowledgements.acknowledge(batch)
 
     def take_offsets(self) -> dict[OffsetKey, OffsetEntry]:
@@ -120,6 +129,9 @@ class SourceTask:
                     self._known.add(batch.native_key, batch.entry.version)
                 if batch.is_last:
                     self._known.end(batch.native_key)
+            if self._taken:
+                self.stored_at_ms = wall_clock_ms()
+                self._moved_at = time.monotonic()
             self._taken = {}
 
     def store_offsets(self) -> int:
@@ -144,6 +156,16 @@ class SourceTask:
     def progress(self) -> Progress | None:
         """How far the object that is being read has been read, or None if there is none."""
         return None if self._worker.reader is None else self._worker.reader.progress
+
+    @property
+    def waiting(self) -> int:
+        """How many objects have failed and wait for another attempt."""
+        return self._worker.waiting
+
+    @property
+    def stalled_s(self) -> float:
+        """For how long nothing was stored, and no poll found that there was nothing to store, in seconds."""
+        return time.monotonic() - self._moved_at
 
     @property
     def queued(self) -> int:

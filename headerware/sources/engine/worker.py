@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from copy import deepcopy
 from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -28,11 +29,12 @@ from headerware.core.record import Record
 from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
+from headerware.sources.engine.moves import Moves
 from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.extractor import Extracted, Input, extracted_runs
 from headerware.sources.offsets import OffsetEntry
-from headerware.sources.source import open_source
+from headerware.sources.source import ObjectMovedError, open_source
 
 if TYPE_CHECKING:
     from threading import Event
@@ -96,7 +98,13 @@ class Worker:
         """The objects that the last listing left for the next one, because they failed."""
         self._left: dict[Any, Retries] = {}
         """Those of the listing that is going on."""
+        self._moves: Final = Moves(config, offsets)
         self.reader: ObjectReader | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many objects have failed and wait for another attempt."""
+        return len(self._failing) + len(self._left)
 
     def run(self) -> None:
         """Open the source, read it, and close everything, once, whatever happens."""
@@ -143,7 +151,7 @@ class Worker:
         """List once, page by page, and read what is new; return whether it began at the first key."""
         config, source = self._config, self._config.source
         now = time.monotonic()
-        oldest = self._known.oldest if source.repeats_order else None
+        oldest = self._known.oldest if source.repeats_order and not self._moves.happen else None
         if oldest is not None:
             oldest = min((oldest, *self._failing))
         is_whole = oldest is None or self._once
@@ -170,7 +178,7 @@ class Worker:
                             last = key
                         elif key < last:
                             self._note_disorder(key)
-                    self._found |= self._take(item, reader)
+                    self._found |= self._take(item, opened, reader)
             except self._retried as error:
                 self._statistics.retries += 1
                 retries.pause(error)
@@ -183,7 +191,7 @@ class Worker:
                 return is_whole
             start = last
 
-    def _page(self, opened: OpenSource[Any], start: Any) -> Iterator[NativeItem]:
+    def _page(self, opened: OpenSource[Any], start: Any) -> Generator[NativeItem, None, None]:
         if self._stopping.is_set():
             raise StoppedError
         items = iter(opened.items(start))
@@ -198,7 +206,7 @@ class Worker:
             if close is not None:
                 close()
 
-    def _take(self, item: NativeItem, reader: ObjectReader) -> bool:
+    def _take(self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader) -> bool:
         """Read an object if it is to be read by this task; return whether anything was read."""
         context = item.context
         if context.key in self._left:
@@ -223,7 +231,7 @@ class Worker:
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
-        decision = decide(self._config, item, self._offsets.get(key))
+        decision = self._decided(item, key, opened, reader)
         if decision.action == "pass":
             self._known.add(context.key, context.version)
             self._statistics.known += 1
@@ -233,11 +241,27 @@ class Worker:
             what = f"reading object {self._config.key_text(context.key)!r} of source {self._config.name!r}"
             later = Retries(self._config, self._stopping, what)
         outcome = reader.read(item, key, decision, later=later)
+        if reader.entry is not None:
+            self._moves.note(item, key, reader.entry)
         if later is not None and outcome in {Outcome.LATER, Outcome.UNTOUCHED}:
             self._left[context.key] = later
         if outcome is Outcome.UNTOUCHED:
             self._known.end(context.key)
         return outcome is Outcome.READ
+
+    def _decided(
+        self, item: NativeItem, key: OffsetKey, opened: OpenSource[Any], reader: ObjectReader
+    ) -> Decision:
+        """Return what is done with an object; the one that had its key before is read first."""
+        entry, moves = self._offsets.get(key), self._moves
+        if moves.is_other(item, entry):
+            with closing(self._page(opened, None)) as listed:
+                successor = moves.successor(item.context.key, entry, listed)
+            if successor is not None:
+                self._take(successor, opened, reader)
+            if (moved := moves.decision(item)) is not None:
+                return moved
+        return decide(self._config, item, entry)
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1
@@ -311,6 +335,11 @@ class ObjectReader:
         item = reading.item
         return Progress(self._config.key_text(item.context.key), reading.position, item.length)
 
+    @property
+    def entry(self) -> OffsetEntry | None:
+        """How far the latest object was read, or None if nothing of it was."""
+        return None if self._reading is None else self._reading.latest
+
     def read(
         self,
         item: NativeItem,
@@ -340,6 +369,8 @@ class ObjectReader:
                 self._extract(item, maker, reading, retries, until)
             except (StoppedError, MissingPartError):
                 raise  # what is not installed is missing for every object
+            except ObjectMovedError as error:
+                return reading.leave() if self._lists_again else self._failed(maker, reading, error, error)
             except FileNotFoundError as error:
                 vanished = ObjectError("it has vanished since it was listed")
                 return self._failed(maker, reading, vanished, error)
@@ -373,7 +404,8 @@ class ObjectReader:
         until: int | None,
     ) -> None:
         known = reading.number - reading.before
-        given = Input(item, skip=known, properties=reading.properties, split=reading.split)
+        properties = deepcopy(reading.properties)  # an extractor may change what it is given
+        given = Input(item, skip=known, properties=properties, split=reading.split)
         reading.given = given
         with closing(extracted_runs(self._config.extractor, given)) as runs:
             for first, run in runs:
@@ -417,12 +449,18 @@ class ObjectReader:
                 self._bad(maker, reading, number, found)
                 continue
             try:
-                record, properties = make(number, found)
+                records, properties = make(number, found)
             except Exception as error:  # noqa: BLE001 - a transformer may raise anything
                 self._bad(maker, reading, number, error, found.properties)
                 continue
-            add(number, record, found.size_bytes, properties)
-            self._statistics.records += 1
+            if len(records) == 1:
+                add(number, records[0], found.size_bytes, properties)
+            elif records:
+                reading.add_split(number, records, properties)
+            else:
+                reading.pass_over(number, properties)
+                self._statistics.dropped += 1
+            self._statistics.records += len(records)
             if is_stopping():
                 raise StoppedError
 
@@ -504,6 +542,8 @@ class _Reading:
         self.position = 0
         """Where it was in the object's bytes when it had read what was sent last."""
         self.is_over = False
+        self.latest: OffsetEntry | None = None
+        """The entry of what was sent last."""
         self._key: Final = key
         self._queue: Final = queue
         self.split: Final = split
@@ -527,6 +567,21 @@ class _Reading:
         """Append a record, and send the batch on if it is full."""
         with self._adding:
             self._add(number, record, size_bytes or _size(record), properties)
+
+    def add_split(self, number: int, records: list[Record], properties: Mapping[str, Any] | None) -> None:
+        """Append the records that were made of one; they are in one batch, as they have one number."""
+        size_bytes = sum(map(_size, records))
+        with self._adding:
+            held = len(self._records) + len(self._letters)
+            if held and (
+                held + len(records) > self._max_records or self._bytes + size_bytes > self._max_bytes
+            ):
+                self._send(complete=False, is_last=False)
+            self._records = [*self._records, *records]
+            self._numbers += [f"{number}.{index}" for index in range(1, len(records) + 1)]
+            self._bytes += size_bytes
+            self.number, self.properties = number, properties
+            self._send_if_full()
 
     def add_run(self, first: int, run: RecordRun, found: Sequence[Extracted]) -> None:
         """Append the records that were made of what was found."""
@@ -648,10 +703,11 @@ class _Reading:
         )
 
     def _send(self, *, complete: bool, is_last: bool) -> None:
+        self.latest = self._entry(complete=complete)
         batch = Batch(
             native_key=self.item.context.key,
             key=self._key,
-            entry=self._entry(complete=complete),
+            entry=self.latest,
             records=self._records,
             numbers=self._numbers,
             dead_letters=self._letters,
@@ -666,7 +722,7 @@ class _Reading:
 
     def _clear(self) -> None:
         self._records = []
-        self._numbers: list[int] = []
+        self._numbers: list[int | str] = []
         self._letters: list[Record] = []
         self._bytes = 0
 

@@ -19,7 +19,8 @@ class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; here it is ``none`` unless
             it is given, so that a compressed object arrives as it is.
         max_expansion: in the same way.
-        piece_bytes: the size of a piece; the default fits Kafka's default limit of a record.
+        piece_bytes: the size of a piece; the default fits Kafka's default limit of a record, with a tenth for
+            its headers.
     """
 
     type: ClassVar[str] = "bytes"
@@ -27,7 +28,7 @@ class BytesExtractor(StreamExtractor, frozen=True, kw_only=True):
     content_type: ClassVar[str | None] = "application/octet-stream"
 
     compression: Compression = "none"
-    piece_bytes: int = 1_000_000
+    piece_bytes: int = 900_000
 
     def __post_init__(self) -> None:
         """Refuse sizes that cannot be."""

@@ -28,6 +28,8 @@ _NAME_BYTES: Final = 64
 """What a name that is made up for a field takes in memory."""
 _HELD_FIELDS: Final = 1 << 17
 """How many fields the schemas have that are kept for rows of other lengths."""
+_LINE_BREAKS: Final = 2
+"""The bytes behind a row's last line, which do not count for its length."""
 _UNENDED: Final = "unexpected end of data"
 """The csv module's words for a quoted field that goes on behind what it was given."""
 
@@ -40,6 +42,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
             with them is an error of the object, for where it ends is not known.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`.
         max_expansion: in the same way.
+        max_record_lines: the most lines of a row. A row with more is an error of the object, in the same way.
         header: whether the first row has the names of the columns.
         columns: their names, instead of those in the object. A column without a name is ``field0`` if it is
             the first, ``field1``, and so on; without a header and ``columns``, all of them are.
@@ -61,6 +64,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "csv"
 
+    max_record_lines: int = 100_000
     header: bool = True
     columns: list[str] | None = None
     ragged: Literal["refuse", "fit"] = "refuse"
@@ -74,6 +78,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what no row could be read with."""
         super().__post_init__()
+        if self.max_record_lines < 1:
+            raise ConfigError(f"expected at least 1, found {self.max_record_lines}", path="max_record_lines")
         holds_ascii(self.encoding)
         if self.quote == "":  # as TOML, which has no null, says it
             force_setattr(self, "quote", None)
@@ -96,8 +102,8 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
 
     def extract(self, given: Input) -> Iterator[Found | list[Found]]:
         """Yield the rows behind the header."""
-        # The limit is that of the process, and it is low; rows are bounded here.
-        csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes))
+        # The limit is that of the process, and it is low; rows are bounded here, which must come first.
+        csv.field_size_limit(max(csv.field_size_limit(), self.max_record_bytes + _LINE_BREAKS))
         text = open_text(self, given, self.encoding)
         start = text.position
         first: list[str] | None = None
@@ -194,6 +200,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 if not known or grows:
                     return
                 raise ObjectError(f"a quoted field of the row at byte {began} never ends")
+            block = _first_lines(block, self.max_record_lines)
             lines = _Lines(block, began, text.encoding, limit, b"" if by_lines else quote)
             each = by_lines and (self.escape is not None or (bool(quote) and quote in block))
             if width and not each and not known and not lines.bad:
@@ -211,7 +218,7 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                     for row in rows:
                         before, count = count, rows.line_num
                         begun, position = position, ends[count - 1]
-                        if count - before > 1 and position - begun > limit + 2:
+                        if count - before > 1 and position - begun > limit + _LINE_BREAKS:
                             raise self._endless(begun)
                         if lines.bad and (problem := lines.problem(before, count)) is not None:
                             if not problem:
@@ -223,12 +230,14 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
                 except csv.Error as error:
                     if str(error) == _UNENDED and not each:
                         known = began + len(block) - position
-                        if known > limit + 2:
+                        if known > limit + _LINE_BREAKS:
                             raise self._endless(position) from None
+                        if len(lines.ends) - count >= self.max_record_lines:
+                            raise self._has_too_many_lines(position) from None
                         break
                     before, count = count, rows.line_num
                     begun, position = position, ends[count - 1]
-                    spans = count - before > 1 and position - begun > limit + 2
+                    spans = count - before > 1 and position - begun > limit + _LINE_BREAKS
                     if spans or lines.problem(before, count) == "":
                         raise self._endless(begun) from None
                     yield BadRecordError(f"the row at byte {begun} is not CSV: {_told(error)}"), position
@@ -263,12 +272,25 @@ class CsvExtractor(StreamExtractor, frozen=True, kw_only=True):
         return BadRecordError(f"the row at byte {began} {_too_long(self.max_record_bytes)}")
 
     def _endless(self, began: int) -> ObjectError:
-        problem = _too_long(self.max_record_bytes)
-        return ObjectError(f"the row at byte {began} {problem}, and its end is not known")
+        return _endless(began, _too_long(self.max_record_bytes))
+
+    def _has_too_many_lines(self, began: int) -> ObjectError:
+        return _endless(began, f"has {self.max_record_lines} lines or more, the limit (max_record_lines)")
+
+
+def _endless(began: int, problem: str) -> ObjectError:
+    return ObjectError(f"the row at byte {began} {problem}, and its end is not known")
 
 
 def _too_long(limit: int) -> str:
     return f"has more than {limit} bytes, the limit (max_record_bytes)"
+
+
+def _first_lines(block: bytes, most: int) -> bytes:
+    """Return a block's first lines: each line takes many times its bytes in memory if it is a short one."""
+    if len(block) <= most or block.count(b"\n") <= most:
+        return block
+    return b"\n".join([*block.split(b"\n", most)[:most], b""])
 
 
 def _told(error: csv.Error) -> str:

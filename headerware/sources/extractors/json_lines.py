@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -13,6 +13,10 @@ from headerware.sources.extractors.lines import begin, line_splits, open_text
 from headerware.sources.extractors.streams import StreamExtractor
 
 _decode = msgspec.json.Decoder().decode
+_LARGE_BYTES: Final = 1 << 16
+_VALUE_BYTES: Final = 64
+"""What a value takes in memory beyond its text; in a large line it counts for the limits of the queue."""
+_BEFORE_VALUES: Final = (b",", b"[", b"{")
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -73,6 +77,8 @@ class JsonLinesExtractor(StreamExtractor, frozen=True, kw_only=True):
                         continue
                     run.append(BadRecordError(f"the line at byte {began} is not JSON in UTF-8", raw=line))
                     continue
+                if size > _LARGE_BYTES and not as_bytes:
+                    size += _VALUE_BYTES * sum(map(line.count, _BEFORE_VALUES))
                 run.append(Extracted(value, properties={"byte": position}, size_bytes=size))
             yield run
             text.advance(len(block))

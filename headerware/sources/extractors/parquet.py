@@ -1,7 +1,8 @@
 """Extract the rows of Parquet, row group by row group.
 
 pyarrow reads it, by batches of some megabytes of one row group, so that memory depends on neither the file's
-size nor that of its row groups. The rows before a record are counted by the file's metadata: reading begins
+size nor that of its row groups; the headers of pages are checked on the way, for pyarrow allocates what they
+state. The rows before a record are counted by the file's metadata: reading begins
 at the row group that holds it.
 """
 
@@ -42,6 +43,7 @@ from headerware.sources.extractors.connect_values import (
     optional,
     size_of,
 )
+from headerware.sources.extractors.parquet_pages import Pages, RepeatsError
 from headerware.sources.extractors.streams import FREE_BYTES, ReadingStream, StreamExtractor
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES: Final = 4 << 20
 _MAX_BATCH_ROWS: Final = 512
-"""Few, for a long value that repeats is one in the file and many in memory; more would save nothing."""
+"""More would save nothing."""
+_REPEATED_BYTES: Final = 32 << 20
+"""How much values that repeat may take in a batch, if more than one row has them."""
+_ANY: Final = 1 << 62
 _READ_BYTES: Final = 1 << 20
 _NOT_IN_PYTHON: Final = (ValueError, OverflowError, KeyError)
 """What comes of a time that is too far away, text that is no UTF-8, an unknown time zone."""
@@ -65,7 +70,8 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         max_record_bytes: the largest row, by the size of its texts and bytes; a larger one is a bad record,
             and so is one with a value that Python does not have, such as a time behind the year 9999.
         compression: see :class:`~headerware.sources.extractors.StreamExtractor`; Parquet's own is not meant.
-        max_expansion: in the same way, and for the row groups of a file by its metadata.
+        max_expansion: in the same way, for the row groups of a file by its metadata, and for its pages by
+            their headers.
         columns: the columns to read, by the names of those at the top; None is all.
         schemas: whether rows are Connect's Structs with a schema; otherwise they are dicts.
 
@@ -113,9 +119,54 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
                 rows = rows or _Rows(self, file.schema_arrow, columns)
                 average = max(1, facts.total_byte_size // max(1, facts.num_rows))
                 size = max(1, min(_BATCH_BYTES // average, _MAX_BATCH_ROWS))
-                batches = file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
-                for batch in batches:
+                for batch in self._batches(stream, file, group, columns, size):
                     yield list(rows.of(batch))
+
+    def _batches(
+        self, stream: _Watched, file: ParquetFile, group: int, columns: list[str], size: int
+    ) -> Iterator[RecordBatch]:
+        """Yield the rows of a row group, so few at a time that values which repeat stay small in memory."""
+        done, repeated, again = 0, _REPEATED_BYTES // size, False
+        while True:
+            stream.watch(repeated, again=again)
+            passed, again = 0, True
+            try:
+                for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=False):
+                    rows = batch if passed >= done else batch.slice(done - passed)
+                    passed += batch.num_rows
+                    if rows.num_rows:
+                        done += rows.num_rows
+                        yield rows
+            except Exception:
+                if not isinstance(stream.error, RepeatsError):
+                    raise
+                found, stream.error = stream.error, None
+            else:
+                return
+            longest = found.page_bytes
+            if found.dictionary_bytes:
+                try:
+                    longest += self._longest(stream, file, group, columns)
+                except OSError:  # pyarrow reads no dictionaries where a column has other encodings, too
+                    if stream.error is not None:
+                        raise
+                    longest += found.dictionary_bytes
+            size = max(1, min(size, _REPEATED_BYTES // max(1, longest)))
+            repeated = _ANY if size == 1 else 2 * (found.dictionary_bytes + found.page_bytes)
+
+    def _longest(self, stream: _Watched, file: ParquetFile, group: int, columns: list[str]) -> int:
+        """Return how many bytes a row may have, by the longest values of a row group's dictionaries."""
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - heavy, and an extra
+
+        described = [file.schema.column(at) for at in range(len(file.schema))]
+        texts = [each.path for each in described if each.physical_type == "BYTE_ARRAY"]
+        stream.watch(_ANY, again=True)
+        looked = ParquetFile(
+            stream, metadata=file.metadata, read_dictionary=texts, pre_buffer=False, buffer_size=_READ_BYTES
+        )
+        batch = next(looked.iter_batches(1, row_groups=[group], columns=columns, use_threads=False), None)
+        fixed = sum(int(each.length) for each in described if each.physical_type == "FIXED_LEN_BYTE_ARRAY")
+        return fixed + sum(map(_longest, [] if batch is None else batch.columns))
 
     def splits(self, given: Input, size_bytes: int) -> Iterable[Split]:
         """Return runs of row groups."""
@@ -149,6 +200,7 @@ class ParquetExtractor(StreamExtractor, frozen=True, kw_only=True):
         with _Damage(stream):
             file = ParquetFile(stream, pre_buffer=False, buffer_size=_READ_BYTES)
             given.closing(file)
+            stream.pages = Pages(stream.inner, stream.seek(0, io.SEEK_END), self.max_expansion)
         return stream, file
 
     def _names(self, file: ParquetFile) -> list[str]:
@@ -166,15 +218,27 @@ class _Watched(ReadingStream):
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream = self.inner = stream
         self.error: BaseException | None = None
+        self.pages: Pages | None = None
+        """Follows the pages that are read, once a row group is."""
+        self._watches = False
+
+    def watch(self, repeated: int, *, again: bool) -> None:
+        """Begin a row group: follow its pages, of which so many bytes may be repeated in each row."""
+        self._watches = True
+        if self.pages is not None:
+            self.pages.begin(repeated, again=again)
 
     def give(self, most: int) -> bytes:
         try:
-            return bytes(self._stream.read(most))
+            found = bytes(self._stream.read(most))
+            if self._watches and self.pages is not None:
+                self.pages.see(self._stream.tell() - len(found), found)
         except BaseException as error:
             self.error = error
             raise
+        return found
 
     def seekable(self) -> bool:
         return True
@@ -248,6 +312,23 @@ class _Rows:
                 yield Extracted(Struct.trusted(schema, list(row)), size_bytes=size)
             else:
                 yield Extracted(dict(zip(names, row, strict=True)), size_bytes=size)
+
+
+def _longest(column: Any) -> int:
+    """Return the length of the longest value in the dictionaries of a column, however deep they are."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and an extra
+    import pyarrow.compute as pc  # noqa: PLC0415 - as above
+
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind):
+        return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+    if types.is_map(kind):
+        return _longest(column.keys) + _longest(column.items)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return _longest(column.values)
+    if types.is_struct(kind):
+        return sum(_longest(column.field(at)) for at in range(kind.num_fields))
+    return 0
 
 
 def _value(scalar: Any, convert: Any, at: int, name: str, bad: dict[int, str]) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from heapq import nsmallest
-from typing import Annotated, BinaryIO, ClassVar, Final
+from io import FileIO
+from typing import Annotated, Any, BinaryIO, ClassVar, Final
 
 import msgspec
 
@@ -13,8 +15,16 @@ from headerware.core.errors import ConfigError, SourceUnavailableError
 from headerware.core.options import PATH
 from headerware.core.patterns import any_fits
 from headerware.sources.keys import TextKeys
-from headerware.sources.source import ItemContext, NativeItem, OpenSource, Source, SourceContext
+from headerware.sources.source import (
+    ItemContext,
+    NativeItem,
+    ObjectMovedError,
+    OpenSource,
+    Source,
+    SourceContext,
+)
 
+_FINGERPRINT_BYTES: Final = 1 << 10
 _PAGE: Final = 100_000
 """How many names of a folder are held at once; one with more is read several times."""
 
@@ -30,8 +40,9 @@ class Files(Source[str], frozen=True, kw_only=True):
         include: patterns of paths, such as ``*.csv`` or ``orders/*``; ``*`` stands for slashes, too.
         exclude: patterns of paths that are left out; those of hidden files and folders, at first.
         grows: whether lines are added at the end of files while they are read, as to logs. Then what is
-            added is read, too, and an unfinished last record is left until it is whole. A file that is
-            shorter than before, or another one under the same path, starts again.
+            added is read, too, and an unfinished last record is left until it is whole. A file is known by
+            its beginning and by the end of what was there, so that one that was renamed or copied goes on
+            where it was, and one that was cut and written anew starts again.
     """
 
     type: ClassVar[str] = "files"
@@ -99,7 +110,7 @@ class Files(Source[str], frozen=True, kw_only=True):
 
     def _item(self, path: str) -> NativeItem | None:
         try:
-            return File(self.folder, path, grows=self.grows)
+            return GrowingFile(self.folder, path) if self.grows else File(self.folder, path)
         except FileNotFoundError:
             return None  # it has gone since it was listed
 
@@ -107,28 +118,107 @@ class Files(Source[str], frozen=True, kw_only=True):
 class File(NativeItem):
     """A file, as it was when it was listed."""
 
-    def __init__(self, folder: str, path: str, *, grows: bool) -> None:
+    def __init__(self, folder: str, path: str) -> None:
         self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - quicker with many files
         found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - in the same way
-        self._inode: Final = found.st_ino
-        context = ItemContext(
-            key=path,
-            version=f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}",
-            timestamp_ms=found.st_mtime_ns // 1_000_000,
-            grows=grows,
-        )
-        super().__init__(context, found.st_size)
+        version = f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+        super().__init__(_context(path, found, version), found.st_size)
 
     def open_stream(self) -> BinaryIO:
         """Open the file."""
         return open(self._path, "rb")  # noqa: PTH123 - the framework closes it
 
     def extends(self, version: str) -> bool:
-        """Return whether this is the same file with more at its end, as far as its inode and size tell."""
-        inode, _, rest = version.partition(":")
-        size = rest.partition(":")[0]
-        same = inode == str(self._inode) and size.isdecimal()
-        return self.context.grows and same and int(size) <= self.length
+        """Return whether nothing but the inode is another one."""
+        return version.partition(":")[2] == (self.context.version or "").partition(":")[2]
+
+
+class GrowingFile(NativeItem):
+    """A file at whose end more is written, as far as it went when it was listed.
+
+        version = length ":" first "." size ":" last
+
+    The length is that of the beginning, a kilobyte, or all of it if the file is shorter. There are hashes of
+    the beginning, and of as much before the file's size.
+    """
+
+    def __init__(self, folder: str, path: str) -> None:
+        self._folder: Final = folder
+        self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - as above
+        with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+            found = os.fstat(file.fileno())
+            self._beginning: Final = file.read(_FINGERPRINT_BYTES)
+            size = max(found.st_size, len(self._beginning))
+            beginning = f"{len(self._beginning)}:{_hash(self._beginning)}"
+            version = f"{beginning}.{size}:{_last_hash(file, size)}"
+        super().__init__(_context(path, found, version, grows=True), size)
+
+    def open_stream(self) -> BinaryIO:
+        """Open the file; raise ObjectMovedError if it is not the one that was listed."""
+        try:
+            file = open(self._path, "rb")  # noqa: PTH123, SIM115 - as above
+        except FileNotFoundError as error:
+            raise ObjectMovedError("it has been moved since it was listed") from error
+        first = f"{len(self._beginning)}:{_hash(file.read(len(self._beginning)))}"
+        if self.context.version != f"{first}.{self.length}:{_last_hash(file, self.length)}":
+            file.close()
+            raise ObjectMovedError("it is another file since it was listed")
+        file.seek(0)
+        return file
+
+    def extends(self, version: str) -> bool:
+        """Return whether this is the same file with more at its end, by its beginning and the former end."""
+        beginning, _, rest = version.partition(".")
+        text, _, last = rest.partition(":")
+        if not text.isdecimal() or (size := int(text)) > self.length:
+            return False
+        if beginning not in self.beginnings([beginning.partition(":")[0]]):
+            return False
+        try:
+            with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+                return last == _last_hash(file, size)
+        except FileNotFoundError:
+            return False
+
+    def continues(self, key: Any, version: str) -> bool:
+        """Return whether this is the file that another path had, renamed or copied.
+
+        Short files are often alike, so one of less than a kilobyte is another file as long as the other path
+        has what it had.
+        """
+        length = version.partition(":")[0]
+        if length == "0" or not self.extends(version):
+            return False
+        return length == str(_FINGERPRINT_BYTES) or not self._is_still_there(key, version)
+
+    def beginnings(self, lengths: Iterable[str]) -> Iterable[str]:
+        """Return the beginnings of the file as versions have them, of these lengths."""
+        most = len(self._beginning)
+        return [f"{each}:{_hash(self._beginning[: int(each)])}" for each in lengths if _is_length(each, most)]
+
+    def _is_still_there(self, key: str, version: str) -> bool:
+        try:
+            return GrowingFile(self._folder, key).extends(version)
+        except OSError:
+            return False
+
+
+def _context(path: str, found: os.stat_result, version: str, *, grows: bool = False) -> ItemContext:
+    return ItemContext(key=path, version=version, timestamp_ms=found.st_mtime_ns // 1_000_000, grows=grows)
+
+
+def _is_length(text: str, most: int) -> bool:
+    return text.isdecimal() and len(text) < 10 and int(text) <= most
+
+
+def _last_hash(file: BinaryIO | FileIO, size: int) -> str:
+    """Return the hash of the last kilobyte before a size."""
+    file.seek(max(0, size - _FINGERPRINT_BYTES))
+    return _hash(file.read(min(size, _FINGERPRINT_BYTES)))
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
 
 
 def _any(patterns: list[str], path: str) -> bool:

@@ -21,7 +21,6 @@ Beside ``[kafka]``, ``[offsets]`` and the two options of delivery, all of it is 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
@@ -31,13 +30,12 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from headerware.clients.settings import number
-from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
-from headerware.core.files import read_text
 from headerware.core.options import kinds
 from headerware.sources.config import SourceConfig
 from headerware.sources.runtime.stores import OffsetStore, Sharing, offsets_type
 from headerware.sources.runtime.topic_offsets import TRANSACTION_MS, TRANSACTION_TIMEOUT, TopicOffsets
+from headerware.sources.toml_files import read_source_file, source_files
 from headerware.topic_table.topic import dotted
 
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -68,24 +66,37 @@ class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a TOML file; paths in it are relative to it.
+        """Read a TOML file, with the ``kafka.toml`` beside it, if any; paths in it are relative to it.
 
         Raises:
             ConfigError: the file cannot be read, or an option in it cannot work.
         """
-        file = Path(path)
-        try:
-            table = tomllib.loads(read_text(file))
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-        except ValueError as error:
-            raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
-        kafka = table.get("kafka")
-        if isinstance(kafka, dict):
-            table["kafka"] = kafka = dotted(kafka)
-            if isinstance(kafka.get(FILE), str):
-                kafka[FILE] = str(file.parent / kafka[FILE])
-        return cls.from_table(table, folder=str(file.parent))
+        return cls.from_table(read_source_file(path), folder=str(Path(path).parent))
+
+    @classmethod
+    def load_all(cls, path: str | os.PathLike[str]) -> list[Self]:
+        """Read the file of a source, or each ``*.toml`` of a folder but the ``kafka.toml`` that they share.
+
+        Raises:
+            ConfigError: one of them cannot be read or cannot work, or two have the same name.
+        """
+        files = source_files(path)
+        made: dict[str, tuple[Path, Self]] = {}
+        for file in files:
+            try:
+                loaded = cls.load(file)
+            except ConfigError as error:
+                if Path(path) == file:
+                    raise
+                raise ConfigError(f"{file}: {error}") from error
+            if loaded.name in made:
+                raise ConfigError(
+                    f"{made[loaded.name][0]} has the name {loaded.name!r}, too; offsets are kept by it, so "
+                    "give each source its own",
+                    path=str(file),
+                )
+            made[loaded.name] = file, loaded
+        return [loaded for _, loaded in made.values()]
 
     def __post_init__(self) -> None:
         """Check what the runtime needs beyond the engine."""

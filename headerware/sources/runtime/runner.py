@@ -13,17 +13,23 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
+from copy import copy
+from functools import partial
 from itertools import groupby
+from math import inf
 from operator import attrgetter
 from threading import Barrier, BrokenBarrierError, Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headerware.clients.deliveries import was_dropped
+from headerware.clients.dead_letters import UNFIT
+from headerware.clients.deliveries import too_large, was_dropped
 from headerware.clients.producer import Producer
+from headerware.clients.topic_settings import batch_size
+from headerware.clients.unfit import unfit_alone
 from headerware.core.edge import to_wire
 from headerware.core.errors import (
     HeaderwareError,
@@ -38,8 +44,21 @@ from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
 from headerware.sources.engine.task import SourceTask
 from headerware.sources.runtime.config import queue_halves
-from headerware.sources.runtime.stores import TakenOverError, sharings_entry, sharings_in
-from headerware.sources.runtime.topic_offsets import is_fenced, taken_over, transactional_id
+from headerware.sources.runtime.metrics import instruments
+from headerware.sources.runtime.stores import (
+    SIGN_INTERVAL_S,
+    TakenOverError,
+    sharings_entry,
+    sharings_in,
+    sign_of_life,
+)
+from headerware.sources.runtime.topic_offsets import (
+    client_settings,
+    is_fenced,
+    require_reachable,
+    taken_over,
+    transactional_id,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +66,7 @@ if TYPE_CHECKING:
     from headerware.core.record import Record
     from headerware.sources.engine.statistics import Statistics
     from headerware.sources.engine.worker import Progress
+    from headerware.sources.offsets import OffsetEntry, OffsetKey
     from headerware.sources.runtime.config import RunConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -54,16 +74,21 @@ _CALL_S: Final = 60.0
 """How long a call to the brokers may take: for metadata, the start of transactions."""
 _STOP_S: Final = 5.0
 """How long a call may take that a stop waits for: a flush, a commit. A longer one is tried again."""
+_OUTAGE_S: Final = 60.0
+"""How often an outage is told."""
+_HEAR_S: Final = 0.1
 _ROOM_POLL_S: Final = 0.05
-_REFUSED: Final = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - librdkafka's own name for it
-    }
-)
+_STALLED_S: Final = 60.0
+"""A task is not ready if nothing was stored for so long though there was something to store."""
+_REFUSED: Final = UNFIT | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's own name for it
 """Errors of one record; the others may go."""
+_REFUSED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - in the same way
+_WHY: Final = {
+    KafkaError.INVALID_TIMESTAMP: "its time is further from the brokers' clock than the topic's "
+    "message.timestamp.after.max.ms or message.timestamp.before.max.ms says",
+    KafkaError.INVALID_RECORD: "a compacted topic, for instance, takes no record without a key",
+}
+"""What the brokers' own words for a refusal leave open."""
 
 
 class SourceRunner:
@@ -94,9 +119,16 @@ class SourceRunner:
     def run(self) -> None:
         """Run until :meth:`stop` is called, everything is read (``once``), or a task fails.
 
+        An outage of the brokers is waited for later, but not at the start.
+
         Raises:
-            SourceError: the first failure of a task; the others are stopped, and store their offsets.
+            SourceError: no broker can be reached at the start; or the first failure of a task; the others are
+                stopped, and store their offsets.
         """
+        try:
+            require_reachable(client_settings(self.config.kafka), self.config.name)
+        except KafkaException as refusal:
+            raise SourceError(f"source {self.config.name!r} cannot start: {_shown(refusal)}") from refusal
         with self._resources:
             self._run_tasks()
         if self._failures:
@@ -122,14 +154,29 @@ class SourceRunner:
 
     @property
     def statistics(self) -> dict[int, Statistics]:
-        """What each task that has begun has counted, by its number."""
-        return {run.number: run.task.statistics for run in self._runs if run.task is not None}
+        """What each task that has begun has counted so far, by its number; copies."""
+        return {run.number: copy(run.task.statistics) for run in self._runs if run.task is not None}
 
     @property
     def progress(self) -> dict[int, Progress]:
         """How far each task is in the object that it reads now, by its number."""
         found = {run.number: run.task.progress for run in self._runs if run.task is not None}
         return {number: progress for number, progress in found.items() if progress is not None}
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it works: no task has failed, and not all have ended."""
+        return not self._failures and self._left > 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether each task has begun to read, and none has stored nothing for a minute in vain."""
+        tasks, limit_s = [run.task for run in self._runs], _STALLED_S + self.config.poll_wait_s
+        return (
+            self.is_live
+            and not self.is_stopping
+            and all(task is not None and task.stalled_s < limit_s for task in tasks)
+        )
 
     @property
     def is_stopping(self) -> bool:
@@ -216,6 +263,8 @@ class _TaskRun:
             begin()
             task = self.task = SourceTask(config, self.offsets, task=self.number, once=self._once)
             sender.begin(task, self.offsets)
+            resources.callback(instruments().remove, task)
+            instruments().add(task)
             resources.callback(task.stop)
             task.start()
             self._send_on(task, sender)
@@ -243,8 +292,21 @@ class _SourceProducer(Producer):
         self._known: Final[set[str]] = set()
         self._queued_run: RecordRun | None = None
         super().__init__(
-            {"enable.idempotence": True, **config.kafka, **settings, "allow.auto.create.topics": False}
+            {
+                "enable.idempotence": True,
+                "log_level": 0,  # its log has a line for each attempt to connect
+                "error_cb": _Outages(config.name),
+                "batch.size": batch_size(config.kafka, _fixed_topics(config)),
+                **config.kafka,
+                **settings,
+                "allow.auto.create.topics": False,
+            }
         )
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether a chain sees the records."""
+        return self._hw_chained
 
     def require(self, topic: str) -> None:
         """Raise _NoTopicError if there is no such topic."""
@@ -264,12 +326,9 @@ class _SourceProducer(Producer):
 
     def require_fixed(self, config: RunConfig) -> None:
         """Require the topics that depend neither on the object nor on the chain, which may send elsewhere."""
-        if "{" in config.topic:
-            return
-        if not self._hw_chained:
-            self.require(config.topic)
-        if "dead_letter" in (config.on_record_error, config.on_object_error):
-            self.require(config.dead_letter_topic.replace("{topic}", config.topic))
+        for topic in _fixed_topics(config):
+            if topic != config.topic or not self._hw_chained:
+                self.require(topic)
 
     def produce_many(self, topic: str, *arguments: Any, **options: Any) -> list[Exception | None]:
         """Send records of one topic; a chain may still change it."""
@@ -306,6 +365,31 @@ class _SourceProducer(Producer):
         super()._hw_produce_wire_record(record, report)
 
 
+class _Outages:
+    """Say now and then that no broker can be reached; the client's ``error_cb``."""
+
+    def __init__(self, source: str) -> None:
+        self._source: Final = source
+        self._reason = "no broker answers"
+        self._next = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its name; it does not say why
+            self._reason = error.str().partition(" (after ")[0]
+        elif (now := time.monotonic()) >= self._next:
+            self._next = now + _OUTAGE_S
+            _log.warning("source %r waits for the brokers: %s", self._source, self._reason)
+
+
+def _fixed_topics(config: RunConfig) -> list[str]:
+    """Return the topics of records and of dead letters, as far as they do not depend on the object."""
+    if "{" in config.topic:
+        return []
+    letters = "dead_letter" in (config.on_record_error, config.on_object_error)
+    letter_topics = [config.dead_letter_topic.replace("{topic}", config.topic)] if letters else []
+    return [config.topic, *letter_topics]
+
+
 class _NoTopicError(SourceError):
     """There is no such topic, which is no error of a record."""
 
@@ -322,6 +406,7 @@ class _Sender:
         self._room, self._room_bytes = queue_halves(config.kafka)
         self._queued_bytes = 0
         """What was queued since the queue was empty."""
+        self._signed_at = -inf
         self._task: SourceTask
         self._offsets: Any
         try:
@@ -340,6 +425,16 @@ class _Sender:
     def finish(self) -> None:
         raise NotImplementedError
 
+    @property
+    def _is_sign_due(self) -> bool:
+        """Whether to say that the task is at work; one that sends nothing learns so that it was fenced."""
+        return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
+
+    def _sign(self) -> dict[OffsetKey, OffsetEntry]:
+        """Return the entry that says that the task is at work."""
+        self._signed_at = time.monotonic()
+        return sign_of_life(self._config.name, self._writer, self._task.statistics)
+
     def close(self) -> None:
         """Close the producer; what it has not sent is sent again after a restart."""
         self._producer.purge()
@@ -356,19 +451,57 @@ class _Sender:
         """
         self._wait_for_room(batch)
         reports = 0
-        letters = list(batch.dead_letters)
-        for at, error in enumerate(self._produced(batch, report)):
+        for at, error in self._produced(batch, report):
             if error is None:
                 reports += 1
             else:
-                letters += self._refused(batch, at, error)
-        for letter in letters:
+                self._refused(batch, at, error)
+        for letter in batch.dead_letters:
             self._producer.produce_past_chain(letter, report)
             reports += 1
         return reports
 
-    def _produced(self, batch: Batch, report: Callable[..., Any] | None) -> Iterator[Exception | None]:
-        """Queue the records of a batch, and yield a result for each."""
+    def _produced(
+        self, batch: Batch, report: Callable[..., Any] | None
+    ) -> Iterable[tuple[int, Exception | None]]:
+        """Queue the records of a batch that were not refused, and yield a result for each."""
+        if batch.refused or batch.goes_alone:
+            return self._produced_alone(batch, report)
+        return enumerate(self._produced_together(batch, report))
+
+    def _produced_alone(
+        self, batch: Batch, report: Callable[..., Any] | None
+    ) -> Iterator[tuple[int, Exception | None]]:
+        for at in _left(batch):
+            if batch.goes_alone:
+                self._producer.flush(_STOP_S)
+            yield at, self._produce_one(batch, at, report)
+
+    def _produce_one(self, batch: Batch, at: int, report: Callable[..., Any] | None) -> Exception | None:
+        """Queue one record of a batch, and return why that cannot be done, if so."""
+        record = batch.records[at]
+        if not batch.is_serialized:
+            return self._producer.produce_many(record.topic, [record], on_delivery=report)[0]
+        try:
+            self._producer.produce_past_chain(record, report)
+        except KafkaException as error:
+            return error
+        return None
+
+    def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
+        """Send one record of a batch; if it cannot be stored, note the error, now or later."""
+
+        def hear(error: KafkaError | None, _: Any) -> None:
+            if error is not None and not was_dropped(error):
+                failed[at] = error
+
+        error = self._produce_one(batch, at, hear)
+        if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
+            failed[at] = error.args[0]
+
+    def _produced_together(
+        self, batch: Batch, report: Callable[..., Any] | None
+    ) -> Iterator[Exception | None]:
         producer, run = self._producer, batch.records
         if not isinstance(run, RecordRun):
             for topic, records in groupby(run, _TOPIC_OF):
@@ -393,8 +526,8 @@ class _Sender:
                 raise StoppedError
             self._producer.poll(_ROOM_POLL_S)
 
-    def _refused(self, batch: Batch, at: int, error: Exception) -> list[Record]:
-        """Do with a record that the chain or the client refuses what the configuration says."""
+    def _refused(self, batch: Batch, at: int, error: Exception) -> None:
+        """Do with a record that the chain, the client or a broker refuses what the configuration says."""
         if isinstance(error, _NoTopicError):
             raise error
         if isinstance(error, BufferError | HeldBackError):
@@ -405,10 +538,22 @@ class _Sender:
             raise error
         if isinstance(error, TypeError):
             error = _type_error(batch.records[at]) or error
-        letters = refused(self._config, batch, at, error, _shown(error))
+        letters = refused(self._config, batch, at, error, self._told(batch.records[at], error))
         self._task.statistics.bad_records += 1
         self._task.statistics.dead_letters += len(letters)
-        return letters
+        batch.dead_letters += letters
+        batch.refused.add(at)
+
+    def _told(self, record: Record, error: Exception) -> str:
+        """Return why a record is refused, and what helps."""
+        failure = error.args[0] if error.args else None
+        if not isinstance(failure, KafkaError) or isinstance(error, HeaderwareError):
+            return _shown(error)
+        if failure.code() == KafkaError.MSG_SIZE_TOO_LARGE and not self._producer.is_chained:
+            limit = "the topic's max.message.bytes, or message.max.bytes of [kafka]"
+            return too_large(record, limit, failure).str()
+        why = _WHY.get(failure.code())
+        return failure.str() if why is None else f"{failure.str()} ({why})"
 
 
 class _PassingError(SourceError):
@@ -421,13 +566,18 @@ class _AtLeastOnce(_Sender):
     def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
+        self._again: list[Batch] = []
+        """Those of which topics have refused a record."""
         self._next_store = 0.0
+        self._looked_at = time.monotonic()
+        """When it was last known that the brokers answer, though there was nothing to send."""
         self._records = 0
 
     def send(self, batches: list[Batch]) -> None:
         for batch in batches:
             self._queue(batch)
         self._producer.poll(0)
+        self._send_again()
         self._require_sound()
         now = time.monotonic()
         if now >= self._next_store or self._records >= self._config.commit_records:
@@ -449,13 +599,53 @@ class _AtLeastOnce(_Sender):
 
     def finish(self) -> None:
         """Wait for the reports of what was sent, if told to stop for a while only, and store the offsets."""
+        self._flush()
+        try:
+            self._send_again()
+        finally:
+            self._store()
+        self._require_sound()
+
+    def _flush(self) -> None:
         while self._producer.flush(_STOP_S) and not self._stopping.is_set():
             pass  # delivery.timeout.ms ends it
-        self._store()
-        self._require_sound()
+
+    def _send_again(self) -> None:
+        """Send each record of some batches in a request of its own, so that it is known which are refused."""
+        while self._again:
+            batch, failed = self._again.pop(0), dict[int, KafkaError]()
+            for at in _left(batch):
+                self._attempt(batch, at, failed)
+                self._flush()
+            for at, error in sorted(failed.items()):
+                if error.code() not in UNFIT:
+                    self.failed(error)
+                    return
+                self._refused(batch, at, KafkaException(error))
+            waiting = _Reports(self, batch, heeds_refusals=False)
+            for letter in batch.dead_letters:
+                self._producer.produce_past_chain(letter, waiting)
+            waiting.expect(len(batch.dead_letters))
+            self._flush()
+
+    def _may_sign_alone(self) -> bool:
+        """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
+        if self._stopping.is_set() or self._task.unacknowledged:
+            return False
+        if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
+            return False
+        self._looked_at = time.monotonic()
+        if self._config.offsets.transactional:
+            try:
+                self._producer.list_topics(timeout=_STOP_S)
+            except KafkaException:
+                return False
+        return True
 
     def _store(self) -> None:
         entries = self._task.take_offsets()
+        if self._is_sign_due and (entries or self._may_sign_alone()):
+            entries |= self._sign()
         if entries:
             self._offsets.put(entries, self._writer)
         self._task.stored()
@@ -463,6 +653,10 @@ class _AtLeastOnce(_Sender):
     def stored(self, batch: Batch) -> None:
         """Note that all of a batch is stored."""
         self._task.acknowledge(batch)
+
+    def send_again(self, batch: Batch) -> None:
+        """Note that topics have refused a record of a batch, and so all of a request."""
+        self._again.append(batch)
 
     def failed(self, error: KafkaError) -> None:
         """Note that a record was not stored; the first error counts."""
@@ -478,26 +672,37 @@ class _AtLeastOnce(_Sender):
 class _Reports:
     """Count the reports of a batch."""
 
-    __slots__ = ("_batch", "_came", "_expected", "_sender")
+    __slots__ = ("_batch", "_came", "_expected", "_heeds_refusals", "_is_refused", "_sender")
 
-    def __init__(self, sender: _AtLeastOnce, batch: Batch) -> None:
+    def __init__(self, sender: _AtLeastOnce, batch: Batch, *, heeds_refusals: bool = True) -> None:
         self._sender = sender
         self._batch = batch
+        self._heeds_refusals = heeds_refusals
+        self._is_refused = False
         self._came = 0
         self._expected = -1
 
     def __call__(self, error: KafkaError | None, _: Any) -> None:
         if error is not None and not was_dropped(error):
-            self._sender.failed(error)
-            return
+            is_refusal = error.code() in UNFIT or error.code() == _REFUSED_WITH_ANOTHER
+            if not (self._heeds_refusals and is_refusal):
+                self._sender.failed(error)
+                return
+            self._is_refused = True
         self._came += 1
-        if self._came == self._expected:
-            self._sender.stored(self._batch)
+        self._end_if_all_came()
 
     def expect(self, count: int) -> None:
         """Say how many reports there will be; they may have come already."""
         self._expected = count
-        if self._came == count:
+        self._end_if_all_came()
+
+    def _end_if_all_came(self) -> None:
+        if self._came != self._expected:
+            return
+        if self._is_refused:
+            self._sender.send_again(self._batch)
+        else:
             self._sender.stored(self._batch)
 
 
@@ -514,6 +719,12 @@ class _ExactlyOnce(_Sender):
         self._is_broken = False
         self._gave_up = False
         """Whether the open batches are not all in the transaction, and will not be."""
+        self._watches = False
+        """Whether the transaction broke, perhaps for a refused record, and reports are asked for."""
+        self._has_refused = False
+        """Whether topics have refused a record at all: then there may be more of them."""
+        self._suspects: list[Batch] = []
+        """Those of which topics have refused a record."""
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -539,11 +750,12 @@ class _ExactlyOnce(_Sender):
                 self._open.pop()
                 raise
         age = time.monotonic() - self._began
-        if self._open and (
+        is_due = (
             self._is_broken
             or age >= self._config.commit_interval_s
             or self._records >= self._config.commit_records
-        ):
+        )
+        if is_due if self._open else self._is_sign_due:
             self._commit()
 
     def finish(self) -> None:
@@ -575,10 +787,12 @@ class _ExactlyOnce(_Sender):
         try:
             if not self._has_begun:
                 self._begin()
-            self._produce(batch, None)
+            self._produce(batch, self._report_of(batch))
         except (KafkaException, _PassingError) as error:
             self._require_passing(error)
             self._is_broken = True
+            if isinstance(error, KafkaException):
+                self._may_be_refusal()
 
     def _require_passing(self, error: Exception) -> None:
         """Raise an error unless the same transaction, or a new one, may succeed."""
@@ -592,7 +806,8 @@ class _ExactlyOnce(_Sender):
         self._gave_up = self._gave_up or failure.fatal()
         if is_fenced(failure):
             raise taken_over(self._writer) from error
-        if failure.fatal() or not (failure.txn_requires_abort() or failure.retriable()):
+        is_broken = failure.code() == KafkaError._STATE or failure.txn_requires_abort()  # noqa: SLF001 - as above
+        if failure.fatal() or not (is_broken or failure.retriable()):
             raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
     def _commit(self) -> None:
@@ -601,6 +816,9 @@ class _ExactlyOnce(_Sender):
         for batch in self._open:
             self._task.acknowledge(batch)
         entries = self._task.take_offsets()
+        if self._is_sign_due:
+            entries |= self._sign()
+        refusal: SourceError | None = None
         is_complete = False  # whether the offsets are in it, too
         self._gave_up = True  # unless all of it is committed
         while True:
@@ -608,12 +826,21 @@ class _ExactlyOnce(_Sender):
                 if self._is_broken:
                     is_complete = False
                     self._producer.abort_transaction(_STOP_S)
+                    try:
+                        self._take_out_refused()
+                    except SourceError as error:  # what came before is good
+                        refusal, entries = error, {batch.key: batch.entry for batch in self._open}
+                        if not self._open:
+                            self._has_begun = False
+                            raise
                     self._begin()
                     for batch in self._open:
-                        self._produce(batch, None)
+                        self._produce(batch, self._report_of(batch))
                     self._is_broken = False
+                elif not self._has_begun:
+                    self._begin()
                 if not is_complete:
-                    self._producer.flush(_STOP_S)  # also what interceptors hold back
+                    self._drain()  # also what interceptors hold back
                     for topic, key, value in self._offsets.records(entries):
                         _C_PRODUCE(self._producer, topic, value, key, 0)
                     is_complete = True
@@ -623,12 +850,64 @@ class _ExactlyOnce(_Sender):
                 # Only a commit goes on where it was; what failed before is aborted.
                 if not is_complete or isinstance(error, _PassingError) or not error.args[0].retriable():
                     self._is_broken = True
+                    if isinstance(error, KafkaException) and self._may_be_refusal():
+                        continue
                 retries.pause(error, _shown(error))
             else:
                 break
         self._offsets.committed(entries)
         self._task.stored()
         self._open, self._records, self._has_begun, self._gave_up = [], 0, False, False
+        self._watches = self._has_refused
+        if refusal is not None:
+            raise refusal
+
+    def _drain(self) -> None:
+        """Wait until all is stored, or a refusal is known: what waits behind it is not sent any more."""
+        until = time.monotonic() + _STOP_S
+        while self._producer.flush(_HEAR_S) and not self._suspects and time.monotonic() < until:
+            pass
+
+    def _may_be_refusal(self) -> bool:
+        """Return whether to send the open batches again at once, to find which records topics refuse."""
+        if self._watches:
+            self._drain()
+            return bool(self._suspects)
+        self._watches = True
+        return True
+
+    def _report_of(self, batch: Batch) -> Callable[..., Any] | None:
+        """Return what hears the reports of a batch; they take time, so only where a refusal is likely."""
+        return partial(self._hear, batch) if self._watches else None
+
+    def _hear(self, batch: Batch, error: KafkaError | None, _: Any) -> None:
+        """Note that a topic has refused a record of a batch, and so all of a request."""
+        if error is not None and error.code() in UNFIT and batch not in self._suspects:
+            self._suspects.append(batch)
+
+    def _take_out_refused(self) -> None:
+        """Find the records that topics refuse, and do with them what the configuration says.
+
+        Raises:
+            SourceError: it says to stop; the open batches are then those before the record's.
+        """
+        suspects, self._suspects = self._suspects, []
+        for batch in suspects:
+            left = _left(batch)
+            found = unfit_alone(self._producer, left, partial(self._attempt, batch), _STOP_S)
+            try:
+                self._judge(batch, found)
+            except SourceError:
+                self._open = self._open[: self._open.index(batch)]
+                raise
+
+    def _judge(self, batch: Batch, found: Mapping[int, KafkaError]) -> None:
+        self._has_refused = True
+        for at, error in sorted(found.items()):
+            self._refused(batch, at, KafkaException(error))
+        if not found and batch.goes_alone:
+            raise SourceError(f"source {self._config.name!r} stopped: a topic refuses a dead letter")
+        batch.goes_alone = not found  # each fits, and all of them together do not
 
 
 def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
@@ -640,6 +919,11 @@ def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
         if is_fenced(error.args[0]):
             raise taken_over(writer) from error
         raise SourceError(f"source {config.name!r} cannot send: {_shown(error)}") from error
+
+
+def _left(batch: Batch) -> list[int]:
+    """Return which of a batch's records were not refused, from 0."""
+    return [at for at in range(len(batch.records)) if at not in batch.refused]
 
 
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce

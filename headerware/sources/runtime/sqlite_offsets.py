@@ -15,7 +15,7 @@ from headerware.core.errors import SourceError
 from headerware.core.options import PATH
 from headerware.core.sqlite_schema import foreign_parts
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, TakenOverError, of_objects
+from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -88,11 +88,17 @@ class _Sqlite:
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
         """Return all entries of the source."""
+        return of_objects(self._stored())
+
+    def signs(self) -> list[Sign]:
+        """Return when each task was at work last."""
+        return signs_in(self._stored())
+
+    def _stored(self) -> list[tuple[bytes, bytes]]:
         with self._errors(), self._lock:
-            found = self._connection.execute(
+            return self._connection.execute(
                 "SELECT key, entry FROM offset WHERE source = ? ORDER BY key", (self._source,)
             ).fetchall()
-        return of_objects(found)
 
     def close(self) -> None:
         """Close the file, and let others write; a second call does nothing."""

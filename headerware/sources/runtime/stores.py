@@ -7,8 +7,10 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError
 from headerware.core.plugins import Catalogue
+from headerware.sources.engine.statistics import Statistics
 from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
 
@@ -44,6 +46,25 @@ def sharings_entry(source: str, sharings: Iterable[Sharing]) -> dict[OffsetKey, 
     return {sharings_key(source): OffsetEntry(properties={"sharings": kept})}
 
 
+SIGN_INTERVAL_S: float = 30.0
+"""How often a task that is at work says so among the offsets; one whose offsets were reset ends then."""
+
+
+def sign_of_life(source: str, writer: str, statistics: Statistics) -> dict[OffsetKey, OffsetEntry]:
+    """Return the entry that says when a task was at work, and what it had counted, by its key."""
+    counts = {name: value for name, value in msgspec.structs.asdict(statistics).items() if value}
+    properties = {"at_ms": wall_clock_ms(), "counts": counts}
+    return {OffsetKey({"source": source, "task": writer}): OffsetEntry(properties=properties)}
+
+
+class Sign(NamedTuple):
+    """When a task was at work, and what it had counted."""
+
+    task: str
+    at_ms: int
+    counts: Mapping[str, int]
+
+
 class TakenOverError(SourceError):
     """Another process writes under the same name.
 
@@ -63,8 +84,22 @@ def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, 
     return [(key, OffsetEntry.from_bytes(entry)) for key, entry in found if "object" in key.partition]
 
 
+def signs_in(entries: Iterable[tuple[bytes, bytes]]) -> list[Sign]:
+    """Return when each task was at work last; of tasks that have not been for long, too."""
+    found = [(OffsetKey.from_bytes(key).partition, entry) for key, entry in entries]
+    return [
+        Sign(partition["task"], **OffsetEntry.from_bytes(entry).properties)
+        for partition, entry in found
+        if "task" in partition
+    ]
+
+
 class StoredOffsets(Offsets, Protocol):
     """The offsets of one source in a store, as its tasks in this process share them."""
+
+    def signs(self) -> list[Sign]:
+        """Return when each task was at work last."""
+        ...
 
     def put(self, entries: Mapping[OffsetKey, OffsetEntry | None], writer: str | None = None) -> None:
         """Keep entries as one of the writers; None is the only one.

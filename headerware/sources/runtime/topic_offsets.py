@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -18,11 +18,11 @@ from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, TakenOverError, of_objects
+from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _log: Final = logging.getLogger("headerware.sources")
 _TIMEOUT_S: Final = 60.0
@@ -82,15 +82,10 @@ class _Topic:
                 writer: opened.enter_context(closing(_Writer(options.topic, kafka, writer)))
                 for writer in writers
             }
-            try:
+            with _reading_errors(kafka):
                 if not writers and not settled:
-                    _require_reachable(kafka, options.topic)  # a command that shows them does not wait
+                    require_reachable(kafka, options.topic)  # a command that shows them does not wait
                 self._entries: Final = _read(options, kafka, source, settled=settled)
-            except RegistryError as error:
-                servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
-                raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
-            except KafkaException as error:
-                raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
             self._opened: Final = opened.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
@@ -118,6 +113,10 @@ class _Topic:
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
         """Return all entries of the source."""
         return of_objects(sorted(self._entries.items()))
+
+    def signs(self) -> list[Sign]:
+        """Return when each task was at work last."""
+        return signs_in(sorted(self._entries.items()))
 
     def close(self) -> None:
         """Disconnect; a second call does nothing."""
@@ -191,8 +190,8 @@ def taken_over(writer: str) -> TakenOverError:
     """Return the error of one that was fenced."""
     return TakenOverError(
         writer,
-        f"another process has started as {writer!r}, and this one ({os.getpid()}) is fenced and stops; run "
-        "one process for each task, or give the sources names of their own",
+        f"another process has started as {writer!r}, or has reset its offsets, and this one ({os.getpid()}) "
+        "is fenced and stops; run one process for each task, or give the sources names of their own",
     )
 
 
@@ -204,6 +203,38 @@ def transactional_id(writer: str) -> str:
 def client_settings(kafka: Mapping[str, Any]) -> dict[str, Any]:
     """Return a client's settings without the lines of a chain and of a connector."""
     return {name: value for name, value in kafka.items() if not (is_ours(name) or name.startswith(_OURS))}
+
+
+def read_sources(options: TopicOffsets, kafka: Mapping[str, Any]) -> dict[str, list[tuple[bytes, bytes]]]:
+    """Return what the topic has of each source that stores offsets there, by its name.
+
+    Raises:
+        SourceError: the topic is not there, or cannot be read.
+    """
+    settings = client_settings(kafka)
+    with _reading_errors(settings):
+        require_reachable(settings, options.topic)
+        with TopicTable(
+            {"fetch.wait.max.ms": _FETCH_WAIT_MS, **settings}, options.topic, rows=Rows, create=False
+        ) as table:
+            table.refresh(_TIMEOUT_S)
+            found: dict[str, list[tuple[bytes, bytes]]] = {}
+            for key, value in sorted(table.items()):
+                source = _source_of(key)
+                if source is not None:
+                    found.setdefault(source, []).append((key, value))
+    return dict(sorted(found.items()))
+
+
+@contextmanager
+def _reading_errors(kafka: Mapping[str, Any]) -> Iterator[None]:
+    try:
+        yield
+    except RegistryError as error:
+        servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+        raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
+    except KafkaException as error:
+        raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
 
 
 def _read(
@@ -219,11 +250,11 @@ def _read(
         table.refresh(_TIMEOUT_S)
         if settled and _await_transactions(kafka, options.topic) and not table.refresh(_TIMEOUT_S):
             raise RegistryError(f"the brokers do not show topic {options.topic!r} to its end")
-        return {key: value for key, value in table.items() if _is_of(key, source)}
+        return {key: value for key, value in table.items() if _source_of(key) == source}
 
 
-def _require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
-    """Raise KafkaException soon if no broker can be reached."""
+def require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
+    """Ask for a topic, whether it is there or not, and raise KafkaException soon if no broker answers."""
     troubles = Troubles()
     client = _admin(kafka, error_cb=troubles)
     servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
@@ -273,9 +304,10 @@ def _end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
     return int(asked.result().offset)
 
 
-def _is_of(key: bytes, source: str) -> bool:
-    """Return whether a row is an offset of a source; others may write to the topic, too."""
+def _source_of(key: bytes) -> str | None:
+    """Return the source that a row is an offset of, or None: others may write to the topic, too."""
     try:
-        return OffsetKey.from_bytes(key).partition.get("source") == source
+        source = OffsetKey.from_bytes(key).partition.get("source")
     except SourceError:
-        return False
+        return None
+    return source if isinstance(source, str) else None

@@ -14,8 +14,9 @@ from opentelemetry.context import attach, detach
 from opentelemetry.propagate import extract
 from pyspark import TaskContext
 
+from headerware.core.carry import AtWork
 from headerware.core.errors import InterceptorError, WireFormatError
-from headerware.core.headers import EMPTY
+from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.core.runner import Outcome
@@ -31,7 +32,7 @@ from headerware.spark_bridge.frames.records import (
     milliseconds,
     payload_bytes,
 )
-from headerware.spark_bridge.frames.schema import DIGEST, SOURCE
+from headerware.spark_bridge.frames.schema import CARRIED_FROM, DIGEST, SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -107,7 +108,7 @@ class _EncodeTask(Task):
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
     ) -> Sequence[Record | InterceptorError]:
-        """Return the records with their identities, or the error of one that cannot be sent."""
+        """Return the records with identities and what they carry on, or the error of one that cannot go."""
         prepared: list[Record | InterceptorError] = list(records)
         if self._identities.scope is not None:
             prepared = list(self._identities.of(batch, records))
@@ -116,7 +117,21 @@ class _EncodeTask(Task):
                 for part in (record.key, record.value):
                     if isinstance(part, InterceptorError):  # the column's value is no object
                         prepared[index] = part
+        carried_from = batch.schema.get_field_index(CARRIED_FROM)
+        if carried_from >= 0 and self._session.carrying:
+            origins = header_lists(batch.column(carried_from))
+            prepared = [self._carried(*each) for each in zip(prepared, origins, strict=True)]
         return prepared
+
+    def _carried(self, record: Record | InterceptorError, origin: Headers) -> Record | InterceptorError:
+        """Return a record with what goes on from the headers that its row was made of."""
+        if not (origin and isinstance(record, Record)):
+            return record
+        topic: object = record.topic
+        headers: object = record.headers
+        if not (isinstance(topic, str) and isinstance(headers, Headers)):
+            return record  # which the chain refuses
+        return self._session.carrying.added_to(record, AtWork([Record(topic, headers=origin)]))
 
     def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
         session = self._session

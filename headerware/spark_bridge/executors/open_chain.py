@@ -114,7 +114,7 @@ class OpenChain:
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
         self.pick_partition: Final = PartitionPicker()
-        self.session: Final[Session] = Chain(steps).open(self._context())
+        self.session: Final[Session] = Chain(steps, carry=chain.carry).open(self._context())
         self._audits = [step for step in self.session.steps if isinstance(step.interceptor, Audit)]
 
     def begin(self) -> None:

@@ -44,6 +44,8 @@ SOURCE: Final = StructType([
     StructField("offset", LongType()),
 ])  # fmt: skip
 """Where a row was read from."""
+CARRIED_FROM: Final = "carried_from"
+"""The column with the headers of the record that a row was made of, from which ``encode`` carries on."""
 _TEXT: Final = (BinaryType(), StringType())
 _READ: Final[Mapping[str, tuple[DataType, ...]]] = {
     "topic": (StringType(),),
@@ -63,8 +65,9 @@ _WRITTEN: Final[Mapping[str, tuple[DataType, ...]]] = {
     "headers": (HEADERS,),
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(),),
+    CARRIED_FROM: (HEADERS,),
 }
-_OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp"})
+_OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp", CARRIED_FROM})
 _HINTS: Final = {
     "headers": 'read the topic with .option("includeHeaders", "true"), or with kafka_source()',
     "partition": "slices and repeats are told by where they were read, so keep partition and offset",

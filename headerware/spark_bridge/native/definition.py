@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
 
-from headerware.core.config import FILE, is_ours
+from headerware.core.config import is_ours
 from headerware.core.errors import ConfigError
-from headerware.core.files import read_text
 from headerware.core.hooks import Place, Stage, label
 from headerware.core.order import place_of, stage_of
 from headerware.sources.config import SourceConfig
+from headerware.sources.toml_files import read_source_file
 from headerware.spark_bridge.chain_source import TaskSpec, chain_source, require_importable
-from headerware.topic_table.topic import dotted
 
 _OF_THE_PLAIN_RUNTIME: Final = ("offsets", "delivery", "commit_interval_s", "commit_records")
 _MAKES_BYTES: Final = (Place.TRANSFORM, Place.SERIALIZE)
@@ -45,20 +43,10 @@ class SourceDefinition(msgspec.Struct, frozen=True):
             ConfigError: the file cannot be read, or an option in it cannot work.
         """
         file = Path(path).absolute()
-        try:
-            table = tomllib.loads(read_text(file))
-        except OSError as error:
-            raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-        except ValueError as error:
-            raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
-        kafka = table.pop("kafka", {})
+        table = read_source_file(file)
+        kafka = table.pop("kafka")
         for option in _OF_THE_PLAIN_RUNTIME:
             table.pop(option, None)
-        if not isinstance(kafka, dict):
-            raise ConfigError(f"expected a table, found {type(kafka).__name__}", path="kafka")
-        kafka = dotted(kafka)
-        if isinstance(kafka.get(FILE), str):
-            kafka[FILE] = str(file.parent / kafka[FILE])
         made = cls(table, str(file.parent))
         return cls(table, str(file.parent), _serializer(kafka, made.config().name))
 
@@ -89,7 +77,7 @@ def _serializer(kafka: dict[str, Any], name: str) -> bytes | None:
     lines = {key: value for key, value in kafka.items() if is_ours(key)}
     if not lines:
         return None
-    source, chain = chain_source(lines)
+    source, chain = chain_source(lines, "source")
     for step in chain:
         if place_of(step) not in _MAKES_BYTES and stage_of(step) is not Stage.OBJECTS:
             raise ConfigError(

@@ -6,7 +6,6 @@ import gc
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
@@ -154,7 +153,7 @@ class _Task:
         if self._folder is None:
             return
         # Complete even if it was given up: else each batch would have it again.
-        entry = msgspec.structs.replace(batch.entry, complete=True)
+        entry = batch.entry.replace(complete=True)
         first = end_of(self._folder.write_once(name, end_bytes(batch.key, entry)))
         if first.record_number != batch.entry.record_number:
             raise SourceError(

@@ -1,13 +1,26 @@
-"""A service of FastStream, as its documentation has it."""
+"""A service of FastStream, as its documentation has it, with a middleware that carries on."""
 
 import asyncio
 import sys
 
-from faststream import FastStream
+from faststream import BaseMiddleware, FastStream
 from faststream.confluent import KafkaBroker
 
+from headerware import carrying
+
 _, servers, incoming, outgoing = sys.argv
-broker = KafkaBroker(servers, allow_auto_create_topics=False)
+
+
+class CarryOn(BaseMiddleware):
+    async def on_receive(self) -> None:
+        self.block = carrying(self.msg)  # FastStream polls on another thread
+        self.block.__enter__()
+
+    async def after_processed(self, *error: object) -> None:
+        self.block.__exit__(*error)
+
+
+broker = KafkaBroker(servers, allow_auto_create_topics=False, middlewares=[CarryOn])
 app = FastStream(broker)
 answered = asyncio.Event()
 

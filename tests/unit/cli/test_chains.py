@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -202,6 +203,26 @@ class TestCheck:
         monkeypatch.setenv("HEADERWARE_RELOAD", "wach")
         one_line(run("check", config), "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'")
 
+    @pytest.mark.parametrize(
+        ("key", "said"),
+        [
+            ({"not_before": datetime(2999, 1, 1, tzinfo=UTC)}, "version 1 is valid from 2999-01-01T00:00:00"),
+            ({"not_after": datetime(2026, 1, 1, tzinfo=UTC)}, "version 1 is valid until 2026-01-01T00:00:00"),
+        ],
+    )
+    @pytest.mark.parametrize("encrypts", [False, True])
+    def test_opened_finds_a_key_that_can_do_nothing_now(
+        self, tmp_path: Path, key: dict[str, Any], said: str, *, encrypts: bool
+    ) -> None:
+        algorithm: Any = "aes-256" if encrypts else "hmac-sha256"
+        edit_keyring(tmp_path / "k.json", lambda ring: with_new_key(ring, "k", algorithm, **key), create=True)
+        step = 'type = "encrypt"\nkey_service = { type = "file", keyring = "k.json" }'
+        step = step if encrypts else 'type = "sign"\nkeyring = "k.json"'
+        path = tmp_path / "chain.toml"
+        path.write_text(f'[[interceptors]]\n{step}\nkey_id = "k"\n')
+        for words in (said, "rotate the key"):
+            one_line(run("check", path, "--open"), words)
+
     def test_opened_finds_a_key_that_encrypts_and_is_missing(self, tmp_path: Path) -> None:
         keyring, path = tmp_path / "keys.json", tmp_path / "chain.toml"
         edit_keyring(keyring, lambda ring: with_new_key(ring, "cards", "aes-256"), create=True)
@@ -299,6 +320,31 @@ class TestExplain:
         carried = json.loads(run("explain", str(config), "--json").stdout)["result"]["sizes"]
         assert [each["up_to_bytes"] for each in carried] == [50_000_000, 268_435_456]
         assert "values are stored as they come" in run("check", str(config)).stdout
+
+    @pytest.mark.parametrize(
+        ("line", "shown", "value"),
+        [
+            ("", "what trail continues, from the record at work to what is sent meanwhile", []),
+            (
+                'carry = ["tenant", "${env:SERVICE}"]\n',
+                'what trail continues and the headers ["tenant","${env:SERVICE}"] ({config}), from',
+                ["tenant", "${env:SERVICE}"],
+            ),
+            ("carry = false\n", "nothing ({config})", False),
+        ],
+        ids=["default", "names", "off"],
+    )
+    def test_shows_what_is_carried_on(self, config: Path, line: str, shown: str, value: object) -> None:
+        config.write_text(line + config.read_text())
+        expected = shown.replace("{config}", str(config))
+        assert f"  carry:   {expected}" in run("explain", config).stdout
+        found = json.loads(run("explain", config, "--json").stdout)["result"]["carry"]
+        assert found == {"name": "carry", "value": value, "origin": str(config) if line else "default"}
+
+    def test_shows_what_is_carried_on_without_interceptors(self, tmp_path: Path) -> None:
+        config = tmp_path / "carry.toml"
+        config.write_text('carry = "tenant"\n')
+        assert 'carry:   the headers "tenant"' in run("explain", config).stdout
 
     def test_shows_how_large_a_record_may_be(self, config: Path) -> None:
         shown = run("explain", config).stdout
@@ -442,3 +488,22 @@ class TestRoot:
         shown = CliRunner().invoke(command, ["--help"]).stdout
         assert "\\b" not in shown, name
         assert "\b" not in shown, name
+
+
+class TestAnOptionForAFile:
+    @pytest.mark.parametrize("form", [["--config", "FILE"], ["--config=FILE"], ["FILE"]])
+    @pytest.mark.parametrize("command", [["check"], ["explain", "orders.us"]])
+    def test_is_taken_by_check_and_explain_too(
+        self, config: Path, command: list[str], form: list[str]
+    ) -> None:
+        given = [part.replace("FILE", str(config)) for part in form]
+        at = 1 if form == ["FILE"] else len(command)
+        result = run(*command[:at], *given, *command[at:])
+        assert result.exit_code == 0, result.output
+        assert "trail" in result.output
+
+    def test_that_has_no_value_names_the_option_that_took_its_place(self) -> None:
+        result = run("tail", "orders", "--config", "--until-end")
+        assert result.exit_code == 2
+        told = "Invalid value for '--config': expected a path, found the option '--until-end'"
+        assert told in result.output

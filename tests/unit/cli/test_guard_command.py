@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from typing import TYPE_CHECKING
+import signal
+import socket
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -14,6 +20,7 @@ from headerware.cli import main
 from headerware.cli.guard import _line
 from headerware.ops.guard import Status
 from tests.ingress import CHAIN, INGRESS, Ingress
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +124,38 @@ def test_a_dry_run_says_what_would_be_done(
         [topic, "would", "be", "refused", "sign:", "SignatureError", "1"],
         ["nothing", "was", "sent", "or", "committed;", "without", "--dry-run", "it", "is"],
     ]
+
+
+def test_tells_by_http_how_it_is(embedded_cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    servers, ingress = embedded_cluster.bootstrap_servers, Ingress(tmp_path)
+    topic, egress = f"{INGRESS}-health".lower(), "orders-health"
+    with Producer({"bootstrap.servers": servers}) as producer:
+        for each in (topic, egress, f"{topic}.dead-letter"):
+            producer.produce(each, b"so that it has a partition")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    seen: list[dict[str, Any]] = []
+
+    def ask() -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/ready", timeout=60) as answer:
+                seen.append(json.load(answer))
+        except URLError:
+            return False
+        return True
+
+    def stop() -> None:
+        until(ask)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = Thread(target=stop)
+    thread.start()
+    command = [
+        *("guard", "--config", ingress.write_guard_chain(), "--bootstrap-servers", servers),
+        *("--route", f"{topic}={egress}", "--look-back", "0", "--health", f"127.0.0.1:{port}"),
+    ]
+    result = CliRunner().invoke(main, command)
+    thread.join()
+    assert result.exit_code == 0, result.output
+    assert seen[-1]["live"]
+    assert seen[-1].keys() == {"live", "ready", "held", "lag"}

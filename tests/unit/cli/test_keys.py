@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import sys
@@ -13,7 +14,14 @@ from click.testing import CliRunner, Result
 
 from headerware import Record, load_chain
 from headerware.cli import main
-from headerware.keyring import encode_snapshot, read_certificate, read_keyring, sign_snapshot
+from headerware.core.atomic_files import replace_file
+from headerware.keyring import (
+    encode_snapshot,
+    key_thumbprint,
+    read_certificate,
+    read_keyring,
+    sign_snapshot,
+)
 from headerware.keyring.certificate import IssuerKeys
 
 if TYPE_CHECKING:
@@ -90,7 +98,7 @@ class TestWrappingKeys:
         later = ("--not-before", "2100-01-01T00:00:00Z")
         text = done("rotate", "--keyring", wrapping, "--id", "orders", *later)
         assert "version 3 from 2100-01-01T00:00:00Z" in text
-        assert read_keyring(wrapping).wrapping_key("orders", 0).version == 2
+        assert read_keyring(wrapping).current_key("orders", "wrap", 0).version == 2
 
     def test_are_deleted_for_good(self, wrapping: Path) -> None:
         secret = read_keyring(wrapping).keys[0].secret
@@ -191,6 +199,18 @@ class TestSnapshots:
         assert self.sign(roots[1], roots, out).exit_code == 0
         assert out.stat().st_mode & 0o777 == 0o644
 
+    def test_are_signed_by_the_root_that_has_begun(
+        self, path: Path, roots: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        out = tmp_path / "keys.snapshot"
+        rotate = ("rotate", "--keyring", roots[0], "--id", "root", "--public", roots[1])
+        done(*rotate, "--lead", "10m")
+        for version in (1, 3):
+            assert self.sign(path, roots, out).exit_code == 0
+            shown = done_json("verify-snapshot", "--snapshot", out, "--root", roots[1])["snapshot"]
+            assert shown["root_version"] == version
+            done(*rotate)
+
     def test_never_go_back(self, path: Path, roots: tuple[Path, Path], tmp_path: Path) -> None:
         out = tmp_path / "keys.snapshot"
         assert self.sign(path, roots, out, "--counter", "7").exit_code == 0
@@ -231,7 +251,7 @@ class TestGenerate:
             "ed25519",
             "active",
         )
-        assert read_keyring(path).signing_key("audit").algorithm == "ed25519"
+        assert read_keyring(path).current_key("audit", "sign", 0).algorithm == "ed25519"
 
     def test_an_id_that_is_there_is_to_be_rotated(self, path: Path) -> None:
         result = run("generate", "--keyring", path, "--id", "orders")
@@ -347,8 +367,9 @@ class TestList:
 
 class TestRotate:
     def test_signs_with_the_next_version(self, path: Path) -> None:
-        assert "version 2" in done("rotate", "--keyring", path, "--id", "orders")
-        assert read_keyring(path).signing_key("orders").version == 2
+        text = done("rotate", "--keyring", path, "--id", "orders")
+        assert text == "key 'orders' signs with version 2 from now on\n"
+        assert read_keyring(path).current_key("orders", "sign", 0).version == 2
 
     def test_keeps_topics_and_use_and_times(self, path: Path) -> None:
         limits = ("--topic", "orders", "--use", "audit", "--not-before", "2026-01-01T00:00:00Z")
@@ -374,6 +395,140 @@ class TestRotate:
     def test_unknown_key_is_refused(self, path: Path) -> None:
         result = run("rotate", "--keyring", path, "--id", "nobody")
         assert (result.exit_code, "'orders'" in result.stderr) == (1, True)
+
+
+class TestLead:
+    def test_says_which_version_signs_until_when(self, path: Path) -> None:
+        before = datetime.now(UTC)
+        answer = done_json("rotate", "--keyring", path, "--id", "orders", "--lead", "10m")
+        begins = datetime.fromisoformat(answer["begins"])
+        assert timedelta(minutes=10) <= begins - before <= timedelta(minutes=11)
+        assert (answer["keys"][0]["not_before"], answer["until_then"]) == (answer["begins"], 1)
+        ring, begins_ms = read_keyring(path), int(begins.timestamp() * 1000)
+        assert [ring.current_key("orders", "sign", begins_ms - left).version for left in (1, 0)] == [1, 2]
+        text = done("rotate", "--keyring", path, "--id", "orders", "--lead", "20m")
+        assert "signs with version 3 from 2" in text
+        assert "until then version 1 does\n" in text
+        assert f"bring {path} to all who read before then" in text
+
+    def test_of_a_key_that_cannot_sign_meanwhile_is_told(self, path: Path) -> None:
+        done("revoke", "--keyring", path, "--id", "orders", "--yes")
+        text = done("rotate", "--keyring", path, "--id", "orders", "--lead", "10m")
+        assert "until then nothing signs: no version before it may" in text
+
+    def test_is_one_way_to_say_when_it_begins(self, path: Path) -> None:
+        both = ("--lead", "10m", "--not-before", "2999-01-01T00:00:00Z")
+        result = run("rotate", "--keyring", path, "--id", "orders", *both)
+        assert (result.exit_code, "give one" in result.stderr) == (2, True)
+        assert len(read_keyring(path).keys) == 1
+
+
+@pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256", "rsa-pss-sha256"])
+@pytest.mark.parametrize("form", ["keyring", "jwks"])
+class TestRotateWithPublic:
+    @pytest.fixture
+    def shop(self, tmp_path: Path, algorithm: str) -> Path:
+        path = tmp_path / "shop.json"
+        done("generate", "--keyring", path, "--id", "shop", "--algorithm", algorithm)
+        return path
+
+    @pytest.fixture
+    def public(self, shop: Path, form: str) -> Path:
+        """Return the readers' file, which has the key of another producer, too."""
+        other, path = shop.with_name("other.json"), shop.with_name("public.json")
+        done("generate", "--keyring", other, "--id", "other", "--algorithm", "ed25519")
+        jwks = ("--jwks",) if form == "jwks" else ()
+        done("export-public", "--keyring", shop, "--keyring", other, "--out", path, *jwks)
+        return path
+
+    def test_readers_have_the_version_before_it_signs(self, shop: Path, public: Path, form: str) -> None:
+        rotated = ("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        answer = done_json(*rotated, "--lead", "10m")
+        assert (answer["public"], answer["until_then"]) == (str(public), 1)
+        made = read_keyring(shop).versions("shop")[-1]
+        there = read_keyring(public)
+        assert [(key.id, key.version) for key in there.keys] == [("shop", 1), ("other", 1), ("shop", 2)]
+        assert there.keys[-1].public == made.public
+        assert not there.is_secret
+        assert ('"keys"' in public.read_text(), '"format"' in public.read_text()) == (True, form == "keyring")
+        assert f"is in {public}, which was written first" in done(*rotated)
+        assert len(read_keyring(public).versions("shop")) == 3
+
+    def test_is_run_again_after_it_was_interrupted_between_the_files(
+        self, shop: Path, public: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = shop.read_bytes()
+
+        def cut_off(target: Path, *args: Any, **options: Any) -> None:
+            if target == shop:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            replace_file(target, *args, **options)
+
+        rotated = ("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        with monkeypatch.context() as patch:
+            patch.setattr("headerware.keyring.writing.replace_file", cut_off)
+            result = run(*rotated)
+        assert (result.exit_code, "shop.json cannot be written: No space left" in result.stderr) == (1, True)
+        assert shop.read_bytes() == before
+        done(*rotated)
+        signing = read_keyring(shop).current_key("shop", "sign", 0)
+        assert read_keyring(public).verifying_key("shop", signing.version).public == signing.public
+        assert signing.version == 3, "readers have another version 2, which nobody has"
+
+    def test_a_version_stays_revoked(self, shop: Path, public: Path, form: str) -> None:
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        revoked = ("--id", "shop", "--version", "1", "--yes")
+        rows = done_json("revoke", "--keyring", shop, *revoked, "--public", public)["keys"]
+        assert [(row["version"], row["status"]) for row in rows] == [(1, "revoked")]
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        there = {key.version: key.status for key in read_keyring(public).versions("shop")}
+        if form == "keyring":
+            assert there == {1: "revoked", 2: "retired", 3: "active"}
+        else:
+            assert set(there) == {2, 3}, "a JWKS revokes a key by leaving it out"
+
+    def test_another_key_of_the_name_is_refused(self, shop: Path, public: Path, algorithm: str) -> None:
+        theirs = shop.with_name("theirs.json")
+        done("generate", "--keyring", theirs, "--id", "shop", "--algorithm", algorithm)
+        before = public.read_bytes()
+        result = run("rotate", "--keyring", theirs, "--id", "shop", "--public", public)
+        assert (result.exit_code, "two keys have one name" in result.stderr) == (1, True)
+        assert public.read_bytes() == before
+        assert len(read_keyring(theirs).keys) == 1
+
+    def test_a_file_that_readers_cannot_have_is_refused(self, shop: Path, public: Path) -> None:
+        for wrong, said in (
+            (shop, "is the keyring itself"),
+            (shop.with_name("other.json"), "is a keyring with secrets"),
+            (shop.with_name("none.json"), "cannot be read"),
+        ):
+            result = run("rotate", "--keyring", shop, "--id", "shop", "--public", wrong)
+            assert (result.exit_code, said in result.stderr) == (1, True)
+        assert len(read_keyring(shop).keys) == 1
+        assert len(read_keyring(public).keys) == 2
+
+
+class TestPublicOfWhatHasNone:
+    def test_is_refused(self, path: Path, tmp_path: Path) -> None:
+        done("generate", "--keyring", tmp_path / "o.json", "--id", "other", "--algorithm", "ed25519")
+        public = tmp_path / "public.json"
+        done("export-public", "--keyring", tmp_path / "o.json", "--out", public)
+        result = run("rotate", "--keyring", path, "--id", "orders", "--public", public)
+        assert (result.exit_code, "has no public half" in result.stderr) == (1, True)
+        assert len(read_keyring(path).keys) == 1
+
+    def test_limits_that_a_jwks_cannot_say_are_refused(self, tmp_path: Path) -> None:
+        shop, public = tmp_path / "shop.json", tmp_path / "public.jwks"
+        made = ("--id", "shop", "--algorithm", "ed25519", "--topic", "orders")
+        done("generate", "--keyring", shop, *made)
+        done("generate", "--keyring", tmp_path / "o.json", "--id", "other", "--algorithm", "ed25519")
+        done("export-public", "--keyring", tmp_path / "o.json", "--out", public, "--jwks")
+        result = run("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        assert (result.exit_code, "version 2 cannot stand in a JWKS: it has limits" in result.stderr) == (
+            1,
+            True,
+        )
+        assert len(read_keyring(shop).keys) == 1
 
 
 class TestRevoke:
@@ -414,6 +569,19 @@ class TestRevoke:
 
 
 class TestExportPublic:
+    def test_does_not_undo_a_revocation(self, path: Path, tmp_path: Path) -> None:
+        shop = tmp_path / "shop.json"
+        done("generate", "--keyring", shop, "--id", "shop", "--algorithm", "ed25519")
+        export = ("export-public", "--keyring", shop, "--out", tmp_path / "public.json")
+        revoke = ("--id", "shop", "--version", "1", "--yes")
+        done(*export)
+        done("revoke", "--keyring", tmp_path / "public.json", *revoke)
+        result = run(*export)
+        assert (result.exit_code, "version 1 is revoked in" in result.stderr) == (1, True)
+        done("revoke", "--keyring", shop, *revoke)
+        done(*export)
+        assert read_keyring(tmp_path / "public.json").versions("shop")[0].status == "revoked"
+
     def test_writes_public_halves_and_names_what_it_leaves_out(self, path: Path, tmp_path: Path) -> None:
         done("generate", "--keyring", path, "--id", "audit", "--algorithm", "ed25519")
         shown = done_json("export-public", "--keyring", path, "--out", tmp_path / "public.json")
@@ -513,6 +681,17 @@ class TestCertify:
         done("export-public", "--jwks", "--use", "certify", "--keyring", issuer, "--out", jwks)
         IssuerKeys(jwks.read_bytes(), ["Ed25519"]).verify(out.read_text().strip(), found)
         assert "wrote the certificate" in done(*arguments, "--out", out)
+
+    def test_is_for_the_next_version_and_by_the_present_one(
+        self, issuer: Path, arguments: list[str | Path], tmp_path: Path
+    ) -> None:
+        """A producer has its certificate before its key begins, and an issuer keeps to when its own does."""
+        shop = issuer.with_name("shop.json")
+        done("rotate", "--keyring", issuer, "--id", "i", "--lead", "10m")
+        done("rotate", "--keyring", shop, "--id", "shop", "--lead", "10m")
+        shown = done_json(*arguments, "--out", tmp_path / "next.jwt")["certificate"]
+        assert shown["issuer_key"] == "i:1"
+        assert shown["thumbprint"] == key_thumbprint(read_keyring(shop).versions("shop")[-1])
 
     def test_never_overwrites_a_keyring(self, issuer: Path, arguments: list[str | Path]) -> None:
         before = issuer.read_bytes()

@@ -209,6 +209,33 @@ class TestChainFile:
         assert (done.returncode, done.stdout) == (1, "")
         assert "HEADERWARE_RELOAD: expected off, watch, signal, found 'wach'" in done.stderr
 
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["-cchain.toml", "python"], "name the chain's file by --config chain.toml"),
+            (["-c=chain.toml", "python"], "name the chain's file by --config chain.toml"),
+            (
+                ["chain.toml", "python"],
+                "expected a command, found 'chain.toml'; name the chain's file by --config",
+            ),
+            (
+                ["--config", "python", "app.py"],
+                "--config takes the chain's file, found 'python'; write --config FILE",
+            ),
+            (["--config", "-m", "app"], "--config takes the chain's file, found '-m'"),
+            (["--config"], "Option '--config' requires an argument"),
+        ],
+    )
+    def test_in_the_wrong_place_is_told_where_it_belongs(
+        self, run: Callable[..., Answer], arguments: list[str], told: str
+    ) -> None:
+        done = run(*arguments, config=None)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert told in " ".join(done.stderr.split())
+
+    def test_is_no_reason_to_refuse_code(self, run: Callable[..., Answer]) -> None:
+        assert run("-cprint('h', 'ran')").stdout == "h ran\n"
+
     def test_may_come_from_the_environment_and_from_another_folder(
         self, run: Callable[..., Answer], application: Path, tmp_path: Path
     ) -> None:

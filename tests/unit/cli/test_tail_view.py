@@ -26,7 +26,7 @@ from textual.widgets import DataTable, Input, Static
 
 from headerware import Chain, Context, Headers, Record
 from headerware.cli.tail_lines import brief_line
-from headerware.cli.tail_view import RecordScreen, TailView
+from headerware.cli.tail_view import _QUEUED_BATCHES, RecordScreen, TailView
 from headerware.interceptors import Compact, Compress, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -200,14 +200,13 @@ class TestView:
         async def play(pilot: Pilot[None]) -> None:
             await until_async(lambda: len(app.shown) > 0, pilot.pause)
             await pilot.press("space")
-            shown, before = len(app.shown), -1
-            while len(taken) != before:
-                before = len(taken)
-                await pilot.pause(0.25)  # longer than the reader waits for room
-            assert len(app.shown) == shown
-            assert len(taken) < 100
+            last, before = app.shown[-1], len(taken)
+            await until_async(app._reader._queue.full, pilot.pause)
+            await pilot.pause(0.25)  # longer than the reader waits for room
+            assert app.shown[-1] is last
+            assert len(taken) <= before + _QUEUED_BATCHES + 1  # one is in the reader's hand
             await pilot.press("space")
-            await until_async(lambda: len(app.shown) > shown, pilot.pause)
+            await until_async(lambda: app.shown[-1] is not last, pilot.pause)
 
         driven(app, play)
 

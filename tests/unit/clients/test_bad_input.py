@@ -8,16 +8,23 @@ import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 
-from headerware.clients import Consumer
+from headerware.clients import Consumer, Producer
 from headerware.core.chain import Chain
-from headerware.core.errors import CompressionError, InterceptorError, ReassemblyError, SignatureError
+from headerware.core.errors import (
+    CompressionError,
+    HeaderError,
+    InterceptorError,
+    ReassemblyError,
+    SignatureError,
+)
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Compress, Sign, Slice, Trail
+from headerware.interceptors import Compress, Sign, Slice, Trail, built_in
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 VALUE = b"a value that compresses well, " * 500
@@ -98,3 +105,21 @@ class TestACorruptedHeader:
             "hw.trail"
         )
         assert f"trail at {topic}[0]@0" in caplog.text
+
+
+class TestAnApplicationThatSendsOurHeaders:
+    @pytest.mark.parametrize("name", ["hw.sig", "HW.sig", "Hw.x", "hW.TRAIL", "HW.TRAIL", "hw.Trail", "hw."])
+    def test_is_refused_in_any_case_of_letters(
+        self, make_producer: Callable[..., Producer], topic: str, name: str
+    ) -> None:
+        producer = make_producer(Compress())
+        with pytest.raises(HeaderError, match=f"header '{name}' is Headerware's own"):
+            producer.produce(topic, b"value", headers={name: b"1"})
+
+    def test_may_send_on_what_stays_on_records(
+        self, make_producer: Callable[..., Producer], topic: str
+    ) -> None:
+        headers = dict.fromkeys(built_in.HEADERS.lineage, b"1")
+        producer = make_producer(Compress())
+        producer.produce(topic, b"value", headers=headers)
+        assert producer.flush(60) == 0

@@ -210,6 +210,7 @@ class TestAClusterOutOfReach:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(cluster_id, "_WAIT_S", 0.3)
+        cluster_id._waits.clear()
         keyring = str(tmp_path / "keys.json")
         edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
         chain = Chain([Trail(), Sign(keyring=keyring, key_id="test")])
@@ -248,6 +249,48 @@ class TestAClusterOutOfReach:
             thread.join(60)
         assert found == ["lkc"] * 3
         assert len(asked) == 1
+
+    def test_is_waited_for_by_all_clients_of_the_process_together(
+        self, waits: list[float], tmp_path: Path
+    ) -> None:
+        keyring = str(tmp_path / "keys.json")
+        edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "hmac-sha256"), create=True)
+        for chain in (Chain([Trail()]), Chain([Sign(keyring=keyring, key_id="test")]), Chain([Trail()])):
+            producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, chain=chain)
+            producer.produce("orders", b"value")
+            producer.purge()
+        assert waits == [pytest.approx(0.3), 0.05, 0.05]
+
+    def test_is_waited_for_in_the_rest_of_another_clients_time(self, waits: list[float]) -> None:
+        cluster_id._waits["a:1"] = time.monotonic() + 0.2
+        ClusterIdPort(lambda _: None, servers="a:1").wait()
+        assert 0.05 <= waits[0] <= 0.2
+
+    def test_is_waited_for_anew_once_it_was_reached(
+        self, waits: list[float], connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        servers = connection["bootstrap.servers"]
+        ClusterIdPort(lambda _: None, servers=servers).wait()
+        reaches = cluster_id_port(Old(), connection)
+        until(lambda: reaches() is not None)
+        ClusterIdPort(lambda _: None, servers=servers).wait()
+        ClusterIdPort(lambda _: None, servers="another:1").wait()
+        assert waits == [pytest.approx(0.3)] * 3
+
+    @pytest.fixture
+    def waits(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """How long clients waited for an id at most, in seconds."""
+        found: list[float] = []
+        allowed = cluster_id._wait_s
+
+        def noted(servers: str | None) -> float:
+            found.append(allowed(servers))
+            return found[-1]
+
+        monkeypatch.setattr(cluster_id, "_WAIT_S", 0.3)
+        monkeypatch.setattr(cluster_id, "_wait_s", noted)
+        cluster_id._waits.clear()
+        return found
 
     def test_is_not_waited_for_by_a_chain_that_does_not_name_it(
         self, monkeypatch: pytest.MonkeyPatch

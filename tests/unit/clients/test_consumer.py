@@ -664,7 +664,7 @@ class TestRebalance:
             lambda client, _: order.append(f"assign {client is consumer}"),
             lambda *_: order.append("application"),
         )
-        take(consumer, 1, timeout_s=20)
+        take(consumer, 1)
         consumer.close()
         assert order == ["assign True", "application", "interceptor"]
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 CHAIN: dict[str, Any] = {"interceptors": "trail", "interceptors.trail.service": "orders"}
 UNREACHABLE: dict[str, Any] = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+SHOWN = {"headerware.hide_headers": False}
 BOTH = {**UNREACHABLE, **CHAIN}
 
 
@@ -392,6 +393,7 @@ class TestRecords:
                 "group.id": "g",
                 "interceptors": "trail",
                 "interceptors.trail.service": "billing",
+                **SHOWN,
                 "value.deserializer": StringDeserializer(),
             }
         )
@@ -407,7 +409,7 @@ class TestRecords:
             producer = (kind or aio.AIOProducer)({**connection, **CHAIN})
             await (await producer.produce(topic, value=b"value", partition=0))
             await producer.close()
-            consumer = aio.AIOConsumer({**connection, **CHAIN, "group.id": "g"})
+            consumer = aio.AIOConsumer({**connection, **CHAIN, **SHOWN, "group.id": "g"})
             await consumer.assign([TopicPartition(topic, 0, 0)])
             message = await consumer.poll(60)
             await consumer.close()
@@ -425,7 +427,7 @@ class TestRecords:
             producer = await aio.AsyncSerializingProducer({**connection, **CHAIN, **serde})
             await (await producer.produce(topic, value="value", partition=0))
             await producer.close()
-            serde = {"value.deserializer": StringDeserializer()}
+            serde = {**SHOWN, "value.deserializer": StringDeserializer()}
             consumer = await aio.AsyncDeserializingConsumer({**connection, **CHAIN, **serde, "group.id": "g"})
             await consumer.assign([TopicPartition(topic, 0, 0)])
             message = await consumer.poll(60)
@@ -566,7 +568,7 @@ class TestNamesOfTheApplication:
                 producer.produce(topic, b"%d" % number, partition=0)
                 assert producer.flush(60) == 0
                 assert dict.fromkeys(producer.names, "after").items() <= vars(producer).items()
-                conf = {"group.id": f"{topic}-{number}", "auto.offset.reset": "earliest"}
+                conf = {**SHOWN, "group.id": f"{topic}-{number}", "auto.offset.reset": "earliest"}
                 consumer = consumer_type({**connection, **conf, **CHAIN})
                 consumer.assign([TopicPartition(topic, 0)])
                 *_, last = take(consumer, number + 1)
@@ -592,7 +594,7 @@ class TestNamesOfTheApplication:
             assert (await (await producer.produce(topic, b"a", partition=0))).error() is None
             await producer.flush()
             await producer.close()
-            conf = {"group.id": topic, "auto.offset.reset": "earliest"}
+            conf = {**SHOWN, "group.id": topic, "auto.offset.reset": "earliest"}
             consumer = with_own_names(aio.AIOConsumer)({**connection, **conf, **CHAIN})
             await consumer.assign([TopicPartition(topic, 0)])
             message = await consumer.poll(60)

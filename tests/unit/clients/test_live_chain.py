@@ -714,6 +714,19 @@ class TestWhatIsLogged:
         (said,) = [record.getMessage() for record in caplog.records]
         assert "added d; removed c; changed a; order is b, a, d" in said
         assert producer.chain_in_force().digest in said
+
+    @pytest.mark.parametrize(
+        ("line", "said"), [('carry = ["tenant"]', "carry is ['tenant']"), ("carry = false", "carry is off")]
+    )
+    def test_that_other_headers_are_carried_on(
+        self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture, line: str, said: str
+    ) -> None:
+        producer = clients(Producer)
+        write(file, f"{line}\n{file.read_text()}")
+        with caplog.at_level(logging.INFO, logger="headerware"):
+            assert producer.reload()
+        assert f"is in force: {said}" in caplog.text
+        assert not producer.reload()
         assert "77" not in said.replace(str(file), "").replace(producer.chain_in_force().digest, "")
 
     @pytest.mark.parametrize(
@@ -752,6 +765,16 @@ class TestWhatIsLogged:
             clients(Producer, "watch")
         (said,) = [record.getMessage() for record in caplog.records]
         assert "can be written by others (mode 0666)" in said
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+    def test_a_file_that_belongs_to_another(
+        self, clients: Any, file: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        os.chown(file, 12345, -1)
+        with caplog.at_level(logging.WARNING, logger="headerware"):
+            clients(Producer, "watch")
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "belongs to user 12345" in said
 
 
 class TestAsyncio:

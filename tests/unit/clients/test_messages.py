@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from headerware import carrying
 from headerware.clients import Consumer
 from headerware.core.errors import HeaderError
 from headerware.testing.embedded import _librdkafka
@@ -74,6 +75,23 @@ class TestUnreadableHeaders:
         assert SECRET.decode() not in str(found[1])
         commit_stored(consumer)
         assert consumer.committed([TopicPartition(topic, 0)], 10)[0].offset == 3
+
+    def test_refuse_a_record_where_no_interceptor_would(
+        self, connection: dict[str, Any], put_values: Callable[..., None], topic: str, unique_topic: Any
+    ) -> None:
+        """To ask confluent-kafka for these headers again, as ``processing`` does, would end the process."""
+        put_values((b"a", b"fine"), (b"b", b"\xff\xfe"), (b"c", b"fine"))
+        conf = {**connection, "group.id": unique_topic("group"), "auto.offset.reset": "earliest"}
+        with Consumer({**conf, "headerware.processing": "explicit"}) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            found: list[Any] = []
+            while len(found) < 3:
+                message = consumer.poll(10)
+                assert message is not None
+                with consumer.processing(message), carrying(message):
+                    found.append(message.error() or message.value())
+        assert (found[0], found[2]) == (b"a", b"c")
+        assert f"{topic}[0]@1: a header's name is no UTF-8" in str(found[1])
 
     def test_refuse_one_record_of_a_batch(
         self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import confluent_kafka
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from headerware.clients import Consumer, Producer, offsets
 from headerware.clients.dead_letters import DeadLetters
@@ -54,6 +62,18 @@ def pieces_of(outcome: Any) -> list[Record]:
 
 def names(messages: list[Message]) -> list[str]:
     return [(message.value() or b"")[-1:].decode() for message in messages]
+
+
+def up_to_the_end(consumer: Consumer) -> list[Message]:
+    """Return the messages up to the end of the partition, of which the consumer tells."""
+    found: list[Message] = []
+    deadline = time.monotonic() + 60
+    while True:
+        assert time.monotonic() < deadline
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is not None:
+            return found
+        found += [] if message is None else [message]
 
 
 def nothing_more(consumer: Consumer) -> bool:
@@ -410,6 +430,94 @@ class TestSeek:
         assert names(found) == ["b", "A", "d"]
         consumer.seek(TopicPartition(topic, 0, found[1].offset() or 0))
         assert names(take(consumer, 2)) == ["A", "d"]
+
+    @pytest.mark.parametrize("offset", [1, 3, 4, OFFSET_BEGINNING, OFFSET_END])
+    @pytest.mark.parametrize("ends", ["commit", "close"])
+    def test_forgets_no_delivery_before_it(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        put_slices: Callable[..., None],
+        topic: str,
+        offset: int,
+        ends: str,
+    ) -> None:
+        put_slices("A1", "b", "c", "d")
+        consumer = open_consumer(enable_auto_commit=ends == "close")
+        take(consumer, 1)
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:2:")
+        take(consumer, 2)
+        consumer.seek(TopicPartition(topic, 0, offset))
+        if ends == "commit":
+            consumer.commit(asynchronous=False)
+        consumer.close()
+        assert on_broker(connection, topic, topic) == (0, "hw1:4:")
+        put_slices("A2", "f")
+        assert names(take(open_consumer(), 2)) == ["A", "f"]
+
+    def test_commits_from_where_it_went(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        put_slices: Callable[..., None],
+        topic: str,
+    ) -> None:
+        put_slices("A1", "b", "c", "d")
+        consumer = open_consumer(enable_auto_commit=False)
+        take(consumer, 3)
+        consumer.seek(TopicPartition(topic, 0, 2))
+        assert names(take(consumer, 1)) == ["c"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:3:")
+        consumer.close()
+        put_slices("A2")
+        assert names(take(open_consumer(), 2)) == ["d", "A"]
+
+    @pytest.mark.parametrize("offset", [2, 4, OFFSET_END])
+    def test_loses_no_message_that_waits(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        put_slices: Callable[..., None],
+        topic: str,
+        offset: int,
+    ) -> None:
+        put_slices("A1", "b", "c", "d")
+        consumer = open_consumer(enable_auto_commit=False, enable_partition_eof=True)
+        up_to_the_end(consumer)
+        consumer.seek(TopicPartition(topic, 0, offset))
+        up_to_the_end(consumer)
+        put_slices("A2", "e")
+        assert names(up_to_the_end(consumer)) == ["A", "e"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (6, None)
+
+    def test_loses_no_message_that_is_being_read_again(
+        self,
+        connection: dict[str, Any],
+        open_consumer: Callable[..., Consumer],
+        put_slices: Callable[..., None],
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        put_slices("A1", "b", "c")
+        consumer = open_consumer(enable_auto_commit=False)
+        take(consumer, 2)
+        put_slices("d", "e")
+        monkeypatch.setattr(consumer, "_hw_enqueue", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(60)
+        monkeypatch.undo()
+        consumer.seek(TopicPartition(topic, 0, 4))
+        assert names(take(consumer, 1)) == ["e"]
+        consumer.commit(asynchronous=False)
+        assert on_broker(connection, topic, topic) == (0, "hw1:5:")
+        put_slices("A2")
+        assert names(take(consumer, 1)) == ["A"]
 
 
 class TestMetadata:

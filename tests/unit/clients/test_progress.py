@@ -195,10 +195,12 @@ class TestProcessing:
     @pytest.mark.parametrize(
         ("name", "value", "expected"),
         [
-            ("lanes", 0, "lanes: expected 1 or more, found 0"),
+            ("lanes", 0, "lanes: expected a whole number of at least 1, found 0"),
+            ("lanes", "8", "lanes: expected a whole number of at least 1, found '8'"),
             ("order", "keys", "order: expected one of key, partition, none; found 'keys'"),
             ("on_failure", "drop", "on_failure: expected one of raise, skip, dead_letter; found 'drop'"),
-            ("backoff_s", -1, "backoff_s: expected 0 or more seconds, found -1"),
+            ("backoff_s", -1, "backoff_s: expected a number of seconds of at least 0, found -1"),
+            ("stop_timeout_s", "5", "stop_timeout_s: expected a number of seconds of at least 0, found '5'"),
         ],
     )
     def test_refuses_options_that_cannot_work(self, name: str, value: Any, expected: str) -> None:

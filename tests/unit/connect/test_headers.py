@@ -54,6 +54,15 @@ def names(headers: ConnectHeaders) -> list[str]:
     return [header.key for header in headers]
 
 
+class TestHeader:
+    @pytest.mark.parametrize("name", ["key", "schema", "value"])
+    def test_is_not_changed(self, name: str) -> None:
+        header = ConnectHeader("a", STRING_SCHEMA, "1")
+        with pytest.raises(AttributeError):
+            setattr(header, name, "b")
+        assert header == ConnectHeader("a", STRING_SCHEMA, "1")
+
+
 class TestAdd:
     @pytest.mark.parametrize(
         ("add", "schema", "value"),

@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from headerware import Chain, ConfigError, Interceptor, PluginError, Record
+from headerware.core.plugins import interceptor_type
+from headerware.interceptors import Sign, Trail, built_in
 
 
 class Stamp(Interceptor, frozen=True, kw_only=True):
@@ -158,6 +160,50 @@ class TestRefusals:
     def test_two_of_one_name(self) -> None:
         with pytest.raises(ConfigError, match="two interceptors are named 'mine'"):
             Chain([Stamp(name="mine"), Stamp(name="mine", topics=("other",))])
+
+
+def untyped(found: Any) -> Any:
+    """Return a class of which a type checker knows nothing."""
+    return found
+
+
+class TestOptionsWithoutNames:
+    def test_say_how_they_are_given(self) -> None:
+        with pytest.raises(
+            TypeError, match=r"^Trail takes its options by name; write Trail\(service=\.\.\.\)$"
+        ):
+            untyped(Trail)("orders")
+        with pytest.raises(TypeError, match=r"write Sign\(keyring=\.\.\., \w+=\.\.\.\)$"):
+            untyped(Sign)("keys.json", "orders")
+        with pytest.raises(TypeError, match=r"write Mute\(name=\.\.\.\)$"):
+            untyped(Mute)("mute")
+
+    def test_are_so_of_every_interceptor(self) -> None:
+        for word in built_in.INTERCEPTORS:
+            with pytest.raises(TypeError, match="takes its options by name; write"):
+                untyped(interceptor_type(word))("value")
+
+    def test_quote_no_value(self) -> None:
+        with pytest.raises(TypeError) as caught:
+            untyped(Stamp)("secret")
+        assert "secret" not in str(caught.value)
+
+
+class TestInterceptorsThatAreNoList:
+    @pytest.mark.parametrize(
+        ("given", "text"),
+        [
+            (Trail(), r"found Trail; write Chain\(\[Trail\(\.\.\.\)\]\)"),
+            (Hooks(on_send=lambda record: record), r"found SimpleNamespace; write Chain\("),
+            (Trail, r"found the class Trail; write Chain\(\[Trail\(\.\.\.\)\]\)"),
+            ("headerware.toml", r"found str; from a file: load_chain\(path\)"),
+            (5, "found int"),
+            (None, "found NoneType"),
+        ],
+    )
+    def test_are_refused(self, given: Any, text: str) -> None:
+        with pytest.raises(ConfigError, match=f"^chain: expected a list of interceptors, {text}"):
+            Chain(given)
 
 
 class TestNames:

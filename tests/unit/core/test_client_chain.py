@@ -139,6 +139,41 @@ class TestDisabled:
         config = {"interceptors": "serialize,trail", "interceptors.serialize.value": "json"}
         assert client_chain(config)[0] == Chain.from_config({**config, "interceptors": "serialize"})
 
+    def test_says_what_consumers_get(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "1")
+        client_chain({"interceptors": "gadget"}, side="producer")
+        assert "as they are on the wire" not in caplog.text
+        client_chain({"interceptors": "gadget"}, side="consumer")
+        assert "as they are on the wire" in caplog.text
+        assert "HEADERWARE_DISABLED=send" in caplog.text
+
+    @pytest.mark.parametrize("value", ["send", " Send "])
+    def test_send_switches_producers_off_alone(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", value)
+        config = {"interceptors": "gadget"}
+        assert client_chain(config, side="producer")[0].names == ()
+        assert client_chain(config, side="consumer")[0].names == ("gadget",)
+
+    def test_send_passes_over_what_is_wrong_for_producers_alone(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "send")
+        assert client_chain({"interceptors": "no-such"}, side="producer") == (Chain(), {})
+        assert "this is passed over" in caplog.text
+        with pytest.raises(ConfigError, match="no-such"):
+            client_chain({"interceptors": "no-such"}, side="consumer")
+
+    @pytest.mark.parametrize("value", ["sned", "2", "consume", "-"])
+    @pytest.mark.parametrize("side", ["producer", "consumer"])
+    def test_another_value_is_an_error(self, side: Any, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", value)
+        with pytest.raises(
+            ConfigError, match=f"^HEADERWARE_DISABLED: expected 1 .*, send .*, found '{value}'"
+        ):
+            client_chain(CLIENTS, side=side)
+
     @pytest.mark.parametrize("value", ["", "0", "false", "no", "off"])
     def test_is_off_otherwise(self, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", value)

@@ -124,7 +124,7 @@ class TestStrictTypes:
             ),
             ("[[interceptor]]\n", "interceptor: unknown key; did you mean 'interceptors'?"),
             ('[source]\ntype = "files"', "it configures a source, and no chain"),
-            ("bootstrap = 1", "bootstrap: unknown key; known: include, interceptors, stacks"),
+            ("bootstrap = 1", "bootstrap: unknown key; known: include, carry, interceptors, stacks"),
             ('[[interceptors]]\nstack = ["x"]', "interceptors[0].stack: expected a stack's name, found list"),
             ('[[interceptors]]\nstack = "x"\nlevel = 5\n[stacks.x]', "interceptors[0]: level: unknown key"),
         ],

@@ -96,7 +96,7 @@ class TestCompact:
     def test_takes_what_is_no_path_for_what_it_is(self, location: str, tmp_path: Path) -> None:
         text = f'[[interceptors]]\ntype = "compact"\nregistry = "{location}"\n'
         (tmp_path / "chain.toml").write_text(text, encoding="utf-8")
-        (compact,) = from_file(tmp_path / "chain.toml")
+        (compact,) = from_file(tmp_path / "chain.toml").interceptors
         assert isinstance(compact, Compact)
         assert compact.registry == location
 

@@ -5,31 +5,40 @@ import subprocess
 import sys
 from base64 import b64decode
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pytest
 
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.errors import ConfigError, HeldBackError, KeyringError, SignatureError
+from headerware.core.errors import ConfigError, DelayedError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record, Verified
 from headerware.interceptors.compact import Compact
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import (
     Keyring,
+    encode_jwks,
     encode_keyring,
+    encode_snapshot,
     public_part,
     read_keyring,
+    sign_snapshot,
     with_new_key,
     with_revocation,
     with_rotation,
 )
 from headerware.keyring.signature import decode_stamp, decode_statement
 from headerware.keyring.writing import edit_keyring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headerware.core.session import Session
 
 RECORD = Record(
     "orders", b'{"id":1}', b"k-1", Headers([("a", b"1"), ("b", None), ("a", b"")]), partition=3, offset=1042
@@ -323,6 +332,72 @@ class TestSignRotation:
         edit_keyring(path, lambda ring: with_rotation(ring, "hmac"))
         assert read_by(reader, opened(path, clock).on_send(RECORD)) == RECORD
 
+    @pytest.mark.parametrize("batch", [False, True])
+    @pytest.mark.parametrize("key_id", ["hmac", "ed"])
+    def test_a_new_version_signs_from_its_beginning_on_and_the_old_one_until_then(
+        self, path: Path, clock: Clock, key_id: str, *, batch: bool
+    ) -> None:
+        begins = clock.now + 60_000
+        edit_keyring(path, lambda ring: with_rotation(ring, key_id, not_before=at(begins)))
+        sender = opened(path, clock, key_id=key_id, side="producer", batch_records=64)
+        reader = opened(path, clock)
+        path.unlink()  # so the switch takes no look at the file
+
+        def version() -> int:
+            assert sender.on_send_batch is not None
+            made = sender.on_send_batch([RECORD, RECORD])[1] if batch else sender.on_send(RECORD)
+            assert isinstance(made, Record)
+            assert read_by(reader, made) == RECORD
+            return int(stated(made).key_version)
+
+        found = []
+        for clock.now in (begins - 60_000, begins - 1, begins, begins + 1, begins - 1, begins):
+            found.append(version())
+        assert found == [1, 1, 2, 2, 1, 2]
+
+    def test_each_of_several_versions_has_its_turn(self, path: Path, clock: Clock) -> None:
+        began = clock.now
+        for later in (at(began + 10_000), at(began + 20_000)):
+            edit_keyring(path, partial(with_rotation, key_id="hmac", not_before=later))
+        sender = opened(path, clock)
+        found = []
+        for clock.now in range(began, began + 25_000, 5_000):
+            found.append(stated(sender.on_send(RECORD)).key_version)
+        assert found == [1, 1, 2, 2, 3]
+
+    def test_room_is_left_for_the_signature_of_the_next_version(self, path: Path, clock: Clock) -> None:
+        ring = with_new_key(Keyring(), "k", "hmac-sha256")
+        rsa = msgspec.structs.replace(
+            with_new_key(Keyring(), "k", "rsa-pss-sha256").keys[0], version=2, not_before=at(clock.now + 1000)
+        )
+        old = msgspec.structs.replace(ring.keys[0], status="retired")
+        path.write_bytes(encode_keyring(Keyring(keys=(old, rsa))))
+        step = opened(path, clock, key_id="k")
+        room = step.overhead_bytes(RECORD)
+        clock.now += 1000
+        sent = step.on_send(RECORD)
+        assert stated(sent).key_version == 2
+        assert len(sent.headers[-1][1] or b"") <= room
+
+    def test_a_producer_whose_key_cannot_sign_now_does_not_open(self, path: Path, clock: Clock) -> None:
+        ring = with_new_key(Keyring(), "hmac", "hmac-sha256", not_before=at(clock.now + 60_000))
+        path.write_bytes(encode_keyring(ring))
+        with pytest.raises(
+            KeyringError, match=r"keys\.json: key 'hmac' version 1 is valid from .*: wait, or"
+        ):
+            opened(path, clock, side="producer")
+
+    def test_a_reader_whose_clock_is_behind_takes_a_version_that_has_begun_for_its_signer(
+        self, path: Path, clock: Clock
+    ) -> None:
+        edit_keyring(path, lambda ring: with_rotation(ring, "hmac", not_before=at(clock.now)))
+        signed, reader = opened(path, clock).on_send(RECORD), opened(path, clock, clock_skew_ms=500)
+        clock.now -= 500
+        assert read_by(reader, signed) == RECORD
+        clock.now -= 1
+        with pytest.raises(SignatureError, match=r"is valid from .* and the clock here is"):
+            opened(path, clock, clock_skew_ms=500).on_consume(signed)
+
     def test_a_deleted_keyring_stops_nobody_at_first(self, path: Path, clock: Clock) -> None:
         step = opened(path, clock)
         path.unlink()
@@ -384,6 +459,106 @@ class TestSignRotation:
         clock.now += 1000
         with pytest.raises(SignatureError, match="revoked"):
             reader.on_consume(signed)
+
+
+ROOT = with_new_key(Keyring(), "root", "ed25519", use=("snapshots",))
+
+
+def as_snapshot(ring: Keyring) -> bytes:
+    """Return a snapshot that is newer the more versions there are."""
+    times = {"created": datetime(2025, 1, 1, tzinfo=UTC), "expires": datetime(2099, 1, 1, tzinfo=UTC)}
+    return encode_snapshot(sign_snapshot(ring, ROOT.keys[0], counter=len(ring.keys), **times))
+
+
+class TestANewVersionIsWaitedFor:
+    """The signer has the next version of a key already, and the reader's file, of whatever kind, has not."""
+
+    FORMS: ClassVar[dict[str, Callable[[Keyring], bytes]]] = {
+        "keyring": encode_keyring,
+        "jwks": encode_jwks,
+        "snapshot": as_snapshot,
+    }
+
+    @pytest.fixture(params=FORMS)
+    def publish(self, request: pytest.FixtureRequest, path: Path) -> Callable[[], None]:
+        """Write the public halves of what the signer has into the file of the reader."""
+        file, form = path.with_name("public.json"), self.FORMS[request.param]
+
+        def write() -> None:
+            beside = file.with_name("new")
+            beside.write_bytes(form(public_part(read_keyring(path))[0]))
+            beside.replace(file)
+
+        write()
+        return write
+
+    def session(
+        self, path: Path, clock: Clock, context: dict[str, Any] | None = None, **options: Any
+    ) -> Session:
+        root = path.with_name("root.pub")
+        root.write_bytes(encode_keyring(public_part(ROOT)[0]))
+        file = path.with_name("public.json")
+        if b"snapshot" in file.read_bytes():
+            options["keyring_root"] = str(root)
+        context = {"bootstrap_servers": "localhost:9092", **(context or {})}
+        return Chain([Sign(keyring=str(file), **options)]).open(
+            Context(side="consumer", now_ms=clock, **context)
+        )
+
+    def signed_anew(self, path: Path, clock: Clock) -> Record:
+        edit_keyring(path, lambda ring: with_rotation(ring, "ed"))
+        return opened(path, clock, key_id="ed").on_send(RECORD)
+
+    def test_and_taken_when_it_comes_without_waiting_for_the_next_look(
+        self, path: Path, clock: Clock, publish: Callable[[], None]
+    ) -> None:
+        reading = self.session(path, clock)
+        signed = self.signed_anew(path, clock)
+        held = reading.consume_outcome(signed)
+        assert isinstance(held, DelayedError)
+        assert "no version 2 of a key 'ed' in the keyring yet" in str(held)
+        assert held.until_ms == clock.now + 100
+        publish()
+        clock.now = held.until_ms
+        (read,) = reading.consume([signed])
+        assert read.replace(local=None) == RECORD
+
+    def test_and_refused_after_a_moment(
+        self, path: Path, clock: Clock, publish: Callable[[], None], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        del publish
+        reading = self.session(path, clock, await_version_ms=2_000)
+        signed, began = self.signed_anew(path, clock), clock.now
+        while isinstance(held := reading.consume_outcome(signed), DelayedError):
+            clock.now = held.until_ms
+        assert isinstance(held, SignatureError)
+        assert "not trusted here: there is no version 2" in str(held)
+        assert clock.now - began == 2_000
+        assert isinstance(reading.consume_outcome(signed), SignatureError)
+        assert reading.stats()["sign"]["awaited"] == 20
+        told = [record.getMessage() for record in caplog.records if "records wait" in record.getMessage()]
+        assert len(told) == 1
+
+    @pytest.mark.parametrize(
+        "cannot", [{"bootstrap_servers": None}, {"dry_run": True}], ids=["a task of Spark", "a tool"]
+    )
+    def test_but_not_by_who_does_not_try_again(
+        self, path: Path, clock: Clock, publish: Callable[[], None], cannot: dict[str, Any]
+    ) -> None:
+        reading = self.session(path, clock, cannot)
+        signed = self.signed_anew(path, clock)
+        assert isinstance(reading.consume_outcome(signed), SignatureError)
+        edit_keyring(path, lambda ring: with_rotation(ring, "ed"))
+        publish()
+        assert isinstance(reading.consume_outcome(opened(path, clock, key_id="ed").on_send(RECORD)), Record)
+
+    def test_but_not_in_another_topic_than_it_was_signed_for(
+        self, path: Path, clock: Clock, publish: Callable[[], None]
+    ) -> None:
+        del publish
+        reading = self.session(path, clock)
+        signed = self.signed_anew(path, clock)
+        assert isinstance(reading.consume_outcome(signed.replace(topic="bills")), SignatureError)
 
 
 class TestSignRequire:

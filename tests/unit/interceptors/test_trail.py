@@ -40,6 +40,31 @@ def carrying(*entries: TrailEntry, left_out: int = 0, topic: str = "orders") -> 
     return Record(topic, b"v", headers=Headers([("a", b"1"), (TRAIL_HEADER, value)]))
 
 
+class TestCarriedOn:
+    def test_is_the_last_trail_as_it_came(self) -> None:
+        record = carrying(entry(by_whom="shop"))
+        headers = Headers([(TRAIL_HEADER, b"2"), *record.headers, ("b", b"1")])
+        assert Trail().carried_on(headers) == record.headers[-1]
+
+    @pytest.mark.parametrize("value", [None, b"", b"2,at=1", b"1" + b"x" * 70_000, b"1,at=1;by=\xff"])
+    def test_is_none_if_it_cannot_go_on(self, value: bytes | None) -> None:
+        assert Trail().carried_on(Headers([(TRAIL_HEADER, value)])) is None
+
+    def test_is_none_without_a_trail(self) -> None:
+        assert Trail().carried_on(Headers({"a": "1"})) is None
+
+    def test_keeps_the_bounds(self) -> None:
+        record = carrying(*(entry(by_whom=f"service-{hop}") for hop in range(10)))
+        name, value = Trail(max_entries=3).carried_on(record.headers) or ("", b"")
+        found = decode_trail(value)
+        assert (name, found.left_out) == (TRAIL_HEADER, 7)
+        assert [each.by_whom for each in found] == ["service-0", "service-8", "service-9"]
+
+    def test_is_asked_of_what_is_opened_too(self) -> None:
+        record = carrying(entry(by_whom="shop"))
+        assert Trail().open(context()).carried_on(record.headers) == record.headers[-1]
+
+
 class TestTrailOnSend:
     def test_starts_a_trail_after_other_headers(self) -> None:
         record = Record("orders", b"v", b"k", Headers([("a", b"1")]), 3, 5)

@@ -24,7 +24,7 @@ def ring() -> Keyring:
 
 
 def key_of(keyring: Keyring, algorithm: str) -> Key:
-    return keyring.signing_key(algorithm)
+    return keyring.current_key(algorithm, "sign", 0)
 
 
 def der(key: Any) -> bytes:

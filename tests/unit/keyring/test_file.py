@@ -206,13 +206,13 @@ class TestKeyringFile:
     def test_takes_up_a_change_when_the_time_has_come(self, path: Path) -> None:
         file = KeyringFile(path, refresh_ms=1000, now_ms=0)
         rotate(path)
-        assert file.current(999).signing_key("orders").version == 1
-        assert file.current(1000).signing_key("orders").version == 2
+        assert file.current(999).current_key("orders", "sign", 0).version == 1
+        assert file.current(1000).current_key("orders", "sign", 0).version == 2
 
     def test_looks_when_the_clock_runs_backwards(self, path: Path) -> None:
         file = KeyringFile(path, now_ms=10 * MS)
         rotate(path)
-        assert file.current(5).signing_key("orders").version == 2
+        assert file.current(5).current_key("orders", "sign", 0).version == 2
 
     def test_follows_swapped_links_as_kubernetes_makes_them(self, tmp_path: Path) -> None:
         for number, ring in enumerate((secret_ring(), with_rotation(secret_ring(), "orders"))):
@@ -223,7 +223,7 @@ class TestKeyringFile:
         file = KeyringFile(tmp_path / "keys.json", permissions="kubernetes")
         (tmp_path / "..swap").symlink_to("..v1")
         (tmp_path / "..swap").replace(tmp_path / "..data")
-        assert file.current(1000).signing_key("orders").version == 2
+        assert file.current(1000).current_key("orders", "sign", 0).version == 2
 
     @pytest.mark.parametrize(
         ("damage", "said"),
@@ -281,7 +281,7 @@ class TestKeyringFile:
         file.current(1000)
         path.write_bytes(good)
         rotate(path)
-        assert file.current(2000).signing_key("orders").version == 2
+        assert file.current(2000).current_key("orders", "sign", 0).version == 2
         assert (file.failures, file.reloads) == (1, 1)
 
     def test_the_same_failure_is_logged_again_after_a_recovery(
@@ -343,8 +343,8 @@ class TestKeyringFile:
         rotate(path)
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", out_of_descriptors)
-            assert file.current(1000).signing_key("orders").version == 1
-        assert file.current(2000).signing_key("orders").version == 2
+            assert file.current(1000).current_key("orders", "sign", 0).version == 1
+        assert file.current(2000).current_key("orders", "sign", 0).version == 2
 
     def test_is_followed_by_many_threads(self, path: Path) -> None:
         file, barrier, seen = KeyringFile(path), Barrier(8), list[int]()
@@ -352,7 +352,9 @@ class TestKeyringFile:
 
         def look() -> None:
             barrier.wait()
-            seen.extend(file.current(now_ms).signing_key("orders").version for now_ms in range(1000, 1500))
+            seen.extend(
+                file.current(now_ms).current_key("orders", "sign", 0).version for now_ms in range(1000, 1500)
+            )
 
         threads = [Thread(target=look) for _ in range(8)]
         for thread in threads:
@@ -360,7 +362,7 @@ class TestKeyringFile:
         for thread in threads:
             thread.join()
         assert len(seen) == 4000
-        assert file.current(1500).signing_key("orders").version == 2
+        assert file.current(1500).current_key("orders", "sign", 0).version == 2
         assert file.reloads == 1
 
 
@@ -399,7 +401,7 @@ class TestEditKeyring:
         link.symlink_to(path)
         edit_keyring(link, lambda ring: with_rotation(ring, "orders"), permissions="kubernetes")
         assert link.is_symlink()
-        assert read_keyring(path).signing_key("orders").version == 2
+        assert read_keyring(path).current_key("orders", "sign", 0).version == 2
 
     def test_a_refused_change_leaves_the_file_and_no_litter(self, path: Path) -> None:
         before = path.read_bytes()
@@ -414,7 +416,7 @@ class TestEditKeyring:
             thread.start()
         for thread in threads:
             thread.join()
-        assert read_keyring(path).signing_key("orders").version == 9
+        assert read_keyring(path).current_key("orders", "sign", 0).version == 9
 
     def test_a_reader_never_sees_half_a_file(self, path: Path) -> None:
         def rotate_often() -> None:
@@ -425,10 +427,10 @@ class TestEditKeyring:
         writer.start()
         read = 0
         while writer.is_alive() or read == 0:
-            assert read_keyring(path).signing_key("orders").version >= 1
+            assert read_keyring(path).current_key("orders", "sign", 0).version >= 1
             read += 1
         writer.join()
-        assert read_keyring(path).signing_key("orders").version == 31
+        assert read_keyring(path).current_key("orders", "sign", 0).version == 31
 
 
 class TestWritePublicKeyring:

@@ -112,6 +112,7 @@ class TestJwks:
             ("EdDSA", {"d": "A" * 43}, "private members"),
             ("PS256", {"k": "AAAA"}, "private members"),
             ("PS256", {"e": "Aw"}, "exponent 65537"),
+            ("PS256", {"n": "gA" + "A" * 168 + "E"}, "2048 to 4096 bits"),
         ],
     )
     def test_refuses_what_may_not_verify(
@@ -153,6 +154,11 @@ class TestWhatAJwksCannotSay:
         for keyring, expected in ((limited, "limits"), (timed, "limits"), (revoked, "revoked")):
             with pytest.raises(KeyringError, match=expected):
                 encode_jwks(public_part(keyring)[0])
+
+    def test_but_a_beginning_is_left_out_for_readers_need_the_key_before(self) -> None:
+        later = with_new_key(Keyring(), "a", "ed25519", not_before=datetime(2099, 1, 1, tzinfo=UTC))
+        (read,) = decode_keyring(encode_jwks(public_part(later)[0])).keys
+        assert (read.public, read.not_before) == (later.keys[0].public, None)
 
     def test_hmac_has_no_public_half(self) -> None:
         with pytest.raises(KeyringError, match="no public half"):

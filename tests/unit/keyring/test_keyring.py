@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 import traceback
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -282,34 +284,111 @@ class TestKeyring:
 
     def test_unknown_key_is_named_with_those_there_are(self) -> None:
         with pytest.raises(KeyringError, match=r"no key 'payments'.*'orders'"):
-            Keyring(keys=(hmac_key(),)).signing_key("payments")
+            Keyring(keys=(hmac_key(),)).current_key("payments", "sign", 0)
 
     def test_unknown_version_is_named(self) -> None:
         with pytest.raises(KeyringError, match=r"no version 2 of a key 'orders'"):
             Keyring(keys=(hmac_key(),)).verifying_key("orders", 2)
 
     def test_revoked_key_does_not_sign(self) -> None:
-        with pytest.raises(KeyringError, match=r"no active version \(version 1 revoked\)"):
-            Keyring(keys=(hmac_key(status="revoked"),)).signing_key("orders")
+        with pytest.raises(KeyringError, match=r"no active version \(version 1 revoked\): rotate it"):
+            Keyring(keys=(hmac_key(status="revoked"),)).current_key("orders", "sign", 0)
 
     def test_public_half_does_not_sign(self) -> None:
         public, _ = public_part(with_new_key(Keyring(), "audit", "ed25519"))
         with pytest.raises(KeyringError, match="only its public half"):
-            public.signing_key("audit")
+            public.current_key("audit", "sign", 0)
+
+
+class TestCurrentKey:
+    """Which version does the work is in spec/vectors/keyring.json; this is what is said where none does."""
+
+    NOW_MS = int(THEN.timestamp() * 1000)
+
+    @pytest.mark.parametrize(
+        ("keys", "said"),
+        [
+            (
+                (hmac_key(not_before=LATER),),
+                "version 1 is valid from 2026-02-01T00:00:00.000.* it is 2026-01-01.*: wait, or",
+            ),
+            (
+                (hmac_key(not_after=THEN - timedelta(days=1)),),
+                "version 1 is valid until 2025-12-31T00:00:00.000",
+            ),
+            (
+                (
+                    hmac_key(status="retired", not_after=THEN - timedelta(days=1)),
+                    hmac_key(version=2, not_before=LATER),
+                ),
+                "version 1 is valid until .*, and the next version begins at 2026-02-01T00:00:00.000",
+            ),
+            (
+                (hmac_key(status="revoked", revoked=THEN),),
+                r"\(version 1 revoked since 2026-01-01T00:00:00.000",
+            ),
+            (
+                public_part(with_new_key(Keyring(), "orders", "ed25519"))[0].keys,
+                "only its public half .* name the",
+            ),
+        ],
+    )
+    def test_says_since_or_until_when_none_does_it_and_what_to_do(
+        self, keys: tuple[Key, ...], said: str
+    ) -> None:
+        with pytest.raises(KeyringError, match=said) as raised:
+            Keyring(keys=keys).current_key("orders", "sign", self.NOW_MS)
+        assert re.search("rotate|name the keyring", str(raised.value))
+
+    @pytest.mark.parametrize(
+        ("keys", "term"),
+        [
+            ((hmac_key(),), (-math.inf, math.inf)),
+            ((hmac_key(not_before=THEN, not_after=LATER),), (THEN, LATER)),
+            ((hmac_key(status="retired"), hmac_key(version=2, not_before=LATER)), (-math.inf, LATER)),
+            (
+                (hmac_key(status="retired", not_after=THEN), hmac_key(version=2, not_before=LATER)),
+                (-math.inf, THEN),
+            ),
+        ],
+    )
+    def test_is_current_until_it_ends_or_the_next_one_begins(self, keys: tuple[Key, ...], term: Any) -> None:
+        keyring = Keyring(keys=keys)
+        chosen = keyring.current_key("orders", "sign", self.NOW_MS)
+        begins_ms, ends_ms = keyring.term_ms(chosen)
+        at = [moment if isinstance(moment, float) else moment.timestamp() * 1000 for moment in term]
+        assert begins_ms == at[0]
+        assert ends_ms == at[1] - (1 if len(keys) > 1 and term[1] == LATER else 0)
 
 
 class TestLifecycle:
+    @pytest.mark.parametrize("algorithm", ["hmac-sha256", "ed25519"])
+    def test_rotation_for_later_says_when_the_old_version_is_done(self, algorithm: Any) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "k", algorithm), "k", not_before=LATER, now=THEN)
+        assert [(key.status, key.rotated) for key in ring.keys] == [("retired", LATER), ("active", None)]
+        ring = with_rotation(with_new_key(Keyring(), "k", algorithm), "k", not_before=THEN, now=LATER)
+        assert [(key.status, key.rotated) for key in ring.keys] == [("retired", LATER), ("active", None)]
+
+    def test_rotation_without_a_time_signs_at_once_although_another_was_to_come(self) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "k", "ed25519"), "k", not_before=LATER, now=THEN)
+        ring = with_rotation(ring, "k", now=THEN)
+        assert ring.current_key("k", "sign", int(THEN.timestamp() * 1000)).version == 3
+
+    def test_rotation_passes_over_versions_that_stand_elsewhere(self) -> None:
+        ring = with_rotation(with_new_key(Keyring(), "k", "ed25519"), "k", above=6)
+        assert [key.version for key in ring.keys] == [1, 7]
+
     def test_rotation_retires_the_old_version_and_signs_with_the_new(self) -> None:
         ring = with_rotation(with_new_key(Keyring(), "orders", "hmac-sha256", now=THEN), "orders", now=LATER)
         old, new = ring.versions("orders")
         assert (old.status, old.rotated, new.status, new.created) == ("retired", LATER, "active", LATER)
-        assert ring.signing_key("orders") == new
+        assert ring.current_key("orders", "sign", 0) == new
         assert old.secret != new.secret
 
     @pytest.mark.parametrize("algorithm", ["hmac-sha256", "ed25519"])
     def test_rotation_keeps_the_algorithm(self, algorithm: Any) -> None:
         ring = with_rotation(with_new_key(Keyring(), "k", algorithm), "k")
-        assert ring.signing_key("k").algorithm == algorithm
+        assert ring.current_key("k", "sign", 0).algorithm == algorithm
 
     def test_rotation_leaves_other_keys_alone(self) -> None:
         ring = with_new_key(with_new_key(Keyring(), "a", "hmac-sha256"), "b", "hmac-sha256")

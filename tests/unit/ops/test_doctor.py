@@ -18,7 +18,15 @@ from headerware.cli import main
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import new_key_secret
-from headerware.keyring import with_deletion, with_new_key
+from headerware.keyring import (
+    Keyring,
+    encode_keyring,
+    public_part,
+    with_deletion,
+    with_new_key,
+    with_revocation,
+    with_rotation,
+)
 from headerware.keyring.services import Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.ops import doctor
@@ -135,9 +143,13 @@ class TestChain:
             (
                 {"not_after": NOW - timedelta(days=3), "not_before": NOW - timedelta(days=9)},
                 "fail",
-                "has expired",
+                f"is valid until {NOW - timedelta(days=3):%Y-%m-%dT}",
             ),
-            ({"not_before": NOW + timedelta(days=3)}, "fail", "is valid only from"),
+            (
+                {"not_before": NOW + timedelta(days=3)},
+                "fail",
+                f"is valid from {NOW + timedelta(days=3):%Y-%m-%dT}",
+            ),
         ],
     )
     def test_at_the_limits_of_their_time_are_told(
@@ -160,12 +172,55 @@ class TestChain:
     ) -> None:
         path = signing(tmp_path, **key)
         [advice] = [one.advice for one in examine(path) if one.check.startswith("keys") and one.advice]
-        [command] = re.findall(r"headerware (keys rotate .* --not-\w+ TIME)", advice)
-        time = NOW + timedelta(days=99) if "--not-after" in command else NOW - timedelta(days=1)
+        [command] = re.findall(r"headerware (keys rotate --keyring \S+ --id k(?: --not-after TIME)?)", advice)
+        time = NOW + timedelta(days=99)
         answer = CliRunner().invoke(main, shlex.split(command.replace("TIME", f"{time:%Y-%m-%dT%H:%M:%SZ}")))
         assert answer.exit_code == 0, answer.output
         [(status, _)] = about(examine(path), "keys")
         assert status == "ok"
+
+    @pytest.mark.parametrize("key_id", ["k", "other"])
+    def test_a_version_that_begins_later_is_no_failure_while_another_signs(
+        self, tmp_path: Path, key_id: str
+    ) -> None:
+        path = signing(tmp_path)
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_new_key(ring, "other", "ed25519"))
+        later = NOW + timedelta(days=3)
+        for _ in range(2):
+            edit_keyring(tmp_path / "keys.json", lambda ring: with_rotation(ring, key_id, not_before=later))
+        _, (status, text) = about(examine(path), "keys")
+        assert status == "ok"
+        assert f"key '{key_id}' version 3 is valid only from {later:%Y-%m-%d}" in text
+        assert "version 1 signs until then" in text
+
+    def test_a_gap_between_two_versions_is_told(self, tmp_path: Path) -> None:
+        path = signing(tmp_path, not_after=NOW + timedelta(days=20))
+        edit_keyring(
+            tmp_path / "keys.json",
+            lambda ring: with_rotation(
+                ring, "k", not_before=NOW + timedelta(days=30), not_after=NOW + timedelta(days=99)
+            ),
+        )
+        found = [one for one in examine(path) if one.check == "keys of sign" and one.status == "warn"]
+        assert [
+            ("before the next one begins" in one.found, "--not-before" in str(one.advice)) for one in found
+        ] == [(True, True)]
+
+    def test_a_public_half_is_not_to_be_rotated(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        ring = public_part(with_new_key(Keyring(), "k", "ed25519"))[0]
+        (tmp_path / "keys.json").write_bytes(encode_keyring(ring))
+        (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
+        assert "only its public half" in found.found
+        assert "private half" in str(found.advice)
+        assert "rotate" not in str(found.advice)
+
+    def test_a_revoked_key_is_told_with_since_when(self, tmp_path: Path) -> None:
+        path = signing(tmp_path)
+        edit_keyring(tmp_path / "keys.json", lambda ring: with_revocation(ring, "k"))
+        (found,) = (one for one in examine(path) if one.check == "keys of sign" and one.status == "fail")
+        assert "version 1 revoked since 2" in found.found
+        assert "headerware keys rotate" in str(found.advice)
 
     def test_that_may_not_sign_for_a_topic_fail(self, tmp_path: Path) -> None:
         found = examine(signing(tmp_path, topics=("bills",)), None, ["bills", "orders"])

@@ -253,6 +253,63 @@ class TestCachedStore:
                 cached.get(next(unknown))
         assert clock.now - began < 10
 
+    def test_a_record_that_waits_long_comes_before_those_of_the_flood(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        """Where the flood goes on, a record is tried again at once; one that waits, every ten seconds."""
+        store.takes_s, store.clock, store.texts = 0.2, clock, {LONG.fingerprint: LONG.text}
+        unknown = (Fingerprint("md5", index.to_bytes(16, "big")) for index in range(10_000))
+        floods = [next(unknown) for _ in range(10)]
+        text, pause_s, due_s, tries = "", 0.1, clock.now + 60, 0
+        while not text and tries < 15:
+            clock.now += 0.05
+            for at, fingerprint in enumerate(floods):
+                with suppress(HeldBackError):
+                    try:
+                        cached.get(fingerprint)
+                    except UnknownSchemaError:
+                        floods[at] = next(unknown)
+            if clock.now >= due_s:
+                tries += 1
+                pause_s = min(2 * pause_s, 10.0)
+                due_s = clock.now + pause_s
+                with suppress(HeldBackError):
+                    text = cached.get(LONG.fingerprint)
+        assert text == LONG.text
+
+    def test_whoever_has_stopped_waiting_stops_nobody(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        store.takes_s, store.clock, store.texts = 3.0, clock, {LONG.fingerprint: LONG.text}
+        with pytest.raises(UnknownSchemaError):
+            cached.get(ORDER.fingerprint)
+        for _ in range(3):
+            with pytest.raises(HeldBackError):
+                cached.get(UNKNOWN)  # and never again
+        clock.now += 16
+        assert cached.get(LONG.fingerprint) == LONG.text
+
+    def test_a_flood_of_records_that_do_not_wait_stops_nobody(
+        self, store: CountingStore, cached: CachedStore, clock: Clock
+    ) -> None:
+        """Readers that cannot hold a record back ask for each schema once."""
+        store.takes_s, store.clock = 0.2, clock
+        for index in range(10_000):
+            clock.now += 0.01
+            with suppress(UnknownSchemaError, HeldBackError):
+                cached.get(Fingerprint("md5", index.to_bytes(16, "big")))
+        assert len(store.asked) > 40
+
+    def test_a_flood_is_logged_once(
+        self, store: CountingStore, cached: CachedStore, clock: Clock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store.takes_s, store.clock = 0.2, clock
+        for index in range(1_000):
+            clock.now += 0.1
+            with suppress(UnknownSchemaError, HeldBackError):
+                cached.get(Fingerprint("md5", index.to_bytes(16, "big")))
+        assert len(caplog.records) == 1
+
     def test_a_slow_failure_keeps_nobody_from_asking_for_more_than_ten_seconds(
         self, store: CountingStore, cached: CachedStore, clock: Clock
     ) -> None:

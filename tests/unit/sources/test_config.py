@@ -83,6 +83,13 @@ class TestFromTable:
         with pytest.raises(ConfigError, match="ring_buffer: the source 'spool' decides this"):
             SourceConfig.from_table(table)
 
+    def test_tells_the_file_of_a_chain_from_that_of_a_source(self) -> None:
+        with pytest.raises(
+            ConfigError, match=r"^interceptors: this configures a chain, and no source"
+        ) as caught:
+            SourceConfig.from_table({"interceptors": [{"type": "trail"}]})
+        assert '"headerware.config" = "chain.toml"' in str(caught.value)
+
 
 class TestFixedOptions:
     def test_are_applied(self) -> None:

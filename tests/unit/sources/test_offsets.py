@@ -68,7 +68,22 @@ class TestEntry:
     def test_gives_copies(self) -> None:
         entry = OffsetEntry(properties={"list": [1]})
         entry.get("list").append(2)
-        assert entry.get("list") == [1]
+        entry.properties["list"].append(2)
+        entry.properties["other"] = 1
+        assert (entry.get("list"), entry.properties) == ([1], {"list": [1]})
+
+    def test_is_not_changed(self) -> None:
+        entry = OffsetEntry(record_number=1)
+        for name in ("record_number", "complete", "version", "properties"):
+            with pytest.raises(AttributeError):
+                setattr(entry, name, 2)
+        assert entry.replace(complete=True) == OffsetEntry(record_number=1, complete=True)
+        assert entry == OffsetEntry(record_number=1)
+
+    @pytest.mark.parametrize("name", [None, 1, b"byte"])
+    def test_asks_for_a_name(self, name: Any) -> None:
+        with pytest.raises(SourceError, match=f"expected the name .* as text, found {type(name).__name__}"):
+            OffsetEntry(properties={"byte": 1}).get(name)
 
     def test_names_a_missing_property(self) -> None:
         with pytest.raises(SourceError, match=r"no property 'bytes'; did you mean 'byte'\?"):

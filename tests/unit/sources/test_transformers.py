@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headerware.core.errors import ConfigError, PluginError
+from headerware.core.hooks import DROP
 from headerware.sources import Transformer, Transformers
 
 
@@ -52,6 +53,32 @@ class _Sum:
         self.log.append("closed")
 
 
+class Chosen(Transformer[Any, Any], frozen=True, kw_only=True):
+    """Returns what it is told to."""
+
+    gives: Any
+
+    def transform(self, given: Any) -> Any:
+        return self.gives(given)
+
+
+class Split(Transformer[bytes, list[bytes]], frozen=True, kw_only=True):
+    def transform(self, given: bytes) -> list[bytes]:
+        return given.split(b",")
+
+
+class Sorted(Transformer[list[int], list[int]], frozen=True, kw_only=True):
+    """Takes a list as a whole."""
+
+    def transform(self, given: list[int]) -> list[int]:
+        return sorted(given)
+
+
+class Total(Transformer[list[int], int], frozen=True, kw_only=True):
+    def transform(self, given: list[int]) -> int:
+        return sum(given)
+
+
 class Broken(Transformer[int, int], frozen=True, kw_only=True):
     def initialize(self) -> Callable[[int], int]:
         raise RuntimeError("as this test wants it")
@@ -59,14 +86,14 @@ class Broken(Transformer[int, int], frozen=True, kw_only=True):
 
 def test_are_called_in_the_listed_order() -> None:
     with Transformers([Parse(), Double(), Show()], given=bytes) as transformers:
-        assert transformers(b"21") == "42"
+        assert transformers(b"21") == ["42"]
         assert transformers.gives is str
 
 
 def test_are_initialized_and_closed_once() -> None:
     log: list[str] = []
     with Transformers([Counting(log=log)]) as transformers:
-        assert [transformers(number) for number in (1, 2, 3)] == [1, 3, 6]
+        assert [transformers(number) for number in (1, 2, 3)] == [[1], [3], [6]]
     transformers.__exit__()
     assert log == ["made", "closed"]
 
@@ -102,3 +129,49 @@ def test_must_be_initialized() -> None:
 def test_refuse_other_objects() -> None:
     with pytest.raises(ConfigError, match=r"transformers\[0\]: expected a Transformer"):
         Transformers([int])
+
+
+class TestDropAndSplit:
+    def test_drop_takes_an_object_out(self) -> None:
+        with Transformers([Chosen(gives=lambda n: DROP if n == 2 else n), Double()]) as transformers:
+            assert [transformers(number) for number in (1, 2, 3)] == [[2], [], [6]]
+
+    def test_a_list_goes_on_one_by_one(self) -> None:
+        with Transformers([Split(), Parse(), Double()], given=bytes) as transformers:
+            assert transformers(b"1,2,3") == [2, 4, 6]
+            assert transformers.gives is int
+
+    def test_a_list_goes_on_whole_to_one_that_takes_lists(self) -> None:
+        with Transformers([Split(), Parse(), Sorted(), Total(), Double()]) as transformers:
+            assert transformers(b"3,1,2") == [12]
+        with Transformers([Split(), Parse(), Sorted()]) as transformers:
+            assert transformers(b"3,1,2") == [1, 2, 3]
+
+    def test_what_is_read_is_not_split(self) -> None:
+        with Transformers([Anything()]) as transformers:
+            assert transformers((1, 2)) == [(1, 2)]
+        with Transformers([Total()], given=list) as transformers:
+            assert transformers([1, 2]) == [3]
+
+    def test_a_list_in_a_list_is_an_object(self) -> None:
+        with Transformers([Chosen(gives=lambda given: [given])]) as transformers:
+            assert transformers([1, 2]) == [[1, 2]]
+
+    def test_an_empty_list_is_nothing(self) -> None:
+        with Transformers([Chosen(gives=lambda _: []), Double()]) as transformers:
+            assert transformers(1) == []
+
+    def test_a_forgotten_return_is_an_error(self) -> None:
+        with (
+            Transformers([Anything(), Chosen(gives=lambda _: None)]) as transformers,
+            pytest.raises(PluginError, match=r"Chosen returned None; expected an object, .* or DROP"),
+        ):
+            transformers(1)
+
+    def test_a_null_value_is_returned_in_a_list(self) -> None:
+        with Transformers([Chosen(gives=lambda _: [None])]) as transformers:
+            assert transformers(1) == [None]
+
+    def test_types_of_a_list_are_those_of_its_objects(self) -> None:
+        with pytest.raises(ConfigError, match="Double takes int, and what Split gives is bytes"):
+            Transformers([Split(), Double()])

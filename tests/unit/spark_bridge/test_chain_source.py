@@ -186,6 +186,12 @@ class TestDisabled:
         assert source.load() == loaded
         assert source.fingerprint != chain_source(chain)[0].fingerprint
 
+    def test_send_leaves_decoding_as_it_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", "send")
+        chain = Chain([Serialize(value=Json()), Trail()])
+        assert chain_source(chain)[1].names == ("serialize", "trail")
+        assert chain_source(chain, "encode")[1].names == ("serialize",)
+
     def test_a_configuration_that_is_wrong_is_no_obstacle(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -283,6 +289,26 @@ class TestPlugins:
 def test_values_on_disk_are_refused() -> None:
     with pytest.raises(ConfigError, match="rows hold bytes"):
         chain_source(Chain([Slice(stream_above_bytes=1_000_000)]))
+
+
+class TestCarry:
+    """What is carried on goes to the executors with the chain, and is a part of its configuration."""
+
+    @pytest.mark.parametrize("form", ["chain", "flat", "file"])
+    def test_is_loaded_again(self, form: str, tmp_path: Path) -> None:
+        (tmp_path / "chain.toml").write_text('carry = ["tenant"]\n[[interceptors]]\ntype = "trail"\n')
+        given: Any = {
+            "chain": Chain([Trail()], carry=["tenant"]),
+            "flat": {"interceptors": "trail", "headerware.carry": "tenant"},
+            "file": tmp_path / "chain.toml",
+        }[form]
+        source, loaded = chain_source(given)
+        again = pickle.loads(pickle.dumps(source)).load(str)  # noqa: S301 - our own
+        assert loaded.carry == again.carry == ("tenant",)
+
+    def test_tells_fingerprints_apart(self) -> None:
+        chains = [Chain([Trail()], carry=carry) for carry in (None, False, ["tenant"], ["id"])]
+        assert len({chain_source(chain)[0].fingerprint for chain in chains}) == 4
 
 
 class Waiting(Interceptor, frozen=True):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -148,9 +149,10 @@ class TestCountUsage:
             with pytest.raises(ConfigError, match=f"ends at {end}, but was counted to {end + 1}"):
                 count_usage(self.conf, [self.topic], kept, groups=None)
 
-    def test_a_topic_that_is_not_there_is_told(self) -> None:
+    @pytest.mark.parametrize("pattern", ["no-such-*", "!no-such-*"])
+    def test_a_topic_that_is_not_there_is_told(self, pattern: str) -> None:
         with (
             KeptUsage(self.path) as kept,
-            pytest.raises(ConfigError, match=r"no topic that 'no-such-\*' names or matches"),
+            pytest.raises(ConfigError, match=rf"no topic that '{re.escape(pattern)}' names or matches"),
         ):
-            count_usage(self.conf, ["no-such-*"], kept, groups=None)
+            count_usage(self.conf, [pattern], kept, groups=None)

@@ -107,3 +107,13 @@ class TestPrices:
     )
     def test_who_pays(self, topic: str, group: str | None, owner: str | None, payer: str | None) -> None:
         assert self.PRICES.owner_of(topic, group, owner) == payer
+
+    def test_an_exclamation_mark_stands_for_itself(self) -> None:
+        prices = Prices(
+            topics=(TopicRates(pattern="!a", incoming=Rates(per_gib=Decimal(5))),),
+            owners={"!a": "never"},
+            groups={"!a": "own"},
+        )
+        assert prices.rates("b", "in").per_gib == Decimal(0)
+        assert prices.owner_of("b", "b", None) is None
+        assert prices.owner_of("b", "!a", None) == "own"

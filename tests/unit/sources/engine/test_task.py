@@ -18,6 +18,7 @@ import pytest
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
 from headerware.core.errors import MissingPartError
 from headerware.core.headers import Headers
+from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.core.record_run import RecordRun
 from headerware.sources import (
@@ -331,7 +332,7 @@ class TestRuns:
         assert max(len(batch.records) for batch in found.batches) <= options.get("poll_records", 500)
         assert found.batches[-1].entry == one_by_one.batches[-1].entry
         assert all(
-            batch.entry.properties == {"at": batch.numbers[-1] - 1}
+            batch.entry.properties == {"at": int(batch.numbers[-1]) - 1}
             for batch in found.batches
             if batch.numbers and set(kinds) <= {"bytes", "object", "large"}
         )
@@ -513,6 +514,52 @@ class TestErrorsOfRecords:
         assert "SECRET" not in str(error)
 
 
+class Told(Transformer[bytes, Any], frozen=True, kw_only=True):
+    """Drops ``2``, splits ``3`` into 33, and forgets ``!``."""
+
+    def transform(self, given: bytes) -> Any:
+        if given == b"SECRET":
+            return None
+        return {b"2": DROP, b"3": [b"x"] * 33, b"4": [None]}.get(given, given)
+
+
+class TestTransformers:
+    def test_drop_and_split(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"1\n2\n3\n4\n"}
+        offsets = MemoryOffsets()
+        sink = read_all(config(transformers=[Told()]), offsets)
+        assert sink.values == [b"1", *[b"x"] * 33, None]
+        numbers = [b"3.%d" % index for index in range(1, 34)]
+        assert [each.headers.last("hw.source.record") for each in sink.records] == [b"1", *numbers, b"4"]
+        assert (entry(offsets, "a").record_number, entry(offsets, "a").complete) == (4, True)
+        counts = sink.task.statistics
+        assert (counts.records, counts.dropped, counts.bad_records) == (35, 1, 0)
+
+    @pytest.mark.parametrize("together", [1, 3])
+    def test_what_a_record_is_split_into_is_in_one_batch(self, shelf: Shelf, together: int) -> None:
+        shelf.objects = {"a": b"1\n3\n1\n3\n2\n"}
+        made = config(transformers=[Told()], extractor=Lines(together=together), poll_records=33)
+        sink = read_all(made)
+        found = [(batch.entry.record_number, len(batch.records)) for batch in sink.batches if batch.records]
+        assert found == [(1, 1), (2, 33), (3, 1), (4, 33)]
+        assert sink.batches[-1].entry.record_number == 5
+
+    def test_split_no_further_than_a_poll(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"3\n1\n"}
+        sink, error = failure(config(transformers=[Told()], poll_records=32))
+        assert "record 1 of object 'a'" in str(error)
+        assert "into 33 records; expected 32 (poll_records) at most" in str(error)
+        assert sink.values == []
+
+    def test_that_forget_their_return_lose_nothing(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b"1\nSECRET\n"}
+        offsets = MemoryOffsets()
+        sink, error = failure(config(transformers=[Told()]), offsets)
+        assert "record 2 of object 'a' of source 'it': Told returned None" in str(error)
+        assert "SECRET" not in str(error)
+        assert (sink.values, entry(offsets, "a").record_number) == ([b"1"], 1)
+
+
 class TestErrorsOfObjects:
     def damage(self, shelf: Shelf) -> None:
         shelf.objects = {"a": b"1\n!!\n", "c": b"4\n"}
@@ -585,7 +632,29 @@ class TestErrorsOfObjects:
         assert "asks for {topic}" in str(error)
 
 
+class Taking(Extractor, frozen=True, kw_only=True):
+    """Takes out of what it is given where it begins; the first two attempts fail behind that."""
+
+    type: ClassVar[str] = "taking"
+    seen: list[Any]
+
+    def extract(self, given: Input) -> Iterator[Any]:
+        self.seen.append(given.properties.pop("at", None))  # type: ignore[attr-defined]  # it may be a dict
+        if len(self.seen) == 1:
+            yield Extracted(b"1", properties={"at": 1})
+        if len(self.seen) < 4:
+            raise OSError("down")
+        given.skipped = given.skip
+        yield Extracted(b"2")
+
+
 class TestRetries:
+    def test_give_an_extractor_a_copy_of_the_properties(self, shelf: Shelf) -> None:
+        shelf.objects = {"a": b""}
+        seen: list[Any] = []
+        assert read_all(config(extractor=Taking(seen=seen))).values == [b"1", b"2"]
+        assert seen == [None, 1, 1, 1]
+
     def test_of_listing(self, shelf: Shelf) -> None:
         shelf.listing_errors = [OSError("down"), OSError("down")]
         sink = read_all(config())

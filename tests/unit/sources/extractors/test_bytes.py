@@ -24,7 +24,7 @@ class TestPieces:
         assert list(map(len, values(BytesExtractor(piece_bytes=4), bytes(length)))) == sizes
 
     def test_fit_a_record_by_default(self) -> None:
-        assert list(map(len, values(BytesExtractor(), bytes(2_500_000)))) == [1_000_000, 1_000_000, 500_000]
+        assert list(map(len, values(BytesExtractor(), bytes(2_500_000)))) == [900_000, 900_000, 700_000]
 
     def test_of_a_growing_object_are_whole(self) -> None:
         item = MemoryObject(b"0123456789", grows=True)

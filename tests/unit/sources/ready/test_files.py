@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from headerware.core.errors import ConfigError
 from headerware.sources import Source, SourceContext, SourceUnavailableError, open_source
 from headerware.sources.conformance import SourceConformance
 from headerware.sources.ready import Files, files
+from headerware.sources.source import ObjectMovedError
 
 NAMES = ["a", "a-b", "a/b", "a/c/d", "a0", "b.csv", "ü"]
 
@@ -129,13 +131,36 @@ class TestGrowing:
         path.unlink()
         (tmp_path / "keeps the inode").touch()
         path.write_text("1\n2\n3\n")
-        assert not self._item(source).extends(version) or path.stat().st_ino == int(version.partition(":")[0])
+        assert self._item(source).extends(version)
+        path.write_text("2\n2\n3\n")
+        assert not self._item(source).extends(version)
+
+    def test_file_is_not_the_one_that_was_listed_once_it_is_replaced(self, tmp_path: Path) -> None:
+        path, source = tmp_path / "log", Files(folder=str(tmp_path), grows=True)
+        path.write_text("1\n")
+        item = self._item(source)
+        path.write_text("2\n")
+        with pytest.raises(ObjectMovedError):
+            item.open_stream()
+        path.unlink()
+        with pytest.raises(ObjectMovedError):
+            item.open_stream()
 
     def test_is_only_told_of_where_the_options_say_so(self, tmp_path: Path) -> None:
         (tmp_path / "log").write_text("1\n")
         item = self._item(Files(folder=str(tmp_path)))
         assert not item.context.grows
-        assert not item.extends(item.context.version)
+        (tmp_path / "log").write_text("1\n2\n")
+        assert not self._item(Files(folder=str(tmp_path))).extends(item.context.version)
+
+    def test_another_inode_makes_no_other_file(self, tmp_path: Path) -> None:
+        (tmp_path / "log").write_text("1\n")
+        before = self._item(Files(folder=str(tmp_path)))
+        shutil.copy2(tmp_path / "log", tmp_path / "copy")
+        (tmp_path / "copy").rename(tmp_path / "log")
+        after = self._item(Files(folder=str(tmp_path)))
+        assert after.context.version != before.context.version
+        assert after.extends(before.context.version)
 
     def _item(self, source: Files) -> Any:
         return next(item for item in source.items(None) if item.context.key == "log")

@@ -242,3 +242,23 @@ class TestTables:
             connection.commit()
             assert [row["id"] for row in place.run(source)] == [1, 2, 5, 6, 9]
         assert [row["id"] for row in place.run(source)] == [1, 2, 5, 6, 9]
+
+    def test_start_again_neither_for_deleted_nor_for_hidden_rows(self, place: Place) -> None:
+        database = place.folder / "shop.db"
+        source = SqlTables(
+            url=f"sqlite:///{database}",
+            tables=["orders"],
+            order_by=["changed", "id"],
+            where="changed < '2026-02-01'",
+        )
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            connection.execute("create table orders (id integer primary key, changed text not null)")
+            for number in range(1, 6):
+                connection.execute("insert into orders values (?, '2026-01-01')", (number,))
+            assert len(place.run(source)) == 5
+            connection.execute("update orders set changed = '2026-03-01' where id = 5")  # it is hidden
+            assert len(place.run(source)) == 5
+            connection.execute("delete from orders where id >= 4")
+            assert len(place.run(source)) == 5
+            connection.execute("insert into orders values (9, '2026-01-02')")
+            assert [row["id"] for row in place.run(source)] == [1, 2, 3, 4, 5, 9]

@@ -95,13 +95,14 @@ class TestRows:
         assert after.extends(before.context.version or "")
         assert [row.value["id"] for row in rows(after, skip=3, properties=last.properties)] == [4]
 
-    @pytest.mark.parametrize("ids", [[], [1]])
-    def test_that_were_replaced_by_fewer_start_again(self, shop: Shop, ids: list[int]) -> None:
+    def test_that_were_deleted_bring_none_again(self, shop: Shop) -> None:
         before = shop.item()
-        shop.run("delete from orders_a")
-        for _ in ids:
-            shop.add("orders_a")
-        assert not shop.item().extends(before.context.version or "")
+        last = rows(before)[-1]
+        for statement in ("delete from orders_a where id = 3", "delete from orders_a"):
+            shop.run(statement)
+            after = shop.item()
+            assert after.extends(before.context.version or "")
+            assert rows(after, skip=3, properties=last.properties) == []
 
     def test_increase_as_the_database_has_it(self, shop: Shop) -> None:
         shop.run("create table codes (code text collate nocase primary key)")
@@ -128,9 +129,16 @@ class TestRows:
         assert [row.key for row in found] == [1, 3]
         assert rows(shop.item(key=["id", "city"]))[0].key == {"id": 1, "city": "Bern"}
 
-    def test_without_a_place_are_left_out(self, shop: Shop) -> None:
+    def test_without_a_place_are_refused(self, shop: Shop) -> None:
         shop.run("insert into orders_a (city) values ('Basel')")
-        assert len(rows(shop.item(order_by=["at", "id"]))) == 3
+        with pytest.raises(ObjectError, match="NULL in column 'at' of order_by"):
+            rows(shop.item(order_by=["at", "id"]))
+        assert len(rows(shop.item(order_by=["at", "id"], where="at is not null"))) == 3
+
+    def test_behind_the_place_of_another_order_are_refused(self, shop: Shop) -> None:
+        last = rows(shop.item(order_by=["at", "id"]))[-1]
+        with pytest.raises(ObjectError, match="order_by has 1 column"):
+            rows(shop.item(), skip=3, properties=last.properties)
 
     def test_with_the_same_place_are_refused(self, shop: Shop) -> None:
         with pytest.raises(ObjectError, match="order_by"):
@@ -141,6 +149,40 @@ class TestRows:
         shop.run("insert into rounded values (1.23), (1.34), (1.45)")
         with pytest.raises(ObjectError, match="rounded"):
             rows(shop.item("rounded", tables=["rounded"], order_by=["price"], page_rows=1))
+
+
+class TestViewsAndQueries:
+    QUERY = "select o.id, o.at, x.city as other from orders_c o, other x where o.id > 1"
+
+    def test_of_a_whole_name_are_read(self, shop: Shop) -> None:
+        shop.run("create view orders_b as select * from orders_c where id > 3")
+        assert [row.value["id"] for row in rows(shop.item("orders_b", tables=["orders_b"]))] == [4, 5]
+
+    def test_are_not_meant_by_patterns(self, shop: Shop) -> None:
+        shop.run("create view orders_b as select * from orders_c")
+        found = [item.context.key for item in shop.source().items(None)]
+        assert found == ["orders_a", "orders_c", "orders_d"]
+
+    @pytest.mark.parametrize("order_by", [["id"], ["at", "id"]])
+    def test_go_on_behind_each_row(self, shop: Shop, order_by: list[str]) -> None:
+        item = shop.item("joined", queries={"joined": self.QUERY}, order_by=order_by, page_rows=2)
+        found = rows(item)
+        assert [row.value["other"] for row in found] == ["Bern"] * 4
+        for number, row in enumerate(found, 1):
+            rest = rows(item, skip=number, properties=row.properties)
+            assert [each.value["id"] for each in rest] == [2, 3, 4, 5][number:]
+
+    def test_need_no_tables(self, shop: Shop) -> None:
+        source = SqlTables(url=f"sqlite:///{shop.path}", queries={"joined": self.QUERY}, order_by=["id"])
+        assert [item.context.key for item in source.items(None)] == ["joined"]
+
+    def test_have_names_of_their_own(self, shop: Shop) -> None:
+        with pytest.raises(ConfigError, match="give the query another name"):
+            shop.item(queries={"orders_a": self.QUERY})
+
+    def test_have_the_columns_of_the_order(self, shop: Shop) -> None:
+        with pytest.raises(ObjectError, match="the query has no column 'price'"):
+            shop.item("joined", queries={"joined": self.QUERY}, order_by=["price"])
 
 
 class TestErrors:
@@ -171,7 +213,9 @@ class TestErrors:
             list(open_source(source, SourceContext()).items(None))
 
     def test_of_a_table_that_is_not_there_come_at_the_start(self, shop: Shop) -> None:
-        with pytest.raises(ConfigError, match=r"tables: there is no table 'othe'; did you mean 'other'"):
+        with pytest.raises(
+            ConfigError, match=r"tables: there is no table or view 'othe'; did you mean 'other'"
+        ):
             open_source(shop.source(tables=["orders_a", "othe"]), SourceContext())
 
     def test_are_none_where_a_pattern_stands_for_no_table_yet(self, shop: Shop) -> None:

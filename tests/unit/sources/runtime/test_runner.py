@@ -15,6 +15,8 @@ from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import ConfigError, Interceptor, Record
 from headerware.clients import Producer
@@ -25,6 +27,7 @@ from headerware.sources import NativeItem, OffsetEntry
 from headerware.sources.engine.decision import offset_key
 from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
+from headerware.sources.runtime import metrics as metrics_module
 from headerware.sources.runtime import runner as runner_module
 from headerware.sources.runtime.topic_offsets import TopicOffsets
 from headerware.testing import EmbeddedCluster
@@ -51,13 +54,13 @@ class Choosy(Interceptor, frozen=True, kw_only=True):
     """Keeps the first record waiting, holds another one back once, and refuses a third."""
 
     type: ClassVar[str] = "choosy"
-    waits: ClassVar[threading.Event]
+    released: ClassVar[threading.Event]
     held: ClassVar[bool]
 
     def on_send(self, record: Record) -> Record:
         if record.value == b"first":
             gates.set()
-            assert Choosy.waits.wait(60)
+            assert Choosy.released.wait(60)
         if record.value == b"held" and Choosy.held:
             Choosy.held = False
             raise HeldBackError("the key service is down, as this test wants it")
@@ -449,7 +452,7 @@ class TestDelivery:
     ) -> None:
         """A record is refused while what was held back before it is sent again."""
         monkeypatch.setitem(interceptor_type._built_in, "choosy", f"{__name__}:Choosy")
-        Choosy.held, Choosy.waits = True, threading.Event()
+        Choosy.held, Choosy.released = True, threading.Event()
         gates.clear()
         place.write("a", "first")
         place.write("b", "held")
@@ -477,7 +480,7 @@ class TestDelivery:
         task = runner._runs[0].task
         assert task is not None
         until(lambda: task.queued == 3)
-        Choosy.waits.set()
+        Choosy.released.set()
         thread.join(60)
         assert "cannot be sent" in str(errors[0])
         place.run(delivery=delivery)
@@ -558,6 +561,40 @@ def test_reading_once_ends_when_the_brokers_have_answered(
     gates.set()
     thread.join(60)
     assert "a record was not delivered" in str(errors[0])
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_gives_up_early_if_no_broker_is_there_at_the_start(
+    place: Place, delivery: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=r"cannot start: 127\.0\.0\.1:1 cannot be reached: .*addresses"):
+        place.run(delivery=delivery, kafka={"bootstrap.servers": "127.0.0.1:1"})
+    assert time.monotonic() - began < 30  # it was a minute
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_tells_an_outage_in_a_line(
+    place: Place, delivery: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+        gates.clear()
+        place.write("b", "1")
+        source = Gated(folder=str(place.folder))
+        kafka = {"bootstrap.servers": gone.bootstrap_servers}
+        runner = SourceRunner(place.config(source=source, topic="t", delivery=delivery, kafka=kafka))
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].objects)
+        capfd.readouterr()  # what the cluster itself says at its start
+    gates.set()
+    until(lambda: "waits for the brokers: " in caplog.text)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert caplog.text.count("waits for the brokers: ") == 1
+    assert "|FAIL|" not in capfd.readouterr().err
 
 
 def test_offsets_that_are_only_looked_at_give_up_early_without_brokers() -> None:
@@ -815,3 +852,101 @@ class TestRunConfig:
 
     def test_shows_no_password(self, place: Place) -> None:
         assert "SECRET" not in repr(place.config(kafka={"sasl.password": "SECRET"}))
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryMetricReader]:
+    made = InMemoryMetricReader()
+    monkeypatch.setattr(metrics_module, "get_meter", MeterProvider([made]).get_meter)
+    metrics_module.instruments.cache_clear()
+    yield made
+    metrics_module.instruments.cache_clear()
+
+
+def measured(reader: InMemoryMetricReader, source: str) -> dict[str, Any]:
+    """Return the values of each metric of a source, by outcome where there are several."""
+    found: dict[str, Any] = {}
+    data: Any = reader.get_metrics_data()
+    for resource in data.resource_metrics if data else ():
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    if point.attributes["headerware.source.name"] == source:
+                        assert point.attributes["headerware.source.task"] == "0"
+                        outcome = point.attributes.get("headerware.source.outcome")
+                        found[f"{metric.name} {outcome}" if outcome else metric.name] = point.value
+    return found
+
+
+class TestMetrics:
+    @pytest.mark.parametrize("delivery", DELIVERIES)
+    def test_are_what_the_tasks_count(
+        self, place: Place, reader: InMemoryMetricReader, delivery: str
+    ) -> None:
+        place.write("a", "1", "!", "2")
+        place.write("b", "!!")
+        began = time.time()
+        runner = SourceRunner(
+            place.config(
+                delivery=delivery, on_record_error="drop", on_object_error="skip", retry_deadline_s=0
+            )
+        )
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: 0 in runner.statistics and runner.statistics[0].acknowledged == 2)
+        until(lambda: "headerware.source.last_commit" in measured(reader, place.name))
+        found = measured(reader, place.name)
+        runner.stop()
+        thread.join(60)
+        assert found["headerware.source.objects complete"] == 1
+        assert found["headerware.source.objects failed"] >= 1
+        assert [found[f"headerware.source.records {each}"] for each in ("read", "stored", "bad")] == [2, 2, 1]
+        assert found["headerware.source.size"] == 4  # with the ends of lines
+        assert (found["headerware.source.queued"], found["headerware.source.in_flight"]) == (0, 0)
+        assert found["headerware.source.last_commit"] >= began - 1
+
+    def test_of_a_source_that_has_ended_stay(self, place: Place, reader: InMemoryMetricReader) -> None:
+        place.write("a", "1")
+        place.run()
+        place.write("b", "2", "3")
+        place.run()
+        found = measured(reader, place.name)
+        assert found["headerware.source.records stored"] == 3
+        assert "headerware.source.queued" not in found
+
+
+class TestHealth:
+    def test_is_that_of_the_tasks(self, place: Place) -> None:
+        place.write("a", "1")
+        runner = SourceRunner(place.config())
+        assert (runner.is_live, runner.is_ready) == (True, False)
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: runner.is_ready)
+        runner.stop()
+        thread.join(60)
+        assert (runner.is_live, runner.is_ready) == (False, False)
+
+    @pytest.mark.parametrize("delivery", DELIVERIES)
+    def test_is_not_ready_while_nothing_can_be_stored(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, delivery: str
+    ) -> None:
+        monkeypatch.setattr(runner_module, "_STALLED_S", 0.2)
+        monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
+        with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+            runner = SourceRunner(
+                place.config(
+                    topic="t",
+                    delivery=delivery,
+                    kafka={"bootstrap.servers": gone.bootstrap_servers, "log_level": 0},
+                )
+            )
+            thread = Thread(target=runner.run, daemon=True)
+            thread.start()
+            until(lambda: runner.is_ready)
+        place.write("a", "1")
+        until(lambda: not runner.is_ready)
+        assert runner.is_live
+        runner.stop()
+        thread.join(60)
+        assert not thread.is_alive()

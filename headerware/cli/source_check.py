@@ -1,0 +1,221 @@
+"""``headerware source check``: check the files of sources before they run, and ask their cluster."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+import msgspec
+
+from headerware.cli.chains import require_local_parts
+from headerware.cli.json_output import show_json
+from headerware.core.client_chain import client_chain
+from headerware.core.context import Context
+from headerware.core.errors import ConfigError, HeaderwareError, SourceError
+from headerware.core.order import idle_on, weaknesses
+from headerware.core.printable import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headerware.core.chain import Chain
+    from headerware.ops.doctor import Finding
+    from headerware.sources.runtime import RunConfig
+
+_TIMEOUT_S: Final = 10.0
+_SERVERS: Final = "localhost:9092"
+
+
+class _Checked(NamedTuple):
+    """What was found of one file."""
+
+    file: str
+    loaded: RunConfig
+    chain: Chain
+    warnings: list[tuple[str, str]]
+    findings: list[Finding]
+
+
+@click.command()
+@click.argument("path", type=click.Path(exists=True))
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=False,
+    help="Also open the chain and the transformers, and ask the cluster for topics and rights.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
+    """Check the file of a source, or each one of a folder, for CI.
+
+    Types, options, extractor, transformers, the store of offsets and the chain are checked, and no source is
+    listed. With --open the chain and the transformers are opened as `run` does, and the cluster is asked
+    whether the topics are there and what this user may do. Nothing is written but the state of a
+    transactional id that no task has.
+
+    If something is wrong, the exit code is 1, and one line says what and where.
+    """
+    from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - it imports a Kafka client
+    from headerware.sources.toml_files import source_files  # noqa: PLC0415 - as above
+
+    checked = [_checked(str(file), opens=opens) for file in source_files(path)]
+    RunConfig.load_all(path)  # that no two have the same name
+    ok = all(each.status != "fail" for found in checked for each in found.findings)
+    if as_json:
+        shown = [_as_json(each, opens=opens) for each in checked]
+        show_json(shown, ok=ok)
+    else:
+        for each in checked:
+            _print(each, opens=opens)
+    if not ok:
+        raise SystemExit(1)
+
+
+def _checked(file: str, *, opens: bool) -> _Checked:
+    from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - as above
+
+    try:
+        loaded = RunConfig.load(file)
+        chain, _ = client_chain(loaded.kafka)
+        if opens:
+            _open(loaded, chain)
+            require_local_parts(file, chain, "producer")
+    except HeaderwareError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(file) else f"{file}: {text}") from error
+    warnings = [*weaknesses(tuple(chain)), *idle_on(tuple(chain), _topics(loaded))]
+    return _Checked(file, loaded, chain, warnings, list(_asked(loaded)) if opens else [])
+
+
+def _open(loaded: RunConfig, chain: Chain) -> None:
+    """Open what a run opens on this machine; without servers, what reports to others needs nothing."""
+    transactional = loaded.delivery == "exactly_once"
+    chain.open(Context(side="producer", bootstrap_servers=_SERVERS, transactional=transactional)).close()
+    with loaded.opened_transformers():
+        pass
+
+
+def _topics(loaded: RunConfig) -> list[str]:
+    """Return the topics of records that depend on no object."""
+    topic = loaded.topic.replace("{name}", loaded.name).replace("{source}", loaded.source.type)
+    return [] if "{" in topic else [topic]
+
+
+def _asked(loaded: RunConfig) -> Iterator[Finding]:
+    """Yield what the cluster says of the topics and of what this user may do."""
+    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.topic_offsets import client_settings  # noqa: PLC0415 - as above
+
+    settings = client_settings(loaded.kafka)
+    topics = _topics(loaded)
+    is_dead_lettering = "dead_letter" in (loaded.on_record_error, loaded.on_object_error)
+    dead = [loaded.dead_letter_topic.replace("{topic}", topic) for topic in topics if is_dead_lettering]
+    found = list(_of_topics(settings, [*topics, *dead], "producer"))
+    yield from found
+    if not topics:
+        yield Finding(check=f"topic {loaded.topic}", status="unknown", found="it depends on the object")
+    if any(each.check == "cluster" and each.status == "fail" for each in found):
+        return
+    if loaded.offsets.transactional:
+        yield from _of_offsets(loaded, settings)
+        yield _of_transactions(loaded, settings)
+
+
+def _of_topics(settings: dict[str, Any], topics: list[str], side: Any) -> Iterator[Finding]:
+    from headerware.ops.doctor import examine  # noqa: PLC0415 - as above
+
+    for each in examine(None, settings, topics, side=side, timeout_s=_TIMEOUT_S):
+        # Advice about the cluster is the doctor's, and so are settings and clocks that it does not tell.
+        of_cluster = each.check == "cluster" and each.status in {"ok", "fail"}
+        of_topic = each.check in {f"topic {topic}" for topic in topics}
+        if of_cluster or of_topic or (each.check.startswith("topic ") and each.status != "unknown"):
+            yield each
+
+
+def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding]:
+    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
+
+    topic = loaded.offsets.topic
+    for side in ("producer", "consumer"):
+        for each in _of_topics(settings, [topic], side):
+            if each.check == f"topic {topic}":
+                if each.status == "fail" and each.found.startswith("is not there") and loaded.offsets.create:
+                    yield Finding(
+                        check=each.check,
+                        status="warn",
+                        found="is not there, or this user may not see it; a run creates it",
+                        advice="that needs CREATE on it",
+                    )
+                    return
+                yield each
+    yield _of_reading(loaded)
+
+
+def _of_reading(loaded: RunConfig) -> Finding:
+    """Read the offsets as a run does: that needs a right on a group, too."""
+    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
+
+    check = f"offsets in {loaded.offsets.topic}"
+    store = msgspec.structs.replace(loaded.offsets, create=False)
+    try:
+        with closing(store.open(loaded.kafka, source=loaded.name)) as opened:
+            found = counted(len(opened.items()), "object")
+    except SourceError as error:
+        return Finding(
+            check=check,
+            status="fail",
+            found=str(error),
+            advice="give it READ on the topic, and DESCRIBE on the group headerware-table",
+        )
+    return Finding(check=check, status="ok", found=found)
+
+
+def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
+    """Try a transactional id that no task has, so that none is fenced."""
+    from confluent_kafka import KafkaException, cimpl  # noqa: PLC0415 - as above
+
+    from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.topic_offsets import transactional_id  # noqa: PLC0415 - as above
+
+    prefix = transactional_id(f"{loaded.name}-")
+    check = f"transactional ids {prefix}*"
+    try:
+        with closing(
+            cimpl.Producer({**settings, "transactional.id": f"{prefix}check", "log_level": 0})
+        ) as made:
+            made.init_transactions(_TIMEOUT_S)
+    except KafkaException as error:
+        return Finding(
+            check=check,
+            status="fail",
+            found=error.args[0].str(),
+            advice="give it WRITE and DESCRIBE on them (prefixed)",
+        )
+    return Finding(check=check, status="ok", found="this user may write with them")
+
+
+def _as_json(checked: _Checked, *, opens: bool) -> dict[str, Any]:
+    return {
+        "config": checked.file,
+        "source": checked.loaded.name,
+        "chain": checked.chain.names,
+        "opened": opens,
+        "warnings": [{"interceptor": name, "warning": text} for name, text in checked.warnings],
+        "findings": msgspec.to_builtins(checked.findings),
+    }
+
+
+def _print(checked: _Checked, *, opens: bool) -> None:
+    loaded, failed = checked.loaded, [each for each in checked.findings if each.status == "fail"]
+    parts = f"{loaded.source.type} -> {loaded.extractor.type} -> " + (
+        " -> ".join(checked.chain.names) or "an empty chain"
+    )
+    opened = "opened" if opens else "not opened; --open does that, too, and asks the cluster"
+    click.echo(f"{checked.file}: {'not ok' if failed else 'ok'} ({parts}; {opened})")
+    for name, text in checked.warnings:
+        click.echo(f"warning: {name}: {text}")
+    for each in checked.findings:
+        if each.status != "ok":
+            advice = f"; {each.advice}" if each.advice else ""
+            click.echo(f"{each.status}: {each.check}: {each.found}{advice}")

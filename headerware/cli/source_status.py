@@ -1,0 +1,187 @@
+"""``headerware source status``: how far all sources are that store their offsets in a topic."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headerware.cli.json_output import show_json
+from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import SourceError, described
+from headerware.core.printable import counted, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headerware.sources import OffsetEntry, OffsetKey
+    from headerware.sources.runtime import RunConfig
+    from headerware.sources.runtime.stores import Sign, StoredOffsets
+
+
+_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an object is that was read in part."""
+
+    object: str
+    record_number: int
+
+
+class _Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a source is."""
+
+    source: str
+    complete: int
+    in_work: int
+    records: int
+    places: list[_Place]
+    """Objects that were read in part."""
+    at_work_ms: int | None
+    """When a task last said that it is at work, in milliseconds since the epoch."""
+    bad_records: int
+    """Since the tasks were started, as is the next one."""
+    failed: int
+    waiting: int | None = None
+    """Objects that would be read now; None if the source was not listed."""
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(exists=True))
+@client_options
+@click.option("--topic", default="headerware-offsets", show_default=True, help="The topic of offsets.")
+@click.option("--lag", is_flag=True, help="List the sources of PATH, and count the objects that wait.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(
+    path: str | None,
+    bootstrap_servers: str | None,
+    properties: tuple[str, ...],
+    client_config: str | None,
+    topic: str,
+    lag: bool,  # noqa: FBT001 - click passes flags by name
+    as_json: bool,  # noqa: FBT001 - likewise
+) -> None:
+    """Show how far sources are: all that keep offsets in a topic, or those of PATH, a file or a folder.
+
+    Without PATH the cluster is named as for other commands, and nothing but the topic of offsets is read.
+    With --lag the sources of PATH are listed, too; no object is opened. Nothing is stored.
+    """
+    if path is None:
+        if lag:
+            raise click.UsageError("--lag lists the sources of PATH: name a file or a folder")
+        settings = client_settings(bootstrap_servers, properties, client_config)
+        require_servers(settings, "status")
+        with kafka_errors("status"):
+            found = _of_topic(settings, topic)
+    else:
+        found = _of_files(path, lag=lag)
+    if as_json:
+        show_json(found)
+    else:
+        _print(found, lag=lag)
+
+
+def _of_topic(settings: dict[str, Any], topic: str) -> list[_Status]:
+    from headerware.sources.runtime.stores import of_objects, signs_in  # noqa: PLC0415 - a client
+    from headerware.sources.runtime.topic_offsets import TopicOffsets, read_sources  # noqa: PLC0415 - a client
+
+    found = read_sources(TopicOffsets(topic=topic), settings)
+    return [_status(source, of_objects(rows), signs_in(rows)) for source, rows in found.items()]
+
+
+def _of_files(path: str, *, lag: bool) -> list[_Status]:
+    from headerware.sources.runtime import RunConfig  # noqa: PLC0415 - likewise
+
+    found = []
+    for loaded in RunConfig.load_all(path):
+        with closing(loaded.offsets.open(loaded.kafka, source=loaded.name)) as store:
+            made = _status(loaded.name, store.items(), store.signs())
+            if lag:
+                made = msgspec.structs.replace(made, waiting=_waiting(loaded, store))
+        found.append(made)
+    return found
+
+
+def _waiting(loaded: RunConfig, store: StoredOffsets) -> int:
+    from headerware.sources.engine.plan import plan  # noqa: PLC0415 - likewise
+
+    with source_errors(loaded):
+        return sum(each.reads for each in plan(loaded, store))
+
+
+@contextmanager
+def source_errors(loaded: RunConfig) -> Iterator[None]:
+    """Show an error of the source's system as one line."""
+    try:
+        yield
+    except (OSError, *loaded.source.retried) as error:
+        raise SourceError(f"source {loaded.name!r} cannot be listed: {described(error)}") from error
+
+
+def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: list[Sign]) -> _Status:
+    from headerware.sources.runtime.stores import SIGN_INTERVAL_S  # noqa: PLC0415 - it imports a client
+
+    in_work = [(key, entry) for key, entry in entries if not entry.complete]
+    latest = max((sign.at_ms for sign in signs), default=None)
+    # Others are of tasks that there were before.
+    signs = [sign for sign in signs if latest is not None and latest - sign.at_ms < 2_000 * SIGN_INTERVAL_S]
+    return _Status(
+        source=source,
+        complete=len(entries) - len(in_work),
+        in_work=len(in_work),
+        records=sum(entry.record_number for _, entry in entries),
+        places=[_Place(object=object_text(key), record_number=entry.record_number) for key, entry in in_work],
+        at_work_ms=latest,
+        bad_records=sum(sign.counts.get("bad_records", 0) for sign in signs),
+        failed=sum(sign.counts.get("failed", 0) for sign in signs),
+    )
+
+
+def show_table(table: Table) -> None:
+    """Print a table, with whole lines where no terminal looks."""
+    console = Console(highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _PIPE_COLUMNS
+    console.print(table)
+
+
+def object_text(key: OffsetKey) -> str:
+    """Return the name of an object among the offsets as text."""
+    partition = key.partition.get("object", {})
+    return str(partition["key"]) if set(partition) == {"key"} else str(partition)
+
+
+def _print(found: list[_Status], *, lag: bool) -> None:
+    columns = ["source", "complete", "in work", "records", "failed", "bad", "at work", "reads"]
+    table = Table(*columns, *(["waiting"] if lag else []), box=None, pad_edge=False)
+    for each in found:
+        place = each.places[-1] if each.places else None
+        cells = [
+            each.source,
+            f"{each.complete:,}",
+            f"{each.in_work:,}",
+            f"{each.records:,}",
+            f"{each.failed:,}",
+            f"{each.bad_records:,}",
+            _when(each.at_work_ms),
+            "" if place is None else f"{place.object} to record {place.record_number:,}",
+        ]
+        table.add_row(*(Text(printable(cell)) for cell in cells), *([f"{each.waiting:,}"] if lag else []))
+    show_table(table)
+    click.echo(counted(len(found), "source"))
+
+
+def _when(at_ms: int | None) -> str:
+    """Return a time as text, with how long ago it was."""
+    if at_ms is None:
+        return "never"
+    shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1_000))
+    return f"{shown} ({max(0, wall_clock_ms() - at_ms) // 1_000:,} s ago)"

@@ -1,0 +1,297 @@
+"""Carry on: what is sent while a record is processed goes on with its lineage and with headers of it.
+
+Clients say which records are at work in a context variable, so each thread and each task has its own. A
+session that sends looks there once for each record, at its edge, before the first interceptor. Its chain
+decides what goes on:
+
+- the headers that its steps continue (:class:`~headerware.core.services.CarriesOn`);
+- the headers whose names fit the chain's option ``carry``.
+
+What the application sets itself wins. Of several records at work, only named headers that all of them have,
+with equal values, go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextvars import ContextVar
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
+
+from headerware.core.edge import alike, is_own, is_wire_name, may_be_sent
+from headerware.core.errors import ConfigError
+from headerware.core.header_ids import HeaderId, header_name
+from headerware.core.headers import Headers, Pair
+from headerware.core.patterns import EXCLUDES
+from headerware.core.topics import TopicPatterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from headerware.core.record import Record
+    from headerware.core.record_run import RecordRun
+    from headerware.core.step import Step
+
+    CarriedOn = Callable[[Headers], Pair | None]
+
+Carry = tuple[str, ...] | Literal[False]
+"""Patterns of the names of headers that go on beside what steps continue; False carries on nothing."""
+MAX_CARRIED_BYTES: Final = 16_384
+"""How much the headers may take, names included, that are carried on because of their names."""
+
+_EXPECTED: Final = "expected false, or names of headers and patterns of them such as ['tenant', 'x-*']"
+_log: Final = logging.getLogger("headerware")
+_current: Final[ContextVar[AtWork | None]] = ContextVar("headerware_at_work", default=None)
+_look: Final = _current.get
+
+
+class AtWork:
+    """Records that are processed while a block lasts, in its thread or task.
+
+    Contexts that are copied meanwhile, such as those of new tasks, keep them.
+
+    Args:
+        given: the records, or what ``record_of`` makes records of when something is first sent.
+        record_of: makes a record; None if these are records.
+    """
+
+    __slots__ = ("_before", "_ended_elsewhere", "_given", "_record_of", "_thread", "found")
+
+    def __init__(self, given: Sequence[Any], record_of: Callable[[Any], Record] | None = None) -> None:
+        self._given = given
+        self._record_of = record_of
+        self._ended_elsewhere = False
+        self.found: dict[Carrying, _Found] | None = None
+        """What each chain carries on of these records, once it has sent something."""
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """The records."""
+        return self._given if self._record_of is None else list(map(self._record_of, self._given))
+
+    def __enter__(self) -> Self:
+        before = _look()
+        self._before = None if before is None or before.was_left_behind() else before
+        self._thread = get_ident()
+        _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if _look() is self:
+            _current.set(self._before)
+        else:
+            self._ended_elsewhere = True
+
+    def was_left_behind(self) -> bool:
+        """Return whether the block ended in another thread than this one, where it began."""
+        return self._ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
+
+
+class _Found:
+    """The headers of the records at work that a chain carries on.
+
+    Args:
+        named: those that its option names.
+        continued: those that its steps continue, each with the topics on which the step works.
+    """
+
+    __slots__ = ("_by_topic", "_continued", "_named")
+
+    def __init__(self, named: Sequence[Pair], continued: Sequence[tuple[TopicPatterns, Pair]]) -> None:
+        self._named = named
+        self._continued = continued
+        self._by_topic: dict[str, _ForTopic] = {}
+
+    def for_topic(self, topic: str) -> _ForTopic:
+        """Return those that go on into a topic."""
+        found = self._by_topic.get(topic)
+        if found is None:
+            own = (pair for topics, pair in self._continued if topics.matches(topic))
+            pairs = (*self._named, *own)
+            names = frozenset[str]().union(*(alike(name) for name, _ in pairs))
+            found = self._by_topic[topic] = _ForTopic(pairs, names)
+        return found
+
+
+class _ForTopic(NamedTuple):
+    """The headers that go on into one topic, and the names that an application may use for them."""
+
+    pairs: tuple[Pair, ...]
+    names: frozenset[str]
+
+
+class Carrying:
+    """What one session carries on.
+
+    Args:
+        carry: the chain's option.
+        steps: the steps of the chain.
+        continuing: the topics of those that continue a header, and what returns it.
+    """
+
+    def __init__(
+        self, carry: Carry, steps: Iterable[Step], continuing: Sequence[tuple[TopicPatterns, CarriedOn]]
+    ) -> None:
+        self._continuing = () if carry is False else continuing
+        self._stated = frozenset(carry or ())
+        self._names = TopicPatterns(map(_resolved, carry)) if carry else None
+        self._decoded = frozenset[str]().union(*(getattr(step.interceptor, "decodes", ()) for step in steps))
+        self._has_warned = False
+
+    def __bool__(self) -> bool:
+        """Return whether anything can go on."""
+        return bool(self._continuing or self._names)
+
+    def after(self, edge: Callable[[Record], Record]) -> Callable[[Record], Record]:
+        """Return an edge that adds what goes on to records that it has admitted."""
+        if not self:
+            return edge
+
+        def carrying_edge(record: Record) -> Record:
+            at_work = _look()
+            return edge(record) if at_work is None else self.added_to(edge(record), at_work)
+
+        return carrying_edge
+
+    def unless_at_work(
+        self, run_edge: Callable[[RecordRun], RecordRun | None]
+    ) -> Callable[[RecordRun], RecordRun | None]:
+        """Return an edge for runs, whose records are taken one by one while any record is at work."""
+        return (lambda run: run_edge(run) if _look() is None else None) if self else run_edge
+
+    def added_to(self, record: Record, at_work: AtWork) -> Record:
+        """Return a record that is sent with the headers that go on from the records at work."""
+        if at_work.was_left_behind():
+            return record
+        found = None if at_work.found is None else at_work.found.get(self)
+        if found is None:
+            found = self._find(list(map(_readable, at_work.records)))
+            at_work.found = {**(at_work.found or {}), self: found}  # another thread may do the same
+        pairs, names = found.for_topic(record.topic)
+        if not pairs:
+            return record
+        # A plain loop, for this runs for each record.
+        for name, _ in record.headers:
+            if name in names or name.casefold() in names:
+                own = frozenset[str]().union(*(alike(own) for own, _ in record.headers))
+                pairs = tuple(pair for pair in pairs if own.isdisjoint(alike(pair[0])))
+                break
+        return record.with_headers(Headers.trusted((*record.headers, *pairs)))
+
+    def _find(self, records: Sequence[tuple[Headers, frozenset[str]]]) -> _Found:
+        continued = []
+        if len(records) == 1:  # the lineage of several is no line
+            found = ((topics, carried_on(records[0][0])) for topics, carried_on in self._continuing)
+            continued = [(topics, pair) for topics, pair in found if pair is not None]
+        named: tuple[Pair, ...] = ()
+        if self._names is not None and records:
+            shared = self._named_in(*records[0])
+            for other in records[1:]:
+                theirs = self._named_in(*other) if shared else {}
+                shared = {name: values for name, values in shared.items() if theirs.get(name) == values}
+            for _, pair in continued:
+                shared.pop(pair[0], None)
+            names = self._within_limit(shared)
+            named = tuple(pair for pair in records[0][0] if pair[0] in names)
+        return _Found(named, tuple(continued))
+
+    def _named_in(self, headers: Headers, unverified: frozenset[str]) -> dict[str, list[bytes | None]]:
+        values: dict[str, list[bytes | None]] = {}
+        for name, value in headers:
+            if name in values or (name not in unverified and self._takes(name)):
+                values.setdefault(name, []).append(value)
+        return values
+
+    def _takes(self, name: str) -> bool:
+        """Return whether headers of a name go on; never marks of a chain, whatever the patterns are."""
+        assert self._names is not None  # noqa: S101 - who calls this has seen that there are names
+        return (
+            len(name) <= MAX_CARRIED_BYTES
+            and self._names.matches(name)
+            and name not in self._decoded
+            and (name in self._stated or not is_own(name))
+            and is_wire_name(name)
+        )
+
+    def _within_limit(self, shared: Mapping[str, Sequence[bytes | None]]) -> frozenset[str]:
+        """Return the names that go on; those that the limit leaves no room for are left out."""
+        left = MAX_CARRIED_BYTES
+        names: set[str] = set()
+        for name, values in shared.items():
+            size = sum(len(name.encode()) + len(value or b"") for value in values)
+            if size <= left:
+                names.add(name)
+                left -= size
+            elif not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "header %r is not carried on: the headers that go on from a record may have %s bytes, "
+                    "names included (further ones are not logged)",
+                    name[:100],
+                    MAX_CARRIED_BYTES,
+                )
+        return frozenset(names)
+
+
+def carry_option(value: object, *, path: str = "carry") -> Carry:
+    """Return the option ``carry`` as it was given in code or in configuration.
+
+    Args:
+        value: None for the default, False (or the text ``false``), or names and patterns: text, separated by
+            commas, or several texts or ids.
+        path: its path, for errors.
+
+    Raises:
+        ConfigError: it is anything else, or names a mark of a chain.
+    """
+    if value is None:
+        return ()
+    if value is False or (isinstance(value, str) and value.strip().lower() == "false"):
+        return False
+    found = value
+    if isinstance(value, str):
+        found = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(found, list | tuple):
+        raise ConfigError(f"{_EXPECTED}, found {_shown(value)}", path=path)
+    return tuple(_pattern(each, path) for each in found)
+
+
+def _pattern(value: object, path: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(HeaderId(value))
+    if not isinstance(value, str):
+        raise ConfigError(f"{_EXPECTED}, found {_shown(value)} among them", path=path)
+    if not value.removeprefix(EXCLUDES):
+        raise ConfigError(f"{_EXPECTED}, found an empty name among them", path=path)
+    if not (value.startswith(EXCLUDES) or may_be_sent(value)):
+        raise ConfigError(
+            f"{value!r} names headers of Headerware's own, which belong to the record that has them and are "
+            "set by the steps of a chain; leave it out",
+            path=path,
+        )
+    return value
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else type(value).__name__
+
+
+def _resolved(pattern: str) -> str:
+    """Return a pattern with an id in place of a name as the name that it stands for."""
+    excludes = EXCLUDES if pattern.startswith(EXCLUDES) else ""
+    return excludes + header_name(pattern.removeprefix(excludes))
+
+
+def _readable(record: Record) -> tuple[Headers, frozenset[str]]:
+    """Return the headers of a record, and the names of those that no signature covers."""
+    headers: object = record.headers
+    verified = record.verified
+    unverified = frozenset[str]() if verified is None else frozenset(verified.uncovered)
+    return (headers if isinstance(headers, Headers) else Headers()), unverified
+
+
+def _is_in_event_loop() -> bool:
+    """Return whether this thread runs an event loop, whose tasks have copies of the context."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None  # noqa: SLF001 - asyncio documents it

@@ -1,0 +1,129 @@
+"""Objects that go on under another key, such as logs that are rotated.
+
+A log is known by its path, until another file has that path. Then the former one has gone on under another
+path, where reading goes on behind the last record: before the new file is read, so that no crash in between
+loses the place. Files say by :meth:`~headerware.sources.NativeItem.continues` which one they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headerware.sources.engine.decision import Decision, decide
+from headerware.sources.source import NativeItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headerware.sources.config import SourceConfig
+    from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
+
+_FORMER: Final = 1_000
+
+
+class _Place(NamedTuple):
+    """How far an object was read under a key."""
+
+    native_key: Any
+    entry: OffsetEntry
+
+
+class Moves:
+    """Find the object that another one continues; for one thread.
+
+    Args:
+        config: what is read.
+        offsets: how far objects were read.
+    """
+
+    def __init__(self, config: SourceConfig, offsets: Offsets) -> None:
+        self._config: Final = config
+        self._offsets: Final = offsets
+        self._found: dict[OffsetKey, _Place] | None = None
+        """Those that were stored at the first look, or were read since; they may be on their way."""
+        self._alike: Final[defaultdict[str, dict[OffsetKey, _Place]]] = defaultdict(dict)
+        """The same ones by the beginnings of their versions."""
+        self._former: Final[deque[_Place]] = deque(maxlen=_FORMER)
+        """Those that lost their keys to others, and were not found under new ones, such as in mid-rename."""
+        self._lengths: Final[set[str]] = set()
+        """Of what these beginnings were made."""
+        self.happen = False
+        """Whether objects may move. Then late ones come below others, so that each listing is a whole one."""
+
+    def note(self, item: NativeItem, key: OffsetKey, entry: OffsetEntry) -> None:
+        """Note how far an object was read."""
+        if not _follows(item):
+            return
+        if (before := self._places().pop(key, None)) is not None:
+            self._alike[_beginning(before)].pop(key, None)
+            if self.is_other(item, before.entry):
+                self._former.append(before)
+        self._put(key, _Place(item.context.key, entry))
+
+    def is_other(self, item: NativeItem, entry: OffsetEntry | None) -> bool:
+        """Return whether an object is not the one of an offset, as far as objects can tell."""
+        if not _follows(item):
+            return False
+        self.happen = True
+        version = None if entry is None else entry.version
+        return version is None or not (version == item.context.version or item.extends(version))
+
+    def successor(
+        self, key: Any, entry: OffsetEntry | None, listed: Iterable[NativeItem]
+    ) -> NativeItem | None:
+        """Return the object that continues the one that had a key, if there is one."""
+        version = None if entry is None else entry.version
+        if version is None:
+            return None
+        return next(
+            (each for each in listed if each.context.key != key and each.continues(key, version)), None
+        )
+
+    def decision(self, item: NativeItem) -> Decision | None:
+        """Return where an object goes on that was read under another key, or None if it was not."""
+        former = [
+            each.entry
+            for each in (*self._candidates(item), *self._former)
+            if each.native_key != item.context.key
+            and each.entry.version is not None
+            and item.continues(each.native_key, each.entry.version)
+        ]
+        if not former:
+            return None
+        entry = max(former, key=lambda each: each.record_number)
+        found = decide(self._config, item, entry)
+        if found.action == "read":
+            return found
+        # Its offset is stored under the new key, too.
+        return Decision("read", f"{found.why}, under another key", entry.record_number, entry.properties)
+
+    def _candidates(self, item: NativeItem) -> Iterator[_Place]:
+        """Yield those whose versions begin as an object's do: of many objects the others are not asked."""
+        self._places()
+        for beginning in item.beginnings(self._lengths):
+            yield from self._alike.get(beginning, {}).values()
+
+    def _put(self, key: OffsetKey, place: _Place) -> None:
+        self._places()[key] = place
+        beginning = _beginning(place)
+        self._alike[beginning][key] = place
+        self._lengths.add(beginning.partition(":")[0])
+
+    def _places(self) -> dict[OffsetKey, _Place]:
+        if self._found is None:
+            keys, self._found = self._config.source.keys, {}
+            for key, entry in self._offsets.items():
+                text = key.partition.get("object", {}).get("key")
+                if isinstance(text, str) and keys is not None:
+                    self._put(key, _Place(keys.from_text(text), entry))
+        return self._found
+
+
+def _beginning(place: _Place) -> str:
+    return (place.entry.version or "").partition(".")[0]
+
+
+def _follows(item: NativeItem) -> bool:
+    """Return whether an object can tell which one it continues."""
+    return type(item).continues is not NativeItem.continues

@@ -1,0 +1,79 @@
+"""The TOML files of sources: one for each source, and ``kafka.toml`` for what those of a folder share.
+
+sources/kafka.toml      [kafka] alone: brokers, a chain, whatever all producers have
+sources/orders.toml     a source; what its own [kafka] says counts for more, setting by setting
+sources/clicks.toml     another one
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+from headerware.core.config import FILE
+from headerware.core.errors import ConfigError
+from headerware.core.files import read_text
+from headerware.topic_table.topic import dotted
+
+SHARED: Final = "kafka.toml"
+"""The file beside those of sources that has what they share."""
+
+
+def source_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of a folder's sources, in the order of their names; or the file itself.
+
+    Raises:
+        ConfigError: the folder has none.
+    """
+    given = Path(path)
+    if not given.is_dir():
+        return [given]
+    found = sorted(each for each in given.glob("*.toml") if each.name != SHARED and each.is_file())
+    if not found:
+        raise ConfigError(
+            f"expected a file NAME.toml for each source, found none beside {SHARED}", path=str(path)
+        )
+    return found
+
+
+def read_source_file(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the table of a source's file, with the settings of ``[kafka]`` under their dotted names.
+
+    Raises:
+        ConfigError: the file, or the one that it shares with others, cannot be read.
+    """
+    file = Path(path)
+    table = _read(file)
+    shared = _shared(file.with_name(SHARED))
+    own = table.get("kafka", {})
+    if not isinstance(own, dict):
+        raise ConfigError(f"expected a table, found {type(own).__name__}", path="kafka")
+    kafka = {**shared, **dotted(own)}
+    if isinstance(kafka.get(FILE), str):
+        kafka[FILE] = str(file.parent / kafka[FILE])
+    return {**table, "kafka": kafka}
+
+
+def _shared(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    table = _read(file)
+    kafka = table.pop("kafka", None)
+    if table or not isinstance(kafka, dict):
+        found = ", ".join(sorted(table)) or "none"
+        raise ConfigError(
+            f"expected the table [kafka] alone, which the sources of this folder share; beside it: {found}",
+            path=str(file),
+        )
+    return dotted(kafka)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text(file))
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(file)) from error
+    except ValueError as error:
+        raise ConfigError(f"is not TOML: {error}", path=str(file)) from error
