@@ -207,7 +207,7 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
     streams: ClassVar[bool] = False
     """Whether it takes consumed values that are on disk, because it looks at nothing but their length."""
-    waits: ClassVar[bool] = False
+    delays: ClassVar[bool] = False
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""

@@ -176,7 +176,7 @@ def _unfit(step: object, work: Work | None) -> Iterator[str]:
             f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
             "leave the option out for Spark"
         )
-    if states(step, "waits") and work in _READS:
+    if states(step, "delays") and work in _READS:
         yield (
             f"{label(step)!r} holds records back until their moment, and {CANNOT_WAIT}; take the step out of "
             "this chain, and read such topics with a Consumer or an AsyncConsumer"

@@ -59,7 +59,7 @@ class Delay(Interceptor, frozen=True, kw_only=True):
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.EXPIRE
     streams: ClassVar[bool] = True
-    waits: ClassVar[bool] = True
+    delays: ClassVar[bool] = True
 
     after_ms: Milliseconds | None = None
     after_ms_by_topic: dict[str, Milliseconds] = msgspec.field(default_factory=dict)

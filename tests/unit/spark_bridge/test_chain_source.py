@@ -314,7 +314,7 @@ class TestCarry:
 class Waiting(Interceptor, frozen=True):
     """Hold records back, as a plug-in may."""
 
-    waits = True
+    delays = True
 
     def on_consume(self, record: Record) -> Record:
         return record
