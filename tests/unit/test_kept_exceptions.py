@@ -46,6 +46,7 @@ ALLOWED: Final = {
     "ops/guard/judge.py: self.why": "its partition has the record itself, which waits",
     "sources/engine/batches.py: self._failure": ENDS,
     "sources/extractors/parquet.py: self.error": "its stream is that of one object",
+    "sources/runtime/group.py: self.failures": RESULT,
     "sources/runtime/runner.py: self._failure": "a KafkaError is a code and a text, and is not raised",
     "sources/runtime/runner.py: self._failures": ENDS,
     "topic_table/topic.py: self._refusal": RAISED_ONCE,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headerware import DROP, Chain, Headers, InterceptorError, Record, Stage
+from headerware import DROP, Chain, HeaderError, Headers, InterceptorError, Record, Stage
 from headerware.core import runner
 from headerware.core.context import Context
 from headerware.core.hooks import FanOut
@@ -132,11 +132,17 @@ class TestEmptyChain:
         record = Record(None, object(), 5, [("hw.sig", 1)])  # type: ignore[arg-type]
         session = Chain().open()
         assert session.send_outcome(record) is record
-        assert session.consume_outcome(record) is record
         assert session.send_outcomes([record]) == [record]
+        record = Record(None, object(), 5, [("hw.sig", b"1")])  # type: ignore[arg-type]
+        assert session.consume_outcome(record) is record
         assert session.consume([record]) == [record]
         assert (session.stats(), session.poll(), session.flush(), session.safe_offsets()) == ({}, [], [], {})
         assert session.safe_offset("t", 0, 5) == 5
+
+    def test_refuses_what_was_read_with_headers_that_nobody_can_ask_for(self) -> None:
+        record = Record("orders", b"", headers=[(b"\xff", b"1")])  # type: ignore[arg-type]
+        session = Chain().open()
+        assert isinstance(session.consume_outcome(record), HeaderError)
 
 
 class TestResults:
