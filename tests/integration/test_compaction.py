@@ -412,7 +412,8 @@ class TestWhatTheBrokerRefuses:
             for at, cause in zip((3_000, 3_001), causes, strict=True)
         ]
         assert len(result.refused) == len(expected)
-        for found, pattern in zip(result.refused, expected, strict=True):
+        # How many of them share a transaction decides on the order.
+        for found, pattern in zip(sorted(result.refused), sorted(expected), strict=True):
             assert re.fullmatch(pattern, found)
         assert topics.values()[-1] == b"last"
         again = topics.compact()
