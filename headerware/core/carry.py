@@ -71,21 +71,34 @@ class AtWork:
         return self._given if self._record_of is None else list(map(self._record_of, self._given))
 
     def __enter__(self) -> Self:
-        before = _look()
-        self._before = None if before is None or before.was_left_behind() else before
+        self._before = _not_ended(_look())
         self._thread = get_ident()
         _current.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if _look() is self:
-            _current.set(self._before)
-        else:
-            self._ended_elsewhere = True
+        inner = _look()
+        if inner is self:
+            _current.set(_not_ended(self._before))
+            return
+        self._ended_elsewhere = True
+        # Blocks may overlap, as those of two consumers do that are polled in turn. The inner one goes back past
+        # this one, or each would keep the one before for ever.
+        while inner is not None and inner._before is not self:
+            inner = inner._before
+        if inner is not None:
+            inner._before = self._before
 
     def was_left_behind(self) -> bool:
         """Return whether the block ended in another thread than this one, where it began."""
         return self._ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
+
+
+def _not_ended(at_work: AtWork | None) -> AtWork | None:
+    """Return the innermost block that has not ended, from a block on outwards."""
+    while at_work is not None and at_work._ended_elsewhere:  # noqa: SLF001 - of the same module
+        at_work = at_work._before  # noqa: SLF001 - as above
+    return at_work
 
 
 class _Found:
