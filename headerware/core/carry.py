@@ -56,12 +56,15 @@ class AtWork:
         record_of: makes a record; None if these are records.
     """
 
-    __slots__ = ("_before", "_ended_elsewhere", "_given", "_record_of", "_thread", "found")
+    __slots__ = ("_given", "_record_of", "_thread", "before", "ended_elsewhere", "found")
 
     def __init__(self, given: Sequence[Any], record_of: Callable[[Any], Record] | None = None) -> None:
         self._given = given
         self._record_of = record_of
-        self._ended_elsewhere = False
+        self.before: AtWork | None = None
+        """The block around this one."""
+        self.ended_elsewhere = False
+        """Whether the block has ended in another context than its own, or while another one was within it."""
         self.found: dict[Carrying, _Found] | None = None
         """What each chain carries on of these records, once it has sent something."""
 
@@ -71,7 +74,7 @@ class AtWork:
         return self._given if self._record_of is None else list(map(self._record_of, self._given))
 
     def __enter__(self) -> Self:
-        self._before = _not_ended(_look())
+        self.before = _not_ended(_look())
         self._thread = get_ident()
         _current.set(self)
         return self
@@ -79,25 +82,24 @@ class AtWork:
     def __exit__(self, *_: object) -> None:
         inner = _look()
         if inner is self:
-            _current.set(_not_ended(self._before))
+            _current.set(_not_ended(self.before))
             return
-        self._ended_elsewhere = True
-        # Blocks may overlap, as those of two consumers do that are polled in turn. The inner one goes back past
-        # this one, or each would keep the one before for ever.
-        while inner is not None and inner._before is not self:
-            inner = inner._before
+        self.ended_elsewhere = True
+        # Blocks overlap if two consumers are polled in turn. Each would keep the one before for ever.
+        while inner is not None and inner.before is not self:
+            inner = inner.before
         if inner is not None:
-            inner._before = self._before
+            inner.before = self.before
 
     def was_left_behind(self) -> bool:
         """Return whether the block ended in another thread than this one, where it began."""
-        return self._ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
+        return self.ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
 
 
 def _not_ended(at_work: AtWork | None) -> AtWork | None:
     """Return the innermost block that has not ended, from a block on outwards."""
-    while at_work is not None and at_work._ended_elsewhere:  # noqa: SLF001 - of the same module
-        at_work = at_work._before  # noqa: SLF001 - as above
+    while at_work is not None and at_work.ended_elsewhere:
+        at_work = at_work.before
     return at_work
 
 
