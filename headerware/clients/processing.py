@@ -87,7 +87,9 @@ class Processes:
     def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
         if self._hw_only_at_work:
-            self._hw_put_to_work([message for message in messages if message.error() is None])
+            given = [message for message in messages if message.error() is None]
+            if given:
+                self._hw_put_to_work(given)
             return
         in_use = self._hw_in_use
         self._hw_in_process = handed_over(messages, in_use, began_ns, is_implicit=self._hw_is_implicit)
