@@ -1,4 +1,4 @@
-"""Carry on: what is sent while a record is processed goes on with its lineage and with headers of it.
+"""Carry on lineage and headers from a record that is processed to the records that are sent meanwhile.
 
 Clients say which records are at work in a context variable, so each thread and each task has its own. A
 session that sends looks there once for each record, at its edge, before the first interceptor. Its chain
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     CarriedOn = Callable[[Headers], Pair | None]
 
 Carry = tuple[str, ...] | Literal[False]
-"""Patterns of the names of headers that go on beside what steps continue; False carries on nothing."""
+"""Patterns of names of headers that go on, beside those that steps continue; False carries on nothing."""
 MAX_CARRIED_BYTES: Final = 16_384
-"""How much the headers may take, names included, that are carried on because of their names."""
+"""The most bytes, names included, of the headers that are carried on because of their names."""
 
 _EXPECTED: Final = "expected false, or names of headers and patterns of them such as ['tenant', 'x-*']"
 _log: Final = logging.getLogger("headerware")
@@ -66,7 +66,7 @@ class AtWork:
         self.ended_elsewhere = False
         """Whether the block has ended in another context than its own, or while another one was within it."""
         self.found: dict[Carrying, _Found] | None = None
-        """What each chain carries on of these records, once it has sent something."""
+        """The headers that each chain carries on of these records; filled when it first sends something."""
 
     @property
     def records(self) -> Sequence[Record]:

@@ -89,7 +89,7 @@ def with_rotation(
         not_before: the first moment at which the new version may sign; None keeps that of the one before,
             unless this is still to come: then the new one begins at once.
         not_after: the last moment at which it may sign; None keeps that of the one before.
-        above: a version that stands elsewhere: the new one has a higher number.
+        above: a version that is in use elsewhere; the new version gets a higher number.
         now: when it happens, with a time zone; None is now.
 
     Raises:

@@ -71,8 +71,8 @@ def edit_with_public(
         permissions: as in :func:`edit_keyring`; of the keyring file.
 
     Raises:
-        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS, which
-            cannot say what there is to say of a version that is active.
+        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS and the
+            active version has limits that a JWKS cannot state.
     """
     target, shown = (Path(os.fspath(each)) for each in (path, public))
     target = target.resolve() if permissions == "kubernetes" else target

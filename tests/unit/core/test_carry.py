@@ -1,4 +1,4 @@
-"""What is sent while a record is processed gets of its headers, in the core."""
+"""Headers go on from a record that is processed to records that are sent meanwhile, in the core."""
 
 from __future__ import annotations
 
