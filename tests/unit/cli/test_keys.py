@@ -487,6 +487,13 @@ class TestRotateWithPublic:
         else:
             assert set(there) == {2, 3}, "a JWKS revokes a key by leaving it out"
 
+    def test_a_link_stays_and_its_target_is_changed(self, shop: Path, public: Path) -> None:
+        link = shop.with_name("link.json")
+        link.symlink_to(public)
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", link)
+        assert link.is_symlink()
+        assert len(read_keyring(public).versions("shop")) == 2
+
     @pytest.mark.parametrize("which", [("--version", "1"), ()])
     def test_a_revocation_is_run_again_after_it_was_interrupted_between_the_files(
         self, shop: Path, public: Path, form: str, which: tuple[str, ...]
