@@ -500,7 +500,8 @@ class TestRotateWithPublic:
     ) -> None:
         done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
         before = shop.read_bytes()
-        revoked = ("revoke", "--keyring", shop, "--id", "shop", *which, "--yes", "--public", public)
+        revoked: tuple[str | Path, ...] = ("revoke", "--keyring", shop, "--id", "shop", *which, "--yes")
+        revoked = (*revoked, "--public", public)
         done(*revoked)
         first = public.read_bytes()
         shop.write_bytes(before)
