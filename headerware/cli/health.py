@@ -33,27 +33,19 @@ class Health(NamedTuple):
     details: Mapping[str, Any]
 
 
-class _Address(click.ParamType[Any]):
-    name = "HOST:PORT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        found = _ADDRESS.fullmatch(value)
-        if found is None or int(found["port"]) > 65_535:
-            self.fail(
-                f"expected HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, found {value!r}", param, ctx
-            )
-        return found["v6"] or found["host"], int(found["port"])
+def _address(text: str) -> tuple[str, int]:
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > 65_535:
+        raise click.BadParameter(f"expected HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, found {text!r}")
+    return found["v6"] or found["host"], int(found["port"])
 
 
 def health_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--health`` to the command of a worker."""
     return click.option(
         "--health",
-        type=_Address(),
+        type=_address,
+        metavar="HOST:PORT",
         help="Tell by HTTP whether it lives and is ready: /live and /ready, without authentication.",
     )(command)
 

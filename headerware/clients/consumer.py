@@ -133,6 +133,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
     """
 
     _hw_hides_headers = False
+    """Said again, because a serializing client has this class before an instrumented one among its bases."""
     _hw_raises_events: bool = False
     """Whether ``poll`` raises error events, so that nobody overlooks them."""
     _hw_stopping: bool = False

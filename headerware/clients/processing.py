@@ -69,7 +69,7 @@ class Processes:
     _hw_observes: bool
     """Whether any interceptor has to know which records a call returns."""
     _hw_only_at_work: bool
-    """Whether only what is sent has to know it, by the records at work."""
+    """Whether no interceptor has to know it: the records are only noted as being at work."""
     _hw_in_process: Begun | None = None
     """The implicit processing that the next call ends."""
 
@@ -87,13 +87,15 @@ class Processes:
     def _hw_hand_over(self, messages: Sequence[Message], began_ns: int) -> None:
         """Tell the interceptors which records the application receives, and processes from now on."""
         if self._hw_only_at_work:
-            self._hw_put_to_work([message for message in messages if message.error() is None])
+            given = [message for message in messages if message.error() is None]
+            if given:
+                self._hw_put_to_work(given)
             return
         in_use = self._hw_in_use
         self._hw_in_process = handed_over(messages, in_use, began_ns, is_implicit=self._hw_is_implicit)
 
     def _hw_put_to_work(self, messages: Sequence[Message]) -> None:
-        """Begin implicit processing of which no interceptor hears."""
+        """Begin implicit processing that no interceptor hears of."""
         at_work = AtWork(messages, record_with_local)
         # First, so that an interrupt leaves no record at work that nothing ends.
         self._hw_in_process = at_work, [], self._hw_in_use

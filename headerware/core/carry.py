@@ -1,4 +1,4 @@
-"""Carry on: what is sent while a record is processed goes on with its lineage and with headers of it.
+"""Carry on lineage and headers from a record that is processed to the records that are sent meanwhile.
 
 Clients say which records are at work in a context variable, so each thread and each task has its own. A
 session that sends looks there once for each record, at its edge, before the first interceptor. Its chain
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     CarriedOn = Callable[[Headers], Pair | None]
 
 Carry = tuple[str, ...] | Literal[False]
-"""Patterns of the names of headers that go on beside what steps continue; False carries on nothing."""
+"""Patterns of names of headers that go on, beside those that steps continue; False carries on nothing."""
 MAX_CARRIED_BYTES: Final = 16_384
-"""How much the headers may take, names included, that are carried on because of their names."""
+"""The most bytes, names included, of the headers that are carried on because of their names."""
 
 _EXPECTED: Final = "expected false, or names of headers and patterns of them such as ['tenant', 'x-*']"
 _log: Final = logging.getLogger("headerware")
@@ -56,14 +56,17 @@ class AtWork:
         record_of: makes a record; None if these are records.
     """
 
-    __slots__ = ("_before", "_ended_elsewhere", "_given", "_record_of", "_thread", "found")
+    __slots__ = ("_given", "_record_of", "_thread", "before", "ended_elsewhere", "found")
 
     def __init__(self, given: Sequence[Any], record_of: Callable[[Any], Record] | None = None) -> None:
         self._given = given
         self._record_of = record_of
-        self._ended_elsewhere = False
+        self.before: AtWork | None = None
+        """The block around this one."""
+        self.ended_elsewhere = False
+        """Whether the block has ended in another context than its own, or while another one was within it."""
         self.found: dict[Carrying, _Found] | None = None
-        """What each chain carries on of these records, once it has sent something."""
+        """The headers that each chain carries on of these records; filled when it first sends something."""
 
     @property
     def records(self) -> Sequence[Record]:
@@ -71,21 +74,33 @@ class AtWork:
         return self._given if self._record_of is None else list(map(self._record_of, self._given))
 
     def __enter__(self) -> Self:
-        before = _look()
-        self._before = None if before is None or before.was_left_behind() else before
+        self.before = _not_ended(_look())
         self._thread = get_ident()
         _current.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if _look() is self:
-            _current.set(self._before)
-        else:
-            self._ended_elsewhere = True
+        inner = _look()
+        if inner is self:
+            _current.set(_not_ended(self.before))
+            return
+        self.ended_elsewhere = True
+        # Blocks overlap if two consumers are polled in turn. Each would keep the one before for ever.
+        while inner is not None and inner.before is not self:
+            inner = inner.before
+        if inner is not None:
+            inner.before = self.before
 
     def was_left_behind(self) -> bool:
         """Return whether the block ended in another thread than this one, where it began."""
-        return self._ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
+        return self.ended_elsewhere and self._thread == get_ident() and not _is_in_event_loop()
+
+
+def _not_ended(at_work: AtWork | None) -> AtWork | None:
+    """Return the innermost block that has not ended, from a block on outwards."""
+    while at_work is not None and at_work.ended_elsewhere:
+        at_work = at_work.before
+    return at_work
 
 
 class _Found:

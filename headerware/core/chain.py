@@ -45,8 +45,9 @@ class Chain:
 
     Args:
         interceptors: :class:`Interceptor` objects, or any objects that have hooks.
-        carry: what is sent while a record is processed gets of its headers: names, and patterns of them.
-            Beside these goes what interceptors continue, such as the trail. False carries on nothing.
+        carry: names of headers, and patterns of them. A record that is sent while another one is processed
+            gets these headers of the other one, beside those that interceptors continue, such as the trail.
+            False carries on nothing.
 
     Raises:
         ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an

@@ -81,13 +81,13 @@ def configured(sources: list[Source]) -> Configured:
 
 
 def carried(sources: list[Source]) -> Carry:
-    """Return what is carried on, as the last source says that says it."""
+    """Return the option ``carry`` of the last source that has it."""
     source = carry_source(sources)
     return () if source.carry is None else carry_option(source.carry.value, path=source.carry_path)
 
 
 def carry_source(sources: list[Source]) -> Source:
-    """Return the source that decides what is carried on; one that says nothing if none does."""
+    """Return the last source that has the option ``carry``, or an empty one."""
     return next((source for source in reversed(sources) if source.carry is not None), Source([]))
 
 

@@ -142,7 +142,7 @@ def is_own(name: str) -> bool:
 
 
 def may_be_sent(name: str) -> bool:
-    """Return whether an application may send a header of this name, or of a name that such a pattern fits."""
+    """Return whether an application may send a header of this name, which may also be a pattern of names."""
     return name in _own.lineage or not is_own(name)
 
 
@@ -156,7 +156,7 @@ def is_wire_name(name: str) -> bool:
 
 
 def alike(name: str) -> frozenset[str]:
-    """Return what names have in common that differ in case only, or are a name and its compact key."""
+    """Return the keys of a name; other spellings of it, in another case or compact, share one of them."""
     whole = _own.compact_keys.get(name, name)
     return frozenset((whole.casefold(), _compact_keys_of.get(whole, name.casefold())))
 

@@ -101,7 +101,7 @@ class Session:
                 for step, own in continuing
             ],
         )
-        """What is sent while a record is processed gets of its headers."""
+        """Carries on headers of the record that is processed to records that are sent meanwhile."""
         run_edge = partial(unchanged_run, admit) if self._objects else admit_run_of_bytes
         self._send: Final = Runner(
             "send",

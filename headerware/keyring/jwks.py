@@ -1,9 +1,9 @@
 """JSON Web Key Sets (RFC 7517) as keyrings of public halves.
 
 A JWKS says less than a keyring: it has no topics, times, uses or revocations. So its keys verify on every
-topic, and a key of which it cannot say who may trust it is not written to one. When a key begins is left out:
-readers need it before that, and its signer keeps to it. joserfc reads and writes the keys (extra
-``jose``).
+topic, and a key that is limited to some topics, or that ends, is not written to one. The time at which a key
+begins is left out: readers need the key before, and its signer waits for that time. joserfc reads and writes
+the keys (extra ``jose``).
 """
 
 from __future__ import annotations

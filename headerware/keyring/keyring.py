@@ -263,7 +263,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return chosen
 
     def term_ms(self, key: Key) -> tuple[float, float]:
-        """Return the first and last moment at which the current version is that, as long as nothing changes.
+        """Return the first and last moment at which a version is the current one, unless the keyring changes.
 
         Args:
             key: what :meth:`current_key` returns.

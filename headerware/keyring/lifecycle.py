@@ -89,7 +89,7 @@ def with_rotation(
         not_before: the first moment at which the new version may sign; None keeps that of the one before,
             unless this is still to come: then the new one begins at once.
         not_after: the last moment at which it may sign; None keeps that of the one before.
-        above: a version that stands elsewhere: the new one has a higher number.
+        above: a version that is in use elsewhere; the new version gets a higher number.
         now: when it happens, with a time zone; None is now.
 
     Raises:
@@ -232,7 +232,8 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
 def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyring:
     """Bring the versions of a key into a keyring of public halves, and change nothing else there.
 
-    Versions that it has already stay, and are retired if a newer one is active.
+    Versions that it has already stay, and are retired if a newer one is active. Only versions above these are
+    added: one that was taken away from the readers does not come back.
 
     Args:
         public: the keyring of public halves, also of other keys.
@@ -259,7 +260,7 @@ def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyr
             return key
         return _changed(key, status="retired", rotated=active.not_before or active.created)
 
-    missing = tuple(key for key in own if key.version not in there)
+    missing = tuple(key for key in own if key.version > max(there, default=0))
     return Keyring(keys=(*map(kept, public.keys), *missing))
 
 

@@ -71,12 +71,13 @@ def edit_with_public(
         permissions: as in :func:`edit_keyring`; of the keyring file.
 
     Raises:
-        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS, which
-            cannot say what there is to say of a version that is active.
+        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS and the
+            active version has limits that a JWKS cannot state.
     """
-    target, shown = (Path(os.fspath(each)) for each in (path, public))
+    # The target of a link is changed, or else those who read it there would not get the new version.
+    target, shown = Path(os.fspath(path)), Path(os.path.realpath(public))
     target = target.resolve() if permissions == "kubernetes" else target
-    if target.resolve() == shown.resolve():
+    if target.resolve() == shown:
         raise KeyringError(f"{shown} is the keyring itself, expected the file of its public halves")
     with _locks(target, shown):
         before, there = read_keyring(target, permissions=permissions, jwks=False), read_keyring(shown)

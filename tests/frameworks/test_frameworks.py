@@ -103,7 +103,7 @@ class TestFrameworks:
         answer_of([*RUN, sys.executable, "quix_app.py", servers, *names], environment)
         (sent,), (answered,) = headers_in(servers, names[0]), headers_in(servers, names[1])
         assert sent["hw.trail"].count(b"by=under-run") == 1
-        # It sends headers on itself, which then are the application's own.
+        # It polls and processes on one thread. It copies headers itself, too, but does not see this one.
         assert answered["hw.trail"].startswith(sent["hw.trail"])
         assert answered["hw.trail"].count(b"by=under-run") == 2
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from http.client import HTTPConnection
 from typing import Any
 
@@ -89,3 +91,9 @@ class TestHealth:
 
         result = CliRunner().invoke(worker, ["--health", text])
         assert (result.exit_code, result.output.strip() == shown) == (0 if shown else 2, shown is not None)
+
+
+def test_commands_load_with_a_click_whose_types_are_not_generic() -> None:
+    program = "import click; click.ParamType.__class_getitem__ = None; import headerware.cli"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr

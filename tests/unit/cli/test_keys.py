@@ -487,6 +487,43 @@ class TestRotateWithPublic:
         else:
             assert set(there) == {2, 3}, "a JWKS revokes a key by leaving it out"
 
+    def test_a_link_stays_and_its_target_is_changed(self, shop: Path, public: Path) -> None:
+        link = shop.with_name("link.json")
+        link.symlink_to(public)
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", link)
+        assert link.is_symlink()
+        assert len(read_keyring(public).versions("shop")) == 2
+
+    @pytest.mark.parametrize("which", [("--version", "1"), ()])
+    def test_a_revocation_is_run_again_after_it_was_interrupted_between_the_files(
+        self, shop: Path, public: Path, form: str, which: tuple[str, ...]
+    ) -> None:
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        before = shop.read_bytes()
+        revoked: tuple[str | Path, ...] = ("revoke", "--keyring", shop, "--id", "shop", *which, "--yes")
+        revoked = (*revoked, "--public", public)
+        done(*revoked)
+        first = public.read_bytes()
+        shop.write_bytes(before)
+        done(*revoked)
+        assert read_keyring(shop).verifying_key("shop", 1).status == "revoked"
+        if form == "jwks":
+            assert public.read_bytes() == first
+
+    def test_a_version_that_was_taken_from_the_readers_does_not_come_back(
+        self, shop: Path, public: Path, form: str
+    ) -> None:
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        before = shop.read_bytes()
+        done("revoke", "--keyring", shop, "--id", "shop", "--version", "1", "--yes", "--public", public)
+        shop.write_bytes(before)  # as if the command had been interrupted between the files
+        done("rotate", "--keyring", shop, "--id", "shop", "--public", public)
+        there = {key.version: key.status for key in read_keyring(public).versions("shop")}
+        if form == "keyring":
+            assert there == {1: "revoked", 2: "retired", 3: "active"}
+        else:
+            assert set(there) == {2, 3}
+
     def test_another_key_of_the_name_is_refused(self, shop: Path, public: Path, algorithm: str) -> None:
         theirs = shop.with_name("theirs.json")
         done("generate", "--keyring", theirs, "--id", "shop", "--algorithm", algorithm)

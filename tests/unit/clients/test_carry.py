@@ -181,6 +181,17 @@ class TestProcessing:
         assert "id" not in headers
         assert hops(headers) == ["middle"]
 
+    def test_a_fetch_that_brings_nothing_leaves_the_surrounding_record_at_work(
+        self, implicit: Consumer, producer: Producer, out: str, written: Any
+    ) -> None:
+        messages = take(implicit, COUNT)
+        for message in messages:
+            with carrying(message):
+                assert implicit.consume(1, 0) == []
+                producer.produce(out, message.value())
+        producer.flush()
+        check(written(COUNT))
+
     def test_without_a_chain_nothing_is_at_work(
         self, connection: dict[str, Any], filled: str, producer: Producer, out: str, written: Any
     ) -> None:

@@ -1,4 +1,4 @@
-"""What is sent while a record is processed gets of its headers, in the core."""
+"""Headers go on from a record that is processed to records that are sent meanwhile, in the core."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import logging
 import pickle
+import weakref
+from collections import deque
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -189,6 +191,19 @@ class TestLimit:
         assert sent(Chain(carry=["*"]), read({"x" * 100_000: "1"})) == []
 
 
+class Message:
+    """What a record is made of."""
+
+
+def at_work_noted(kept: weakref.WeakSet[Message], before: AtWork | None = None) -> AtWork:
+    """End a block, begin another one with a message, and note the message as long as anything keeps it."""
+    if before is not None:
+        before.__exit__()
+    message = Message()
+    kept.add(message)
+    return AtWork([message], lambda _: read()).__enter__()
+
+
 class TestContexts:
     def test_the_innermost_counts_and_the_outer_one_comes_back(self) -> None:
         with Chain(carry=["*"]).open() as session, AtWork([read({"a": "outer"})]):
@@ -233,6 +248,46 @@ class TestContexts:
             (after,) = session.send([Record("out")])
         assert not record.headers
         assert not after.headers
+
+    @pytest.mark.parametrize("is_in_event_loop", [False, True])
+    def test_blocks_that_overlap_leave_nothing_at_work(self, *, is_in_event_loop: bool) -> None:
+        def main() -> list[Record]:
+            with Chain(carry=["*"]).open() as session, AtWork([read({"a": "outer"})]):
+                first, second = AtWork([read({"a": "1"})]), AtWork([read({"a": "2"})])
+                first.__enter__()
+                second.__enter__()
+                first.__exit__()
+                inner = session.send([Record("out")])
+                second.__exit__()
+                return [*inner, *session.send([Record("out")])]
+
+        async def in_event_loop() -> list[Record]:
+            return main()
+
+        found = asyncio.run(in_event_loop()) if is_in_event_loop else main()
+        assert [record.headers.last("a") for record in found] == [b"2", b"outer"]
+
+    def test_blocks_that_overlap_in_turn_do_not_keep_each_other(self) -> None:
+        kept: weakref.WeakSet[Message] = weakref.WeakSet()
+        blocks = deque([at_work_noted(kept)])
+        for _ in range(10):
+            blocks.append(at_work_noted(kept))
+            blocks.popleft().__exit__()
+        found = len(kept)
+        blocks.popleft().__exit__()
+        assert found == 1
+
+    def test_tasks_that_end_each_others_blocks_do_not_keep_them(self) -> None:
+        kept: weakref.WeakSet[Message] = weakref.WeakSet()
+
+        async def main() -> int:
+            contexts = [contextvars.copy_context() for _ in range(2)]
+            before: AtWork | None = None
+            for turn in range(20):
+                before = contexts[turn % 2].run(at_work_noted, kept, before)
+            return len(kept)
+
+        assert asyncio.run(main()) == 2  # the latest of each
 
     def test_records_are_made_when_something_is_sent_and_once(self) -> None:
         made: list[str] = []
