@@ -8,13 +8,15 @@ loses the place. Files say by :meth:`~headerware.sources.NativeItem.continues` w
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headerware.sources.engine.decision import Decision, decide
+from headerware.core.errors import SourceError
+from headerware.sources.engine.decision import Decision, decide, offset_key
 from headerware.sources.source import NativeItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from headerware.sources.config import SourceConfig
     from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
@@ -69,16 +71,37 @@ class Moves:
         version = None if entry is None else entry.version
         return version is None or not (version == item.context.version or item.extends(version))
 
-    def successor(
-        self, key: Any, entry: OffsetEntry | None, listed: Iterable[NativeItem]
+    def to_read_first(
+        self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
+    ) -> list[NativeItem]:
+        """Return the objects whose offsets would be lost if an object were read before them, in order.
+
+        One continues what had the object's key. If that one has taken the key of another object, there is a
+        second one, and so on: the last one comes first. Objects that have swapped keys end the search.
+        """
+        found = {item.context.key: item}
+        while (successor := self._successor(item, listing)) is not None:
+            if successor.context.key in found:
+                break
+            found[successor.context.key] = item = successor
+        return list(found.values())[:0:-1]
+
+    def _successor(
+        self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
     ) -> NativeItem | None:
-        """Return the object that continues the one that had a key, if there is one."""
-        version = None if entry is None else entry.version
-        if version is None:
+        """Return the object that continues the one that had an object's key before, if there is one."""
+        key = item.context.key
+        try:
+            entry = self._offsets.get(offset_key(self._config, key))
+        except SourceError:  # no store can keep its offset
             return None
-        return next(
-            (each for each in listed if each.context.key != key and each.continues(key, version)), None
-        )
+        version = None if entry is None else entry.version
+        if version is None or not self.is_other(item, entry):
+            return None
+        with closing(listing()) as listed:
+            return next(
+                (each for each in listed if each.context.key != key and each.continues(key, version)), None
+            )
 
     def decision(self, item: NativeItem) -> Decision | None:
         """Return where an object goes on that was read under another key, or None if it was not."""

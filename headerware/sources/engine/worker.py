@@ -206,8 +206,13 @@ class Worker:
             if close is not None:
                 close()
 
-    def _take(self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader) -> bool:
-        """Read an object if it is to be read by this task; return whether anything was read."""
+    def _take(
+        self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader, *, heeds_moves: bool = True
+    ) -> bool:
+        """Read an object if it is to be read by this task; return whether anything was read.
+
+        ``heeds_moves`` is whether to read before it the objects whose offsets would else be lost.
+        """
         context = item.context
         if context.key in self._left:
             return False
@@ -231,7 +236,14 @@ class Worker:
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
-        decision = self._decided(item, key, opened, reader)
+        entry = self._offsets.get(key)
+        is_other = self._moves.is_other(item, entry)
+        if is_other and heeds_moves:
+            for each in self._moves.to_read_first(item, lambda: self._page(opened, None)):
+                self._take(each, opened, reader, heeds_moves=False)
+        decision = self._moves.decision(item) if is_other else None
+        if decision is None:
+            decision = decide(self._config, item, entry)
         if decision.action == "pass":
             self._known.add(context.key, context.version)
             self._statistics.known += 1
@@ -248,20 +260,6 @@ class Worker:
         if outcome is Outcome.UNTOUCHED:
             self._known.end(context.key)
         return outcome is Outcome.READ
-
-    def _decided(
-        self, item: NativeItem, key: OffsetKey, opened: OpenSource[Any], reader: ObjectReader
-    ) -> Decision:
-        """Return what is done with an object; the one that had its key before is read first."""
-        entry, moves = self._offsets.get(key), self._moves
-        if moves.is_other(item, entry):
-            with closing(self._page(opened, None)) as listed:
-                successor = moves.successor(item.context.key, entry, listed)
-            if successor is not None:
-                self._take(successor, opened, reader)
-            if (moved := moves.decision(item)) is not None:
-                return moved
-        return decide(self._config, item, entry)
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1

@@ -212,6 +212,32 @@ def test_logs_with_the_same_beginning_are_two(logs: Logs) -> None:
     assert logs.found() == [0, 1, 0, 2]
 
 
+def test_logs_that_swap_their_names_go_on(logs: Logs) -> None:
+    other = logs.folder / "a.log.1"
+    logs.write(LONG)
+    logs.write(LONG, other)
+    logs.run()
+    aside = logs.log.rename(logs.folder / "aside")
+    other.rename(logs.log)
+    aside.rename(other)
+    logs.write(SHORT)
+    logs.write(SHORT, other)
+    logs.run()
+    assert logs.each_came_once()
+
+
+def test_each_of_very_many_logs_may_get_a_new_name(logs: Logs) -> None:
+    paths = [logs.folder / f"a.log.{number:03}" for number in range(600)]
+    for path in paths[:-1]:
+        logs.write(SHORT, path)
+    logs.run()
+    for path, new in zip(paths[-2::-1], paths[:0:-1], strict=True):
+        path.rename(new)
+    logs.write(SHORT, paths[0])
+    logs.run()
+    assert logs.each_came_once()
+
+
 def test_another_inode_sends_nothing_again(logs: Logs) -> None:
     logs.write(LONG)
     logs.run()
