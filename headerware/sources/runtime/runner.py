@@ -79,7 +79,7 @@ _OUTAGE_S: Final = 60.0
 _HEAR_S: Final = 0.1
 _ROOM_POLL_S: Final = 0.05
 _STALLED_S: Final = 60.0
-"""A task is not ready if nothing was stored for so long though there was something to store."""
+"""A task is not ready if there is something to store, and nothing was stored for so long after it was due."""
 _REFUSED: Final = UNFIT | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's own name for it
 """Errors of one record; the others may go."""
 _REFUSED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - in the same way
@@ -170,8 +170,9 @@ class SourceRunner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether each task has begun to read, and none has stored nothing for a minute in vain."""
-        tasks, limit_s = [run.task for run in self._runs], _STALLED_S + self.config.poll_wait_s
+        """Whether each task has begun to read, and none has failed to store anything for a minute."""
+        config, tasks = self.config, [run.task for run in self._runs]
+        limit_s = _STALLED_S + config.poll_wait_s + config.commit_interval_s
         return (
             self.is_live
             and not self.is_stopping
@@ -472,10 +473,12 @@ class _Sender:
     def _produced_alone(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> Iterator[tuple[int, Exception | None]]:
+        if batch.goes_alone:
+            self._producer.flush(_STOP_S)
         for at in _left(batch):
-            if batch.goes_alone:
-                self._producer.flush(_STOP_S)
             yield at, self._produce_one(batch, at, report)
+            if batch.goes_alone:  # behind the last one, too, or the next batch would join it
+                self._producer.flush(_STOP_S)
 
     def _produce_one(self, batch: Batch, at: int, report: Callable[..., Any] | None) -> Exception | None:
         """Queue one record of a batch, and return why that cannot be done, if so."""
@@ -488,8 +491,11 @@ class _Sender:
             return error
         return None
 
-    def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
-        """Send one record of a batch; if it cannot be stored, note the error, now or later."""
+    def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> Exception | None:
+        """Send one record of a batch; if it cannot be stored, note the error, now or later.
+
+        Return the error if it is not one of the client or of a broker, but of the chain.
+        """
 
         def hear(error: KafkaError | None, _: Any) -> None:
             if error is not None and not was_dropped(error):
@@ -498,6 +504,8 @@ class _Sender:
         error = self._produce_one(batch, at, hear)
         if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
             failed[at] = error.args[0]
+            return None
+        return error
 
     def _produced_together(
         self, batch: Batch, report: Callable[..., Any] | None
@@ -606,17 +614,21 @@ class _AtLeastOnce(_Sender):
             self._store()
         self._require_sound()
 
-    def _flush(self) -> None:
-        while self._producer.flush(_STOP_S) and not self._stopping.is_set():
-            pass  # delivery.timeout.ms ends it
+    def _flush(self) -> bool:
+        """Wait for the reports of what was sent; return whether all of them came before the task stops."""
+        while self._producer.flush(_STOP_S):  # delivery.timeout.ms ends it
+            if self._stopping.is_set():
+                return False
+        return True
 
     def _send_again(self) -> None:
         """Send each record of some batches in a request of its own, so that it is known which are refused."""
         while self._again:
             batch, failed = self._again.pop(0), dict[int, KafkaError]()
             for at in _left(batch):
-                self._attempt(batch, at, failed)
-                self._flush()
+                self._send_alone(batch, at, failed)
+                if not self._flush():
+                    return  # nobody knows what became of it, so it is read again
             for at, error in sorted(failed.items()):
                 if error.code() not in UNFIT:
                     self.failed(error)
@@ -627,6 +639,17 @@ class _AtLeastOnce(_Sender):
                 self._producer.produce_past_chain(letter, waiting)
             waiting.expect(len(batch.dead_letters))
             self._flush()
+
+    def _send_alone(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
+        """Send one record of a batch; the chain may refuse it this time, or hold it back."""
+        retries = Retries(self._config, self._stopping, f"sending to the topics of {self._config.name!r}")
+        while (error := self._attempt(batch, at, failed)) is not None:
+            try:
+                self._refused(batch, at, error)
+            except _PassingError as passing:
+                retries.pause(passing)
+            else:
+                return
 
     def _may_sign_alone(self) -> bool:
         """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
