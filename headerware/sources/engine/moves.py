@@ -103,7 +103,12 @@ class Moves:
                 (each for each in listed if each.context.key != key and each.continues(key, version)), None
             )
 
-    def decision(self, item: NativeItem) -> Decision | None:
+    def decide(self, item: NativeItem, entry: OffsetEntry | None) -> Decision:
+        """Return what is done with an object; one that was read under another key goes on where it was."""
+        moved = self._moved(item) if self.is_other(item, entry) else None
+        return decide(self._config, item, entry) if moved is None else moved
+
+    def _moved(self, item: NativeItem) -> Decision | None:
         """Return where an object goes on that was read under another key, or None if it was not."""
         former = [
             each.entry

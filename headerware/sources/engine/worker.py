@@ -28,7 +28,7 @@ from headerware.core.errors import (
 from headerware.core.record import Record
 from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
-from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
+from headerware.sources.engine.decision import leave_out, offset_key, task_of
 from headerware.sources.engine.moves import Moves
 from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -237,13 +237,10 @@ class Worker:
             self._statistics.of_other_tasks += 1
             return False
         entry = self._offsets.get(key)
-        is_other = self._moves.is_other(item, entry)
-        if is_other and heeds_moves:
+        if heeds_moves and self._moves.is_other(item, entry):
             for each in self._moves.to_read_first(item, lambda: self._page(opened, None)):
                 self._take(each, opened, reader, heeds_moves=False)
-        decision = self._moves.decision(item) if is_other else None
-        if decision is None:
-            decision = decide(self._config, item, entry)
+        decision = self._moves.decide(item, entry)
         if decision.action == "pass":
             self._known.add(context.key, context.version)
             self._statistics.known += 1

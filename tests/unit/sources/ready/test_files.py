@@ -193,7 +193,7 @@ def test_growing_file_that_cannot_be_read_leaves_the_others_alone() -> None:
             for batch in task.poll():
                 task.acknowledge(batch)
             task.store_offsets()
-    assert task.statistics.failed == 1
+    assert task.statistics.failed
     read = offsets.get(offset_key(config, "status"))
     assert read is not None
     assert read.record_number > 10

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from headerware.sources.engine.plan import plan
 from headerware.sources.ready import Files
 from headerware.sources.ready.files import GrowingFile
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
@@ -210,6 +211,17 @@ def test_logs_with_the_same_beginning_are_two(logs: Logs) -> None:
         (logs.folder / name).write_text(banner + f'"line {number}"\n')
         logs.run()
     assert logs.found() == [0, 1, 0, 2]
+
+
+def test_plan_knows_a_log_by_its_former_name(logs: Logs) -> None:
+    logs.write(LONG)
+    logs.run()
+    logs.rename()
+    logs.write(SHORT)
+    config = logs.runner().config
+    with closing(config.offsets.open(config.kafka, source=config.name)) as offsets:
+        found = {each.key: each.known_records for each in plan(config, offsets)}
+    assert found == {"a.log": 0, "a.log.1": LONG}
 
 
 def test_logs_that_swap_their_names_go_on(logs: Logs) -> None:
