@@ -128,14 +128,16 @@ class SourceRunner:
         try:
             require_reachable(client_settings(self.config.kafka), self.config.name)
         except KafkaException as refusal:
-            raise SourceError(f"source {self.config.name!r} cannot start: {_shown(refusal)}") from refusal
+            error = SourceError(f"source {self.config.name!r} cannot start: {_shown(refusal)}")
+            self._failures.append(error)
+            raise error from refusal
         with self._resources:
             self._run_tasks()
         if self._failures:
-            error = self._failures[0]
-            if isinstance(error, HeaderwareError):
-                raise error
-            raise SourceError(f"source {self.config.name!r} stopped: {_shown(error)}") from error
+            failure = self._failures[0]
+            if isinstance(failure, HeaderwareError):
+                raise failure
+            raise SourceError(f"source {self.config.name!r} stopped: {_shown(failure)}") from failure
 
     def _run_tasks(self) -> None:
         threads = [

@@ -955,6 +955,12 @@ class TestHealth:
         thread.join(60)
         assert (runner.is_live, runner.is_ready) == (False, False)
 
+    def test_is_not_live_if_it_could_not_start(self, place: Place) -> None:
+        runner = SourceRunner(place.config(kafka={"bootstrap.servers": "127.0.0.1:1"}))
+        with pytest.raises(SourceError, match="cannot start"):
+            runner.run()
+        assert not runner.is_live
+
     def test_is_ready_however_rarely_offsets_are_stored(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
