@@ -1,8 +1,9 @@
 """Objects that go on under another key, such as logs that are rotated.
 
-A log is known by its path, until another file has that path. Then the former one has gone on under another
-path, where reading goes on behind the last record: before the new file is read, so that no crash in between
-loses the place. Files say by :meth:`~headerware.sources.NativeItem.continues` which one they were.
+The offset of a log is stored by its path. After a rotation another file has that path, and the former file
+has a new one. The former file is read first, from its last known record on, and its offset is stored under
+the new path. The offset of the new file replaces the old one, and the place with it.
+Files say by :meth:`~headerware.sources.NativeItem.continues` which file they were.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ class Moves:
         self._config: Final = config
         self._offsets: Final = offsets
         self._found: dict[OffsetKey, _Place] | None = None
-        """Those that were stored at the first look, or were read since; they may be on their way."""
+        """The places that were stored at the first look, and those of objects that were read since."""
         self._alike: Final[defaultdict[str, dict[OffsetKey, _Place]]] = defaultdict(dict)
-        """The same ones by the beginnings of their versions."""
+        """The same places, by the beginnings of their versions."""
         self._former: Final[deque[_Place]] = deque(maxlen=_FORMER)
-        """Those that lost their keys to others, and were not found under new ones, such as in mid-rename."""
+        """The latest places whose keys other objects have taken, such as in the middle of a rename."""
         self._lengths: Final[set[str]] = set()
-        """Of what these beginnings were made."""
+        """The lengths that the beginnings of these versions state."""
         self.happen: bool = False
-        """Whether objects may move. Then late ones come below others, so that each listing is a whole one."""
+        """Whether objects may move. They may come before known keys, so each listing is whole then."""
 
     def note(self, item: NativeItem, key: OffsetKey, entry: OffsetEntry) -> None:
         """Note how far an object was read."""
@@ -127,7 +128,7 @@ class Moves:
         return Decision("read", f"{found.why}, under another key", entry.record_number, entry.properties)
 
     def _candidates(self, item: NativeItem) -> Iterator[_Place]:
-        """Yield those whose versions begin as an object's do: of many objects the others are not asked."""
+        """Yield the places whose versions begin as an object does; only these need a comparison."""
         self._places()
         for beginning in item.beginnings(self._lengths):
             yield from self._alike.get(beginning, {}).values()

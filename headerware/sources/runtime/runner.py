@@ -81,14 +81,14 @@ _ROOM_POLL_S: Final = 0.05
 _STALLED_S: Final = 60.0
 """A task is not ready if there is something to store, and nothing was stored for so long after it was due."""
 _REFUSED: Final = UNFIT | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's own name for it
-"""Errors of one record; the others may go."""
+"""Errors of one record; the others can be sent."""
 _REFUSED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - in the same way
 _WHY: Final = {
     KafkaError.INVALID_TIMESTAMP: "its time is further from the brokers' clock than the topic's "
     "message.timestamp.after.max.ms or message.timestamp.before.max.ms says",
     KafkaError.INVALID_RECORD: "a compacted topic, for instance, takes no record without a key",
 }
-"""What the brokers' own words for a refusal leave open."""
+"""Why brokers refuse a record, where their own text does not say it."""
 
 
 class SourceRunner:
@@ -430,7 +430,7 @@ class _Sender:
 
     @property
     def _is_sign_due(self) -> bool:
-        """Whether to say that the task is at work; one that sends nothing learns so that it was fenced."""
+        """Whether it is time to say that the task is at work. An idle task learns so that it was fenced."""
         return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
 
     def _sign(self) -> dict[OffsetKey, OffsetEntry]:
@@ -577,7 +577,7 @@ class _AtLeastOnce(_Sender):
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._again: list[Batch] = []
-        """Those of which topics have refused a record."""
+        """Batches with a record that a topic has refused."""
         self._next_store = 0.0
         self._looked_at = time.monotonic()
         """When it was last known that the brokers answer, though there was nothing to send."""
@@ -654,7 +654,7 @@ class _AtLeastOnce(_Sender):
                 return
 
     def _may_sign_alone(self) -> bool:
-        """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
+        """Return whether to sign without an offset to store. An idle source does not end by an outage."""
         if self._stopping.is_set() or self._task.unacknowledged:
             return False
         if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
@@ -680,7 +680,7 @@ class _AtLeastOnce(_Sender):
         self._task.acknowledge(batch)
 
     def send_again(self, batch: Batch) -> None:
-        """Note that topics have refused a record of a batch, and so all of a request."""
+        """Note that a topic has refused a record of a batch, and with it the whole request."""
         self._again.append(batch)
 
     def failed(self, error: KafkaError) -> None:
@@ -749,7 +749,7 @@ class _ExactlyOnce(_Sender):
         self._has_refused = False
         """Whether topics have refused a record at all: then there may be more of them."""
         self._suspects: list[Batch] = []
-        """Those of which topics have refused a record."""
+        """Batches with a record that a topic has refused."""
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -888,7 +888,7 @@ class _ExactlyOnce(_Sender):
             raise refusal
 
     def _drain(self) -> None:
-        """Wait until all is stored, or a refusal is known: what waits behind it is not sent any more."""
+        """Wait until everything is stored or a refusal is known, after which nothing more is sent."""
         until = time.monotonic() + _STOP_S
         while self._producer.flush(_HEAR_S) and not self._suspects and time.monotonic() < until:
             pass
@@ -902,11 +902,11 @@ class _ExactlyOnce(_Sender):
         return True
 
     def _report_of(self, batch: Batch) -> Callable[..., Any] | None:
-        """Return what hears the reports of a batch; they take time, so only where a refusal is likely."""
+        """Return the callback for reports of a batch. They take time, so None unless a refusal is likely."""
         return partial(self._hear, batch) if self._watches else None
 
     def _hear(self, batch: Batch, error: KafkaError | None, _: Any) -> None:
-        """Note that a topic has refused a record of a batch, and so all of a request."""
+        """Note that a topic has refused a record of a batch, and with it the whole request."""
         if error is not None and error.code() in UNFIT and batch not in self._suspects:
             self._suspects.append(batch)
 
