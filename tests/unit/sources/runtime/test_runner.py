@@ -921,7 +921,11 @@ class TestMetrics:
         )
         thread = Thread(target=runner.run, daemon=True)
         thread.start()
-        until(lambda: 0 in runner.statistics and runner.statistics[0].acknowledged == 2)
+        until(lambda: 0 in runner.statistics)
+        task = runner._runs[0].task
+        assert task is not None
+        counted = task.statistics
+        until(lambda: counted.acknowledged == 2 and counted.complete == 1 and counted.failed)
         until(lambda: "headerware.source.last_commit" in measured(reader, place.name))
         found = measured(reader, place.name)
         runner.stop()
