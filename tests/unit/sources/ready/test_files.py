@@ -175,6 +175,7 @@ class TestGrowing:
         return next(item for item in source.items(None) if item.context.key == "log")
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs the /proc of Linux")
 def test_growing_file_that_cannot_be_read_leaves_the_others_alone() -> None:
     """The memory of this process has no first byte, not even for root."""
     source = Files(folder="/proc/self", include=["mem", "status"], grows=True)
@@ -199,6 +200,7 @@ def test_growing_file_that_cannot_be_read_leaves_the_others_alone() -> None:
     assert read.record_number > 10
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs the /proc of Linux")
 def test_growing_file_that_cannot_be_read_for_a_while_keeps_its_place() -> None:
     item = next(iter(Files(folder="/proc/self", include=["mem"], grows=True).items(None)))
     assert item.context.version is None
