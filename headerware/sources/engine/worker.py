@@ -379,7 +379,7 @@ class ObjectReader:
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
                     return self._failed(maker, reading, failed, final, may_skip=self._lists_again)
-                reading.resume(self._config)
+                self._statistics.discarded += reading.resume(self._config)
             except SourceError as error:
                 return self._failed(maker, reading, error, error)
             except Exception as error:  # noqa: BLE001 - an extractor may raise anything
@@ -629,17 +629,22 @@ class _Reading:
         if len(self._letters) + len(self._records) >= self._max_records or self._bytes >= _BATCH_BYTES:
             self._send(complete=False, is_last=False)
 
-    def resume(self, config: SourceConfig) -> None:
-        """Go on after a failure as after a restart: its source may start such objects again."""
+    def resume(self, config: SourceConfig) -> int:
+        """Go on after a failure as after a restart; return how many records are not sent because of that.
+
+        Its source may start such objects again.
+        """
         with self._adding:
             if not self.number:
-                return
+                return 0
             resumed = config.source.resumed(self.item.context.key, self._entry(complete=False))
-            if resumed is None:
-                self.number, self.properties = 0, None
-                self._clear()
-            else:
+            if resumed is not None:
                 self.number, self.properties = resumed.record_number, resumed.properties
+                return 0
+            discarded = len(self._records)
+            self.number, self.properties = 0, None
+            self._clear()
+            return discarded
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None
