@@ -416,7 +416,7 @@ def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
             str(number),
             *(f"{getattr(counts, name):,}" for name in _SHOWN.values()),
             f"{found.get(number, 0.0):,.0f}",
-            f"{counts.records - counts.acknowledged:,}",
+            f"{counts.in_flight:,}",
             "" if reads is None else Text(printable(reads.key), overflow="ellipsis"),
             "" if reads is None or not 0 < reads.position <= reads.length else _bar(reads),
         )
@@ -436,7 +436,7 @@ def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
 
     going = ""
     if rates is not None:
-        in_flight = total("records") - total("acknowledged")
+        in_flight = total("in_flight")
         going = f"; {sum(rates.look().values()):,.0f} records/s, {in_flight:,} in flight"
     return (
         f"{runner.config.name}: {counted(total('acknowledged'), 'record')} of "

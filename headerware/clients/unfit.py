@@ -1,7 +1,7 @@
-"""Records that a topic refuses, for their size, key or time; others may go.
+"""Records that a topic refuses for their size, key or time.
 
-A broker refuses a request as a whole, and reports so of each record in it. Which of them it was is known when
-each is sent in a request of its own.
+A broker refuses a request as a whole, and reports the error for each record in it. To find the record that is
+the cause, each one is sent in a request of its own.
 """
 
 from __future__ import annotations

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from headerware.core.errors import SourceError
+from headerware.core.errors import HeldBackError, SourceError
+from headerware.core.hooks import Interceptor
+from headerware.core.plugins import interceptor_type
+from headerware.core.record import Record
 from headerware.sources import Extracted, Extractor
 from headerware.sources.extractors import BytesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
@@ -43,6 +46,18 @@ class Timed(Extractor, frozen=True, kw_only=True):
             if value.startswith(b"large"):
                 value += b"x" * self.large_bytes
             yield Extracted(value, timestamp_ms=timestamp_ms)
+
+
+class HeldBackLater(Interceptor, frozen=True, kw_only=True):
+    """Takes some records, then holds one back twice, as if a key service were down, and takes all others."""
+
+    type: ClassVar[str] = "held_back_later"
+    errors: ClassVar[list[bool]] = []
+
+    def on_send(self, record: Record) -> Record:
+        if self.errors and self.errors.pop():
+            raise HeldBackError("the key service is down, as this test wants it")
+        return record
 
 
 class Place:
@@ -150,6 +165,21 @@ class TestTime:
         assert sorted(set(place.values())) == [b"1", b"2", b"4", b"6"]
         assert [message.key() for message in place.read(place.letters)] == [b"a#3", b"a#5"]
 
+    def test_loses_nothing_that_the_chain_holds_back_when_it_is_sent_again(
+        self, cluster: Cluster, tmp_path: Path, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(interceptor_type._built_in, "held_back_later", f"{__name__}:HeldBackLater")
+        HeldBackLater.errors[:] = [True, True, *[False] * len(self.LINES)]
+        place = Place(cluster, tmp_path, delivery)
+        place.write("a", *self.LINES)
+        place.run(
+            on_record_error="drop",
+            kafka={"interceptors": "held_back_later", "linger.ms": 200},
+            retry_pause_s=0.01,
+        )
+        assert not HeldBackLater.errors
+        assert sorted(set(place.values())) == [b"1", b"2", b"4", b"6"]
+
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 class TestSize:
@@ -168,6 +198,21 @@ class TestSize:
         place.write("a", *(f"{number:01000}" for number in range(60)))
         place.run(kafka={"batch.size": 1_000_000, "linger.ms": 50})
         assert sorted(set(place.values())) == [b"%01000d" % number for number in range(60)]
+
+    def test_of_a_batch_is_not_that_of_the_record_before_it(
+        self, cluster: Cluster, tmp_path: Path, delivery: str
+    ) -> None:
+        """The first batch is too large for a request; the second one is not, unless a record joins it."""
+        place = Place(cluster, tmp_path, delivery, **{"max.message.bytes": "20000"})
+        place.write("a", *(f"a{number:04}{'x' * 1_000}" for number in range(25)))
+        place.write("b", *(f"b{number:04}{'x' * 1_000}" for number in range(19)))
+        place.run(
+            headers=False,
+            poll_wait_s=1.0,
+            commit_interval_s=20,
+            kafka={"batch.size": 1_000_000, "batch.num.messages": 25, "linger.ms": 100},
+        )
+        assert len(set(place.values())) == 25 + 19
 
     def test_of_one_record_is_an_error_of_that_record(
         self, cluster: Cluster, tmp_path: Path, delivery: str

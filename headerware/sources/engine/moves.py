@@ -1,20 +1,23 @@
 """Objects that go on under another key, such as logs that are rotated.
 
-A log is known by its path, until another file has that path. Then the former one has gone on under another
-path, where reading goes on behind the last record: before the new file is read, so that no crash in between
-loses the place. Files say by :meth:`~headerware.sources.NativeItem.continues` which one they were.
+The offset of a log is stored by its path. After a rotation another file has that path, and the former file
+has a new one. The former file is read first, from its last known record on, and its offset is stored under
+the new path. The offset of the new file replaces the old one, and the place with it.
+Files say by :meth:`~headerware.sources.NativeItem.continues` which file they were.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headerware.sources.engine.decision import Decision, decide
+from headerware.core.errors import SourceError
+from headerware.sources.engine.decision import Decision, decide, offset_key
 from headerware.sources.source import NativeItem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from headerware.sources.config import SourceConfig
     from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
@@ -41,15 +44,15 @@ class Moves:
         self._config: Final = config
         self._offsets: Final = offsets
         self._found: dict[OffsetKey, _Place] | None = None
-        """Those that were stored at the first look, or were read since; they may be on their way."""
+        """The places that were stored at the first look, and those of objects that were read since."""
         self._alike: Final[defaultdict[str, dict[OffsetKey, _Place]]] = defaultdict(dict)
-        """The same ones by the beginnings of their versions."""
+        """The same places, by the beginnings of their versions."""
         self._former: Final[deque[_Place]] = deque(maxlen=_FORMER)
-        """Those that lost their keys to others, and were not found under new ones, such as in mid-rename."""
+        """The latest places whose keys other objects have taken, such as in the middle of a rename."""
         self._lengths: Final[set[str]] = set()
-        """Of what these beginnings were made."""
+        """The lengths that the beginnings of these versions state."""
         self.happen: bool = False
-        """Whether objects may move. Then late ones come below others, so that each listing is a whole one."""
+        """Whether objects may move. They may come before known keys, so each listing is whole then."""
 
     def note(self, item: NativeItem, key: OffsetKey, entry: OffsetEntry) -> None:
         """Note how far an object was read."""
@@ -69,18 +72,44 @@ class Moves:
         version = None if entry is None else entry.version
         return version is None or not (version == item.context.version or item.extends(version))
 
-    def successor(
-        self, key: Any, entry: OffsetEntry | None, listed: Iterable[NativeItem]
-    ) -> NativeItem | None:
-        """Return the object that continues the one that had a key, if there is one."""
-        version = None if entry is None else entry.version
-        if version is None:
-            return None
-        return next(
-            (each for each in listed if each.context.key != key and each.continues(key, version)), None
-        )
+    def to_read_first(
+        self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
+    ) -> list[NativeItem]:
+        """Return the objects whose offsets would be lost if an object were read before them, in order.
 
-    def decision(self, item: NativeItem) -> Decision | None:
+        One continues what had the object's key. If that one has taken the key of another object, there is a
+        second one, and so on: the last one comes first. Objects that have swapped keys end the search.
+        """
+        found = {item.context.key: item}
+        while (successor := self._successor(item, listing)) is not None:
+            if successor.context.key in found:
+                break
+            found[successor.context.key] = item = successor
+        return list(found.values())[:0:-1]
+
+    def _successor(
+        self, item: NativeItem, listing: Callable[[], Generator[NativeItem, None, None]]
+    ) -> NativeItem | None:
+        """Return the object that continues the one that had an object's key before, if there is one."""
+        key = item.context.key
+        try:
+            entry = self._offsets.get(offset_key(self._config, key))
+        except SourceError:  # no store can keep its offset
+            return None
+        version = None if entry is None else entry.version
+        if version is None or not self.is_other(item, entry):
+            return None
+        with closing(listing()) as listed:
+            return next(
+                (each for each in listed if each.context.key != key and each.continues(key, version)), None
+            )
+
+    def decide(self, item: NativeItem, entry: OffsetEntry | None) -> Decision:
+        """Return what is done with an object; one that was read under another key goes on where it was."""
+        moved = self._moved(item) if self.is_other(item, entry) else None
+        return decide(self._config, item, entry) if moved is None else moved
+
+    def _moved(self, item: NativeItem) -> Decision | None:
         """Return where an object goes on that was read under another key, or None if it was not."""
         former = [
             each.entry
@@ -99,7 +128,7 @@ class Moves:
         return Decision("read", f"{found.why}, under another key", entry.record_number, entry.properties)
 
     def _candidates(self, item: NativeItem) -> Iterator[_Place]:
-        """Yield those whose versions begin as an object's do: of many objects the others are not asked."""
+        """Yield the places whose versions begin as an object does; only these need a comparison."""
         self._places()
         for beginning in item.beginnings(self._lengths):
             yield from self._alike.get(beginning, {}).values()

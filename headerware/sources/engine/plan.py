@@ -7,7 +7,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headerware.core.errors import SourceError
-from headerware.sources.engine.decision import decide, offset_key, task_of
+from headerware.sources.engine.decision import offset_key, task_of
+from headerware.sources.engine.moves import Moves
 from headerware.sources.engine.retries import Retries
 from headerware.sources.source import SourceContext, open_source
 
@@ -47,7 +48,7 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
         OSError: the source could not be reached up to the deadline; or it has no order, and fails behind its
             first object.
     """
-    retries = Retries(config, Event(), f"listing source {config.name!r}")
+    retries, moves = Retries(config, Event(), f"listing source {config.name!r}"), Moves(config, offsets)
     with closing(_opened(config, retries)) as opened:
         for item in listed(config, opened, config.first_key(), retries):
             context = item.context
@@ -65,7 +66,7 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
                     length=item.length,
                 )
                 continue
-            decision = decide(config, item, offsets.get(key))
+            decision = moves.decide(item, offsets.get(key))
             why, topic, partition = decision.why, None, None
             try:
                 topic, partition = config.route(context)

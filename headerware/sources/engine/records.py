@@ -35,7 +35,7 @@ def part_of(split: Split | None) -> str:
 
 
 def refused(config: SourceConfig, batch: Batch, at: int, error: Exception, shown: str) -> list[Record]:
-    """Do with a record that cannot be sent what the configuration says; return its dead letter, if any.
+    """Apply ``on_record_error`` to a record that cannot be sent; return its dead letter, if any.
 
     Args:
         config: the configuration.

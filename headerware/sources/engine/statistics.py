@@ -24,6 +24,8 @@ class Statistics(msgspec.Struct):
     """Objects that could not be read, or not to their end."""
     records: int = 0
     """Records that were made of what was read."""
+    discarded: int = 0
+    """Of these, records that were not sent, because their object started again after a failure."""
     dropped: int = 0
     """Records that transformers left out."""
     bad_records: int = 0
@@ -34,3 +36,8 @@ class Statistics(msgspec.Struct):
     """Records whose batch is stored."""
     acknowledged_bytes: int = 0
     """Their bytes, as far as extractors tell them."""
+
+    @property
+    def in_flight(self) -> int:
+        """Records that were read and are not stored."""
+        return self.records - self.discarded - self.acknowledged

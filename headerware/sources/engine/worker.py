@@ -28,7 +28,7 @@ from headerware.core.errors import (
 from headerware.core.record import Record
 from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
-from headerware.sources.engine.decision import decide, leave_out, offset_key, task_of
+from headerware.sources.engine.decision import leave_out, offset_key, task_of
 from headerware.sources.engine.moves import Moves
 from headerware.sources.engine.records import RecordMaker, part_of
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -206,8 +206,13 @@ class Worker:
             if close is not None:
                 close()
 
-    def _take(self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader) -> bool:
-        """Read an object if it is to be read by this task; return whether anything was read."""
+    def _take(
+        self, item: NativeItem, opened: OpenSource[Any], reader: ObjectReader, *, heeds_moves: bool = True
+    ) -> bool:
+        """Read an object if it is to be read by this task; return whether anything was read.
+
+        ``heeds_moves`` is whether to read before it the objects whose offsets would else be lost.
+        """
         context = item.context
         if context.key in self._left:
             return False
@@ -231,7 +236,11 @@ class Worker:
         if task != self._context.task:
             self._statistics.of_other_tasks += 1
             return False
-        decision = self._decided(item, key, opened, reader)
+        entry = self._offsets.get(key)
+        if heeds_moves and self._moves.is_other(item, entry):
+            for each in self._moves.to_read_first(item, lambda: self._page(opened, None)):
+                self._take(each, opened, reader, heeds_moves=False)
+        decision = self._moves.decide(item, entry)
         if decision.action == "pass":
             self._known.add(context.key, context.version)
             self._statistics.known += 1
@@ -248,20 +257,6 @@ class Worker:
         if outcome is Outcome.UNTOUCHED:
             self._known.end(context.key)
         return outcome is Outcome.READ
-
-    def _decided(
-        self, item: NativeItem, key: OffsetKey, opened: OpenSource[Any], reader: ObjectReader
-    ) -> Decision:
-        """Return what is done with an object; the one that had its key before is read first."""
-        entry, moves = self._offsets.get(key), self._moves
-        if moves.is_other(item, entry):
-            with closing(self._page(opened, None)) as listed:
-                successor = moves.successor(item.context.key, entry, listed)
-            if successor is not None:
-                self._take(successor, opened, reader)
-            if (moved := moves.decision(item)) is not None:
-                return moved
-        return decide(self._config, item, entry)
 
     def _note_disorder(self, key: Any) -> None:
         self._statistics.disorder += 1
@@ -384,7 +379,7 @@ class ObjectReader:
                 except self._retried as final:
                     failed = ObjectError(f"it cannot be read: {described(final)}")
                     return self._failed(maker, reading, failed, final, may_skip=self._lists_again)
-                reading.resume(self._config)
+                self._statistics.discarded += reading.resume(self._config)
             except SourceError as error:
                 return self._failed(maker, reading, error, error)
             except Exception as error:  # noqa: BLE001 - an extractor may raise anything
@@ -634,17 +629,22 @@ class _Reading:
         if len(self._letters) + len(self._records) >= self._max_records or self._bytes >= _BATCH_BYTES:
             self._send(complete=False, is_last=False)
 
-    def resume(self, config: SourceConfig) -> None:
-        """Go on after a failure as after a restart: its source may start such objects again."""
+    def resume(self, config: SourceConfig) -> int:
+        """Go on after a failure as after a restart; return how many records are not sent because of that.
+
+        Its source may start such objects again.
+        """
         with self._adding:
             if not self.number:
-                return
+                return 0
             resumed = config.source.resumed(self.item.context.key, self._entry(complete=False))
-            if resumed is None:
-                self.number, self.properties = 0, None
-                self._clear()
-            else:
+            if resumed is not None:
                 self.number, self.properties = resumed.record_number, resumed.properties
+                return 0
+            discarded = len(self._records)
+            self.number, self.properties = 0, None
+            self._clear()
+            return discarded
 
     def pass_over(
         self, number: int, properties: Mapping[str, Any] | None, letter: Record | None = None

@@ -139,22 +139,33 @@ class GrowingFile(NativeItem):
         version = length ":" first "." size ":" last
 
     The length is that of the beginning, a kilobyte, or all of it if the file is shorter. There are hashes of
-    the beginning, and of as much before the file's size.
+    the beginning, and of as much before the file's size. A file that cannot be read has no version, and its
+    error is raised when it is opened, so that it is one of this file and not of the whole listing.
     """
 
     def __init__(self, folder: str, path: str) -> None:
         self._folder: Final = folder
         self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - as above
-        with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
-            found = os.fstat(file.fileno())
-            self._beginning: Final = file.read(_FINGERPRINT_BYTES)
-            size = max(found.st_size, len(self._beginning))
-            beginning = f"{len(self._beginning)}:{_hash(self._beginning)}"
-            version = f"{beginning}.{size}:{_last_hash(file, size)}"
+        self._beginning = b""
+        self._error: OSError | None = None
+        found, version = os.stat(self._path, follow_symlinks=False), None  # noqa: PTH116 - as above
+        try:
+            with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
+                found = os.fstat(file.fileno())
+                self._beginning = file.read(_FINGERPRINT_BYTES)
+                size = max(found.st_size, len(self._beginning))
+                beginning = f"{len(self._beginning)}:{_hash(self._beginning)}"
+                version = f"{beginning}.{size}:{_last_hash(file, size)}"
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self._error, size = error, found.st_size
         super().__init__(_context(path, found, version, grows=True), size)
 
     def open_stream(self) -> BinaryIO:
         """Open the file; raise ObjectMovedError if it is not the one that was listed."""
+        if self._error is not None:
+            raise self._error
         try:
             file = open(self._path, "rb")  # noqa: PTH123, SIM115 - as above
         except FileNotFoundError as error:
@@ -168,6 +179,8 @@ class GrowingFile(NativeItem):
 
     def extends(self, version: str) -> bool:
         """Return whether this is the same file with more at its end, by its beginning and the former end."""
+        if self._error is not None:
+            return True  # nobody knows, so its place is kept
         beginning, _, rest = version.partition(".")
         text, _, last = rest.partition(":")
         if not text.isdecimal() or (size := int(text)) > self.length:
@@ -187,7 +200,7 @@ class GrowingFile(NativeItem):
         has what it had.
         """
         length = version.partition(":")[0]
-        if length == "0" or not self.extends(version):
+        if self._error is not None or length == "0" or not self.extends(version):
             return False
         return length == str(_FINGERPRINT_BYTES) or not self._is_still_there(key, version)
 
@@ -203,7 +216,7 @@ class GrowingFile(NativeItem):
             return False
 
 
-def _context(path: str, found: os.stat_result, version: str, *, grows: bool = False) -> ItemContext:
+def _context(path: str, found: os.stat_result, version: str | None, *, grows: bool = False) -> ItemContext:
     return ItemContext(key=path, version=version, timestamp_ms=found.st_mtime_ns // 1_000_000, grows=grows)
 
 

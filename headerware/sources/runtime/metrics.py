@@ -66,7 +66,7 @@ _GAUGES: Final[Mapping[str, tuple[str, str, Callable[[SourceTask], float | None]
     "headerware.source.in_flight": (
         "{record}",
         "Records that were read and are not stored.",
-        lambda task: task.statistics.records - task.statistics.acknowledged,
+        lambda task: task.statistics.in_flight,
     ),
     "headerware.source.lag": (
         "By",

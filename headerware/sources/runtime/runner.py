@@ -79,16 +79,16 @@ _OUTAGE_S: Final = 60.0
 _HEAR_S: Final = 0.1
 _ROOM_POLL_S: Final = 0.05
 _STALLED_S: Final = 60.0
-"""A task is not ready if nothing was stored for so long though there was something to store."""
+"""A task is not ready if there is something to store, and nothing was stored for so long after it was due."""
 _REFUSED: Final = UNFIT | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's own name for it
-"""Errors of one record; the others may go."""
+"""Errors of one record; the others can be sent."""
 _REFUSED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - in the same way
 _WHY: Final = {
     KafkaError.INVALID_TIMESTAMP: "its time is further from the brokers' clock than the topic's "
     "message.timestamp.after.max.ms or message.timestamp.before.max.ms says",
     KafkaError.INVALID_RECORD: "a compacted topic, for instance, takes no record without a key",
 }
-"""What the brokers' own words for a refusal leave open."""
+"""Why brokers refuse a record, where their own text does not say it."""
 
 
 class SourceRunner:
@@ -128,14 +128,16 @@ class SourceRunner:
         try:
             require_reachable(client_settings(self.config.kafka), self.config.name)
         except KafkaException as refusal:
-            raise SourceError(f"source {self.config.name!r} cannot start: {_shown(refusal)}") from refusal
+            error = SourceError(f"source {self.config.name!r} cannot start: {_shown(refusal)}")
+            self._failures.append(error)
+            raise error from refusal
         with self._resources:
             self._run_tasks()
         if self._failures:
-            error = self._failures[0]
-            if isinstance(error, HeaderwareError):
-                raise error
-            raise SourceError(f"source {self.config.name!r} stopped: {_shown(error)}") from error
+            failure = self._failures[0]
+            if isinstance(failure, HeaderwareError):
+                raise failure
+            raise SourceError(f"source {self.config.name!r} stopped: {_shown(failure)}") from failure
 
     def _run_tasks(self) -> None:
         threads = [
@@ -170,8 +172,9 @@ class SourceRunner:
 
     @property
     def is_ready(self) -> bool:
-        """Whether each task has begun to read, and none has stored nothing for a minute in vain."""
-        tasks, limit_s = [run.task for run in self._runs], _STALLED_S + self.config.poll_wait_s
+        """Whether each task has begun to read, and none has failed to store anything for a minute."""
+        config, tasks = self.config, [run.task for run in self._runs]
+        limit_s = _STALLED_S + config.poll_wait_s + config.commit_interval_s
         return (
             self.is_live
             and not self.is_stopping
@@ -427,7 +430,7 @@ class _Sender:
 
     @property
     def _is_sign_due(self) -> bool:
-        """Whether to say that the task is at work; one that sends nothing learns so that it was fenced."""
+        """Whether it is time to say that the task is at work. An idle task learns so that it was fenced."""
         return time.monotonic() - self._signed_at >= SIGN_INTERVAL_S
 
     def _sign(self) -> dict[OffsetKey, OffsetEntry]:
@@ -472,10 +475,12 @@ class _Sender:
     def _produced_alone(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> Iterator[tuple[int, Exception | None]]:
+        if batch.goes_alone:
+            self._producer.flush(_STOP_S)
         for at in _left(batch):
-            if batch.goes_alone:
-                self._producer.flush(_STOP_S)
             yield at, self._produce_one(batch, at, report)
+            if batch.goes_alone:  # behind the last one, too, or the next batch would join it
+                self._producer.flush(_STOP_S)
 
     def _produce_one(self, batch: Batch, at: int, report: Callable[..., Any] | None) -> Exception | None:
         """Queue one record of a batch, and return why that cannot be done, if so."""
@@ -488,8 +493,11 @@ class _Sender:
             return error
         return None
 
-    def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
-        """Send one record of a batch; if it cannot be stored, note the error, now or later."""
+    def _attempt(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> Exception | None:
+        """Send one record of a batch; if it cannot be stored, note the error, now or later.
+
+        Return the error if it is not one of the client or of a broker, but of the chain.
+        """
 
         def hear(error: KafkaError | None, _: Any) -> None:
             if error is not None and not was_dropped(error):
@@ -498,6 +506,8 @@ class _Sender:
         error = self._produce_one(batch, at, hear)
         if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
             failed[at] = error.args[0]
+            return None
+        return error
 
     def _produced_together(
         self, batch: Batch, report: Callable[..., Any] | None
@@ -567,7 +577,7 @@ class _AtLeastOnce(_Sender):
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._again: list[Batch] = []
-        """Those of which topics have refused a record."""
+        """Batches with a record that a topic has refused."""
         self._next_store = 0.0
         self._looked_at = time.monotonic()
         """When it was last known that the brokers answer, though there was nothing to send."""
@@ -606,17 +616,21 @@ class _AtLeastOnce(_Sender):
             self._store()
         self._require_sound()
 
-    def _flush(self) -> None:
-        while self._producer.flush(_STOP_S) and not self._stopping.is_set():
-            pass  # delivery.timeout.ms ends it
+    def _flush(self) -> bool:
+        """Wait for the reports of what was sent; return whether all of them came before the task stops."""
+        while self._producer.flush(_STOP_S):  # delivery.timeout.ms ends it
+            if self._stopping.is_set():
+                return False
+        return True
 
     def _send_again(self) -> None:
         """Send each record of some batches in a request of its own, so that it is known which are refused."""
         while self._again:
             batch, failed = self._again.pop(0), dict[int, KafkaError]()
             for at in _left(batch):
-                self._attempt(batch, at, failed)
-                self._flush()
+                self._send_alone(batch, at, failed)
+                if not self._flush():
+                    return  # nobody knows what became of it, so it is read again
             for at, error in sorted(failed.items()):
                 if error.code() not in UNFIT:
                     self.failed(error)
@@ -628,8 +642,19 @@ class _AtLeastOnce(_Sender):
             waiting.expect(len(batch.dead_letters))
             self._flush()
 
+    def _send_alone(self, batch: Batch, at: int, failed: dict[int, KafkaError]) -> None:
+        """Send one record of a batch; the chain may refuse it this time, or hold it back."""
+        retries = Retries(self._config, self._stopping, f"sending to the topics of {self._config.name!r}")
+        while (error := self._attempt(batch, at, failed)) is not None:
+            try:
+                self._refused(batch, at, error)
+            except _PassingError as passing:
+                retries.pause(passing)
+            else:
+                return
+
     def _may_sign_alone(self) -> bool:
-        """Return whether to sign though there is no offset to store: an outage is no reason to end then."""
+        """Return whether to sign without an offset to store. An idle source does not end by an outage."""
         if self._stopping.is_set() or self._task.unacknowledged:
             return False
         if time.monotonic() - self._looked_at < SIGN_INTERVAL_S:
@@ -655,7 +680,7 @@ class _AtLeastOnce(_Sender):
         self._task.acknowledge(batch)
 
     def send_again(self, batch: Batch) -> None:
-        """Note that topics have refused a record of a batch, and so all of a request."""
+        """Note that a topic has refused a record of a batch, and with it the whole request."""
         self._again.append(batch)
 
     def failed(self, error: KafkaError) -> None:
@@ -724,7 +749,7 @@ class _ExactlyOnce(_Sender):
         self._has_refused = False
         """Whether topics have refused a record at all: then there may be more of them."""
         self._suspects: list[Batch] = []
-        """Those of which topics have refused a record."""
+        """Batches with a record that a topic has refused."""
         try:
             self._producer.init_transactions(_CALL_S)
         except BaseException:
@@ -863,7 +888,7 @@ class _ExactlyOnce(_Sender):
             raise refusal
 
     def _drain(self) -> None:
-        """Wait until all is stored, or a refusal is known: what waits behind it is not sent any more."""
+        """Wait until everything is stored or a refusal is known, after which nothing more is sent."""
         until = time.monotonic() + _STOP_S
         while self._producer.flush(_HEAR_S) and not self._suspects and time.monotonic() < until:
             pass
@@ -877,11 +902,11 @@ class _ExactlyOnce(_Sender):
         return True
 
     def _report_of(self, batch: Batch) -> Callable[..., Any] | None:
-        """Return what hears the reports of a batch; they take time, so only where a refusal is likely."""
+        """Return the callback for reports of a batch. They take time, so None unless a refusal is likely."""
         return partial(self._hear, batch) if self._watches else None
 
     def _hear(self, batch: Batch, error: KafkaError | None, _: Any) -> None:
-        """Note that a topic has refused a record of a batch, and so all of a request."""
+        """Note that a topic has refused a record of a batch, and with it the whole request."""
         if error is not None and error.code() in UNFIT and batch not in self._suspects:
             self._suspects.append(batch)
 

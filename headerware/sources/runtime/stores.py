@@ -47,7 +47,7 @@ def sharings_entry(source: str, sharings: Iterable[Sharing]) -> dict[OffsetKey, 
 
 
 SIGN_INTERVAL_S: float = 30.0
-"""How often a task that is at work says so among the offsets; one whose offsets were reset ends then."""
+"""How often a task stores that it is at work. If its offsets were reset, this fails, and the task ends."""
 
 
 def sign_of_life(source: str, writer: str, statistics: Statistics) -> dict[OffsetKey, OffsetEntry]:
@@ -85,7 +85,7 @@ def of_objects(entries: Iterable[tuple[bytes, bytes]]) -> list[tuple[OffsetKey, 
 
 
 def signs_in(entries: Iterable[tuple[bytes, bytes]]) -> list[Sign]:
-    """Return when each task was at work last; of tasks that have not been for long, too."""
+    """Return when each task was at work last, also of tasks that have ended long ago."""
     found = [(OffsetKey.from_bytes(key).partition, entry) for key, entry in entries]
     return [
         Sign(partition["task"], **OffsetEntry.from_bytes(entry).properties)

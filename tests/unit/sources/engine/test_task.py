@@ -694,6 +694,14 @@ class TestRetries:
         assert sink.values == [b"1", b"2", b"1", b"2", b"3", b"4"]
         assert entry(offsets, "a").record_number == 3
 
+    @pytest.mark.parametrize("poll_records", [1, 100])
+    def test_that_start_again_leave_nothing_in_flight(self, shelf: Shelf, poll_records: int) -> None:
+        shelf.reading_errors["a"] = [(2, OSError("down"))]
+        sink = read_all(config(Starting(shelf="it"), poll_records=poll_records))
+        counted = sink.task.statistics
+        assert counted.acknowledged == len(sink.values)
+        assert counted.in_flight == 0
+
     def test_that_start_again_end_at_the_deadline(self, shelf: Shelf) -> None:
         shelf.reading_errors["a"] = [(2, OSError("down"))] * 100_000
         _, error = failure(config(Starting(shelf="it"), retry_deadline_s=0.1))

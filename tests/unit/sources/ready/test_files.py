@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from headerware.core.errors import ConfigError
-from headerware.sources import Source, SourceContext, SourceUnavailableError, open_source
+from headerware.sources import (
+    MemoryOffsets,
+    Source,
+    SourceConfig,
+    SourceContext,
+    SourceTask,
+    SourceUnavailableError,
+    open_source,
+)
 from headerware.sources.conformance import SourceConformance
+from headerware.sources.engine.decision import offset_key
 from headerware.sources.ready import Files, files
 from headerware.sources.source import ObjectMovedError
 
@@ -164,3 +173,36 @@ class TestGrowing:
 
     def _item(self, source: Files) -> Any:
         return next(item for item in source.items(None) if item.context.key == "log")
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs the /proc of Linux")
+def test_growing_file_that_cannot_be_read_leaves_the_others_alone() -> None:
+    """The memory of this process has no first byte, not even for root."""
+    source = Files(folder="/proc/self", include=["mem", "status"], grows=True)
+    config = SourceConfig(
+        name="s",
+        topic="t",
+        source=source,
+        extractor="csv",
+        on_object_error="skip",
+        on_record_error="drop",
+        retry_deadline_s=0,
+    )
+    offsets = MemoryOffsets()
+    with SourceTask(config, offsets, once=True) as task:
+        while not task.is_done:
+            for batch in task.poll():
+                task.acknowledge(batch)
+            task.store_offsets()
+    assert task.statistics.failed
+    read = offsets.get(offset_key(config, "status"))
+    assert read is not None
+    assert read.record_number > 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs the /proc of Linux")
+def test_growing_file_that_cannot_be_read_for_a_while_keeps_its_place() -> None:
+    item = next(iter(Files(folder="/proc/self", include=["mem"], grows=True).items(None)))
+    assert item.context.version is None
+    assert item.extends("1024:a.2000:b")
+    assert not item.continues("other", "1024:a.2000:b")

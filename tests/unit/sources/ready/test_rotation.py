@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from headerware.sources.engine.plan import plan
 from headerware.sources.ready import Files
 from headerware.sources.ready.files import GrowingFile
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
@@ -210,6 +211,43 @@ def test_logs_with_the_same_beginning_are_two(logs: Logs) -> None:
         (logs.folder / name).write_text(banner + f'"line {number}"\n')
         logs.run()
     assert logs.found() == [0, 1, 0, 2]
+
+
+def test_plan_knows_a_log_by_its_former_name(logs: Logs) -> None:
+    logs.write(LONG)
+    logs.run()
+    logs.rename()
+    logs.write(SHORT)
+    config = logs.runner().config
+    with closing(config.offsets.open(config.kafka, source=config.name)) as offsets:
+        found = {each.key: each.known_records for each in plan(config, offsets)}
+    assert found == {"a.log": 0, "a.log.1": LONG}
+
+
+def test_logs_that_swap_their_names_go_on(logs: Logs) -> None:
+    other = logs.folder / "a.log.1"
+    logs.write(LONG)
+    logs.write(LONG, other)
+    logs.run()
+    aside = logs.log.rename(logs.folder / "aside")
+    other.rename(logs.log)
+    aside.rename(other)
+    logs.write(SHORT)
+    logs.write(SHORT, other)
+    logs.run()
+    assert logs.each_came_once()
+
+
+def test_each_of_very_many_logs_may_get_a_new_name(logs: Logs) -> None:
+    paths = [logs.folder / f"a.log.{number:03}" for number in range(600)]
+    for path in paths[:-1]:
+        logs.write(SHORT, path)
+    logs.run()
+    for path, new in zip(paths[-2::-1], paths[:0:-1], strict=True):
+        path.rename(new)
+    logs.write(SHORT, paths[0])
+    logs.run()
+    assert logs.each_came_once()
 
 
 def test_another_inode_sends_nothing_again(logs: Logs) -> None:

@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import pytest
@@ -23,7 +24,8 @@ from headerware.clients import Producer
 from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.plugins import interceptor_type
 from headerware.core.record_run import RecordRun
-from headerware.sources import NativeItem, OffsetEntry
+from headerware.sources import MemoryOffsets, NativeItem, OffsetEntry, SourceTask
+from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key
 from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
@@ -854,6 +856,32 @@ class TestRunConfig:
         assert "SECRET" not in repr(place.config(kafka={"sasl.password": "SECRET"}))
 
 
+def test_what_may_not_have_been_sent_again_is_not_stored(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stop during an outage waits for no report, so nobody knows what became of a record."""
+    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    place.write("a", "1")
+    offsets, stopping = MemoryOffsets(), Event()
+    with EmbeddedCluster(topics={"t": 1}) as gone:
+        config = place.config(
+            topic="t",
+            delivery="at_least_once",
+            offsets=SqliteOffsets(path=str(tmp_path / "unused.db")),
+            kafka={"bootstrap.servers": gone.bootstrap_servers, "log_level": 0},
+        )
+        sender = runner_module._AtLeastOnce(config, "w", stopping)
+    with closing(sender), SourceTask(config, offsets, once=True) as task:
+        batches: list[Batch] = []
+        until(lambda: batches, meanwhile=lambda: batches.extend(task.poll()))
+        sender.begin(task, offsets)
+        for batch in batches:
+            sender.send_again(batch)
+        stopping.set()
+        sender._send_again()
+        assert task.take_offsets() == {}
+
+
 @pytest.fixture
 def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryMetricReader]:
     made = InMemoryMetricReader()
@@ -893,7 +921,11 @@ class TestMetrics:
         )
         thread = Thread(target=runner.run, daemon=True)
         thread.start()
-        until(lambda: 0 in runner.statistics and runner.statistics[0].acknowledged == 2)
+        until(lambda: 0 in runner.statistics)
+        task = runner._runs[0].task
+        assert task is not None
+        counted = task.statistics
+        until(lambda: counted.acknowledged == 2 and counted.complete == 1 and counted.failed)
         until(lambda: "headerware.source.last_commit" in measured(reader, place.name))
         found = measured(reader, place.name)
         runner.stop()
@@ -926,6 +958,28 @@ class TestHealth:
         runner.stop()
         thread.join(60)
         assert (runner.is_live, runner.is_ready) == (False, False)
+
+    def test_is_not_live_if_it_could_not_start(self, place: Place) -> None:
+        runner = SourceRunner(place.config(kafka={"bootstrap.servers": "127.0.0.1:1"}))
+        with pytest.raises(SourceError, match="cannot start"):
+            runner.run()
+        assert not runner.is_live
+
+    def test_is_ready_however_rarely_offsets_are_stored(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(runner_module, "_STALLED_S", 0.2)
+        runner = SourceRunner(place.config(commit_interval_s=25.0))
+        thread = Thread(target=runner.run, daemon=True)
+        thread.start()
+        until(lambda: runner.is_ready)
+        place.write("a", "1")
+        task = runner._runs[0].task
+        assert task is not None
+        until(lambda: task.unacknowledged and task.stalled_s > 1)
+        assert runner.is_ready
+        runner.stop()
+        thread.join(60)
 
     @pytest.mark.parametrize("delivery", DELIVERIES)
     def test_is_not_ready_while_nothing_can_be_stored(
