@@ -140,9 +140,17 @@ class TestCheckpoint:
     def test_of_another_query_is_refused(self, folder: Folder, tmp_path: Path) -> None:
         folder.add([Record(TOPIC, b"v")])
         folder.run()
-        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*that is another query's"):
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*is not this query's"):
             folder.run(location=tmp_path / "another")
         assert [batch for batch, _ in folder.batches] == [0]
+
+    def test_with_a_file_of_somebody_elses_is_refused(self, folder: Folder, tmp_path: Path) -> None:
+        folder.add([Record(TOPIC, b"v")])
+        folder.checkpoint.mkdir()
+        (folder.checkpoint / "metadata").write_text("[1]")
+        with pytest.raises(StreamingQueryException, match=r"checkpoint: .*is not this query's"):
+            folder.run(location=tmp_path / "another")
+        assert not folder.batches
 
 
 class TestLineage:

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -529,9 +529,12 @@ class _DecodeStages:
 def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
     """Raise ConfigError for a folder that is not a query's checkpoint, where Spark writes the query's id."""
     found = checkpoint.read_text(_METADATA) if checkpoint.exists(_METADATA) else None
-    if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
-        return
-    whose = "no query has its checkpoint there" if found is None else "that is another query's"
+    with suppress(msgspec.MsgspecError):  # a file of somebody else's
+        if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
+            return
+    whose = (
+        "no query has its checkpoint there" if found is None else "its file metadata is not this query's"
+    )
     raise ConfigError(
         f"expected the folder of this query's checkpoint, found {checkpoint.path()}, and {whose}; give "
         f'checkpoint= and .option("checkpointLocation", ...) the same folder',
