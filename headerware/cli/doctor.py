@@ -56,7 +56,7 @@ def doctor(
     change it.
     """
     # It imports a Kafka client, which takes long.
-    from headerware.ops.doctor import examine  # noqa: PLC0415
+    from headerware.ops.doctor import Finding, examine  # noqa: PLC0415
 
     settings = client_settings(bootstrap_servers, properties, client_config)
     given = settings.keys() - client_settings(None, (), None).keys()
@@ -64,6 +64,9 @@ def doctor(
     if topics or group or any(not key.startswith("headerware.") for key in given):
         require_servers(settings, "a look at a cluster")
     found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
+    if config is None:
+        advice = "name its file with --config or HEADERWARE_CONFIG, if the application has one"
+        found.append(Finding(check="chain", status="unknown", found="no file names it", advice=advice))
     ok = all(finding.status != "fail" for finding in found)
     if as_json:
         show_json(found, ok=ok)

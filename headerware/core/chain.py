@@ -329,6 +329,8 @@ def _require_instance(interceptor: object) -> None:
     if isinstance(interceptor, type):
         name = interceptor.__name__
         raise PluginError(f"expected an interceptor, found the class {name}; write {name}(...)")
+    if isinstance(interceptor, str):
+        raise PluginError("expected an interceptor, found text; write one such as Trail(service=...)")
 
 
 def _from_home(interceptor: object) -> object:

@@ -36,6 +36,7 @@ _SWITCHED_OFF: Final[Mapping[str, tuple[Side, ...]]] = {
     "send": ("producer",),
 }
 """The sides that each value of ``HEADERWARE_DISABLED`` switches off."""
+_ENFORCES: Final = ("enforce", "true", True)
 _WHAT_CONSUMERS_GET: Final = (
     "; the consumer gets records as they are on the wire (slices, compressed and encrypted values) and "
     "commits past them; HEADERWARE_DISABLED=send switches producers off, and consumers still decode"
@@ -79,9 +80,24 @@ def client_chain(
     off = [name for name in configured.names if name not in left.names]
     off += ["carry"] if configured.carry else []
     if off:
-        gets = _WHAT_CONSUMERS_GET if side == "consumer" else ""
-        _log.warning("HEADERWARE_DISABLED is set, so these are off: %s%s", ", ".join(off), gets)
+        follows = _WHAT_CONSUMERS_GET if side == "consumer" else _who_refuses(configured)
+        _log.warning("HEADERWARE_DISABLED is set, so these are off: %s%s", ", ".join(off), follows)
     return left, rest
+
+
+def _who_refuses(configured: Chain) -> str:
+    """Return what to do about readers that require what is not sent now, or an empty text."""
+    requiring = [
+        name
+        for name, each in zip(configured.names, configured, strict=True)
+        if getattr(each, "require", None) in _ENFORCES
+    ]
+    if not requiring:
+        return ""
+    return (
+        f'; consumers with this chain refuse what is sent now, because of require = "enforce" in '
+        f'{", ".join(requiring)}; set it to "warn" there for this time'
+    )
 
 
 def is_disabled(side: Side = "consumer") -> bool:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import msgspec
 
 from headerware.core.record import Record
+from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -144,7 +145,7 @@ HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
 
 
 class _Options(msgspec.StructMeta):
-    """Say how options are given if an interceptor is made with one that has no name."""
+    """Say how options are given if an interceptor is made with one without a name, or with an unknown one."""
 
     if not TYPE_CHECKING:  # a type checker would take this for the signature of every interceptor
 
@@ -154,6 +155,12 @@ class _Options(msgspec.StructMeta):
                 own = [field for field in cls.__struct_fields__ if field not in common] or [*common]
                 meant = ", ".join(f"{field}=..." for field in own[: len(unnamed)])
                 raise TypeError(f"{cls.__name__} takes its options by name; write {cls.__name__}({meant})")
+            known = cls.__struct_fields__
+            for option in options:
+                if option not in known:
+                    meant = did_you_mean(option, known)
+                    has = ", ".join(sorted(known))
+                    raise TypeError(f"{cls.__name__} has no option {option!r}; {meant}it has: {has}")
             return super().__call__(**options)
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+_MISSING: Final = (
+    "there is no such topic, or this user may not see it; look at the name, or give DESCRIBE on it"
+)
 _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
@@ -340,7 +343,10 @@ def coordinator_moves() -> frozenset[int]:
 
 def _partitions(found: Any, partition: int | None) -> list[int]:
     if found.error is not None:
-        raise ConfigError(f"{found.topic}: {found.error.str()}")
+        from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
+
+        is_missing = found.error.code() == Error.UNKNOWN_TOPIC_OR_PART
+        raise ConfigError(f"{found.topic}: {_MISSING if is_missing else found.error.str()}")
     if partition is None:
         return sorted(found.partitions)
     if partition not in found.partitions:

@@ -74,3 +74,14 @@ class TestFrom:
         admin = AdminClient({"bootstrap.servers": servers})
         groups = admin.list_consumer_groups().result(60).valid
         assert "headerware-tail" not in {group.group_id for group in groups}
+
+
+@pytest.mark.parametrize("command", [["tail", "--until-end"], ["trail"]])
+def test_a_missing_topic_is_told(kafka_broker: KafkaBroker, command: list[str]) -> None:
+    arguments = [*command, "no-such-topic", "--bootstrap-servers", kafka_broker.bootstrap_servers]
+    answer = CliRunner().invoke(main, arguments, env={"HEADERWARE_CONFIG": ""})
+    assert answer.exit_code == 1
+    assert answer.stderr == (
+        "Error: no-such-topic: there is no such topic, or this user may not see it; "
+        "look at the name, or give DESCRIBE on it\n"
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headerware import Chain, ConfigError
-from headerware.core.client_chain import client_chain
+from headerware.core.client_chain import Side, client_chain
 from headerware.core.config import is_ours
 
 if TYPE_CHECKING:
@@ -133,6 +133,33 @@ class TestDisabled:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         client_chain({"interceptors": "gadget"})
         assert "HEADERWARE_DISABLED is set, so these are off: gadget" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("value", "side", "require", "told"),
+        [
+            ("send", "producer", "enforce", True),
+            ("1", "producer", "true", True),
+            ("send", "producer", "warn", False),
+            ("1", "consumer", "enforce", False),
+        ],
+    )
+    def test_says_who_refuses_what_is_sent_meanwhile(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        value: str,
+        side: Side,
+        require: str,
+        told: bool,  # noqa: FBT001 - parametrized
+    ) -> None:
+        monkeypatch.setenv("HEADERWARE_DISABLED", value)
+        config = {
+            "interceptors": "sign",
+            "interceptors.sign.keyring": "k",
+            "interceptors.sign.require": require,
+        }
+        client_chain(config, side=side)
+        assert ('refuse what is sent now, because of require = "enforce" in sign;' in caplog.text) == told
 
     def test_leaves_what_serializes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")

@@ -82,6 +82,13 @@ class TestVersions:
         assert finding.advice.startswith("pip install 'confluent-kafka")
 
 
+class TestNoChain:
+    def test_is_told(self) -> None:
+        answer = CliRunner().invoke(main, ["doctor"], env={"HEADERWARE_CONFIG": ""})
+        assert answer.exit_code == 0
+        assert "unknown chain: no file names it\n        -> name its file with --config" in answer.output
+
+
 class TestChain:
     def test_that_opens_is_ok(self, tmp_path: Path) -> None:
         found = examine(chain_file(tmp_path, 'type = "trail"'))

@@ -269,7 +269,9 @@ class TestDelivery:
 
     def test_a_record_that_nobody_has_serialized_says_so(self, place: Place, delivery: str) -> None:
         place.write("a", '{"id": 1}')
-        with pytest.raises(SourceError, match=r"the value of a record .*, not dict; serialize it first"):
+        with pytest.raises(
+            SourceError, match=r"value of a record .*, not dict; put the step .* serialize it first"
+        ):
             place.run(delivery=delivery, extractor=JsonLinesExtractor())
 
     def test_a_record_that_cannot_be_sent_is_one_bad_record(self, place: Place, delivery: str) -> None:
