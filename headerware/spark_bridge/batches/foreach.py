@@ -532,9 +532,7 @@ def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
     with suppress(msgspec.MsgspecError):  # a file of somebody else's
         if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
             return
-    whose = (
-        "no query has its checkpoint there" if found is None else "its file metadata is not this query's"
-    )
+    whose = "no query has its checkpoint there" if found is None else "its file metadata is not this query's"
     raise ConfigError(
         f"expected the folder of this query's checkpoint, found {checkpoint.path()}, and {whose}; give "
         f'checkpoint= and .option("checkpointLocation", ...) the same folder',
