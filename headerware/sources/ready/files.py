@@ -147,7 +147,8 @@ class GrowingFile(NativeItem):
         self._folder: Final = folder
         self._path: Final = os.path.join(folder, path)  # noqa: PTH118 - as above
         self._beginning = b""
-        self._error: OSError | None = None
+        self._refusal: tuple[int | None, str | None] | None = None
+        """The code and the text of the error of a file that cannot be read."""
         found, version = os.stat(self._path, follow_symlinks=False), None  # noqa: PTH116 - as above
         try:
             with open(self._path, "rb", buffering=0) as file:  # noqa: PTH123 - as above
@@ -159,13 +160,13 @@ class GrowingFile(NativeItem):
         except FileNotFoundError:
             raise
         except OSError as error:
-            self._error, size = error, found.st_size
+            self._refusal, size = (error.errno, error.strerror), found.st_size
         super().__init__(_context(path, found, version, grows=True), size)
 
     def open_stream(self) -> BinaryIO:
         """Open the file; raise ObjectMovedError if it is not the one that was listed."""
-        if self._error is not None:
-            raise self._error
+        if self._refusal is not None:
+            raise OSError(*self._refusal, self._path)
         try:
             file = open(self._path, "rb")  # noqa: PTH123, SIM115 - as above
         except FileNotFoundError as error:
@@ -179,7 +180,7 @@ class GrowingFile(NativeItem):
 
     def extends(self, version: str) -> bool:
         """Return whether this is the same file with more at its end, by its beginning and the former end."""
-        if self._error is not None:
+        if self._refusal is not None:
             return True  # nobody knows, so its place is kept
         beginning, _, rest = version.partition(".")
         text, _, last = rest.partition(":")
@@ -200,7 +201,7 @@ class GrowingFile(NativeItem):
         has what it had.
         """
         length = version.partition(":")[0]
-        if self._error is not None or length == "0" or not self.extends(version):
+        if self._refusal is not None or length == "0" or not self.extends(version):
             return False
         return length == str(_FINGERPRINT_BYTES) or not self._is_still_there(key, version)
 
