@@ -65,12 +65,11 @@ class SingleRecords:
         at = self._at
         is_near = at is not None and at[:2] == (topic, partition) and at[2] <= offset < at[2] + self._NEAR
         if not is_near or offset >= self._end:
-            place = TopicPartition(topic, partition)
-            low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            low, self._end = self._ends(topic, partition, offset)
             self._at = None
             while seen and offset >= self._end and time.monotonic() < deadline:
                 time.sleep(0.1)
-                low, self._end = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+                low, self._end = self._ends(topic, partition, offset)
             if seen and offset >= self._end:
                 raise self._too_late(topic, partition, offset)
             if not low <= offset < self._end:
@@ -101,6 +100,17 @@ class SingleRecords:
             self._consumer.assign([TopicPartition(topic, partition, offset)])
         self._at = None
         raise self._too_late(topic, partition, offset)
+
+    def _ends(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        place = TopicPartition(topic, partition)
+        try:
+            found: tuple[int, int] = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+        except KafkaException as error:
+            # librdkafka's own names: an answer, or a first connection, that did not come in time.
+            if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
+                raise self._too_late(topic, partition, offset) from error
+            raise
+        return found
 
     def _too_late(self, topic: str, partition: int, offset: int) -> HeaderwareError:
         where = position(topic, partition, offset)

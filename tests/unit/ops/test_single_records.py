@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -62,3 +63,11 @@ class TestSingleRecords:
     def test_that_were_seen_and_do_not_come_are_no_records_that_are_gone(self) -> None:
         with pytest.raises(HeaderwareError, match=r"\[0\]@9 could not be read"):
             self.get(9, timeout_s=0.3, seen=True)
+
+    def test_of_a_cluster_that_does_not_answer_are_no_records_that_are_gone(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            conf = {"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}", "log_level": 0}
+            records = SingleRecords(conf, "group", 0.1)
+            with pytest.raises(HeaderwareError, match=r"\[0\]@0 could not be read"):
+                records.get("orders", 0, 0)
+            records.close()
