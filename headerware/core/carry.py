@@ -63,7 +63,7 @@ class AtWork:
         self._record_of = record_of
         self.before: AtWork | None = None
         """The block around this one."""
-        self.ended_elsewhere = False
+        self.ended_elsewhere: bool = False
         """Whether the block has ended in another context than its own, or while another one was within it."""
         self.found: dict[Carrying, _Found] | None = None
         """The headers that each chain carries on of these records; filled when it first sends something."""
