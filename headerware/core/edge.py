@@ -244,7 +244,7 @@ def to_wire(record: Record) -> Record:
         if part.__class__ not in WIRE_TYPES:
             raise RecordError(
                 f"the {name} of a record for topic {record.topic!r} is bytes, str or None, "
-                f"not {type(part).__name__}; put the step 'serialize' into the chain, or serialize it first"
+                f"not {type(part).__name__}; put a step that serializes into the chain, or serialize it first"
             )
     return record
 

@@ -95,7 +95,7 @@ class TestNormalisation:
 
     def test_objects_that_nobody_serialized_are_refused_at_the_end(self, batch: bool) -> None:  # noqa: FBT001 - parametrized
         outcome = send(Record("t", {"a": SECRET}), batch=batch, stage=Stage.OBJECTS)
-        assert "not dict; put the step 'serialize' into the chain, or serialize it first" in str(outcome)
+        assert "not dict; put a step that serializes into the chain, or serialize it first" in str(outcome)
         assert SECRET not in str(outcome)
 
     def test_a_refused_record_takes_no_neighbour_along(self, batch: bool) -> None:  # noqa: FBT001 - parametrized

@@ -270,7 +270,8 @@ class TestDelivery:
     def test_a_record_that_nobody_has_serialized_says_so(self, place: Place, delivery: str) -> None:
         place.write("a", '{"id": 1}')
         with pytest.raises(
-            SourceError, match=r"value of a record .*, not dict; put the step .* serialize it first"
+            SourceError,
+            match=r"value of a record .*, not dict; put a step that serializes .* serialize it first",
         ):
             place.run(delivery=delivery, extractor=JsonLinesExtractor())
 
