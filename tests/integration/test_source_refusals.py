@@ -17,6 +17,7 @@ from headerware.core.record import Record
 from headerware.sources import Extracted, Extractor
 from headerware.sources.extractors import BytesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
+from headerware.sources.runtime.runner import _AtLeastOnce
 from tests.spool import Spool
 from tests.waiting import until
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headerware.sources import Input
+    from headerware.sources.engine.batches import Batch
     from tests.integration.conftest import Cluster
 
 pytestmark = pytest.mark.broker
@@ -212,6 +214,25 @@ class TestSize:
             commit_interval_s=20,
             kafka={"batch.size": 1_000_000, "batch.num.messages": 25, "linger.ms": 100},
         )
+        assert len(set(place.values())) == 25 + 19
+
+    def test_of_a_record_that_is_sent_again_is_not_that_of_what_is_queued(
+        self, cluster: Cluster, tmp_path: Path, delivery: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first batch is refused while the second one still lingers."""
+        queue = _AtLeastOnce._queue
+
+        def queue_and_hear(self: _AtLeastOnce, batch: Batch) -> None:
+            queue(self, batch)
+            if batch.native_key == "b":
+                until(lambda: self._again, "the refusal", meanwhile=lambda: self._producer.poll(0.01))
+
+        monkeypatch.setattr(_AtLeastOnce, "_queue", queue_and_hear)
+        place = Place(cluster, tmp_path, delivery, **{"max.message.bytes": "20000"})
+        place.write("a", *(f"a{number:04}{'x' * 1_000}" for number in range(25)))
+        place.write("b", *(f"b{number:04}{'x' * 1_000}" for number in range(19)))
+        kafka = {"batch.size": 1_000_000, "batch.num.messages": 25, "linger.ms": 5_000}
+        place.run(headers=False, kafka=kafka)
         assert len(set(place.values())) == 25 + 19
 
     def test_of_one_record_is_an_error_of_that_record(

@@ -626,6 +626,8 @@ class _AtLeastOnce(_Sender):
     def _send_again(self) -> None:
         """Send each record of some batches in a request of its own, so that it is known which are refused."""
         while self._again:
+            if not self._flush():  # what is queued would join the first of them
+                return
             batch, failed = self._again.pop(0), dict[int, KafkaError]()
             for at in _left(batch):
                 self._send_alone(batch, at, failed)
