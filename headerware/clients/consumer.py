@@ -57,7 +57,7 @@ from headerware.clients.offsets import (
     with_own_metadata,
 )
 from headerware.clients.pauses import Pauses
-from headerware.clients.processing import MessageLoop, Processes, hides_headers, processing_mode
+from headerware.clients.processing import MessageLoop, Processes
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.raw import (
     INVALID_ARG,
@@ -88,7 +88,7 @@ from headerware.clients.settings import (
     tell_statistics,
 )
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, HIDE_HEADERS, PROCESSING
+from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, SerdeError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
@@ -148,10 +148,7 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
             raise TypeError("expected configuration dict")
         self._hw_raises_errors = chain is not None
         self._hw_chain, rest = self._hw_chain_for(given, chain)
-        mode = processing_mode(rest.pop(PROCESSING, None), chain)
-        self._hw_may_be_implicit = mode == "implicit"
-        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
-        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        mode = self._hw_take_options(rest, chain)
         # An application that passed a chain, or says so, may call run, for which we store the offsets.
         if not (self._hw_may_have_a_chain() or chain or mode == "said"):
             _c_init(self, {key: value for key, value in rest.items() if not str(key).startswith(DEAD_LETTER)})

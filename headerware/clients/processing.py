@@ -73,6 +73,18 @@ class Processes:
     _hw_in_process: Begun | None = None
     """The implicit processing that the next call ends."""
 
+    if TYPE_CHECKING:
+
+        def _hw_may_have_a_chain(self) -> bool: ...
+
+    def _hw_take_options(self, conf: dict[str, Any], chain: Chain | None) -> str:
+        """Take what says how records are processed and shown out of a configuration; return the mode."""
+        mode = processing_mode(conf.pop(PROCESSING, None), chain)
+        self._hw_may_be_implicit = mode == "implicit"
+        hides = hides_headers(conf.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
+        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        return mode
+
     def _hw_observe(self, session: Session) -> None:
         """Find out what the session has to be told."""
         self._hw_is_implicit = self._hw_may_be_implicit and not session.is_empty

@@ -37,13 +37,13 @@ from headerware.clients.messages import (
     updated_message,
     wire_topic_and_local,
 )
-from headerware.clients.processing import Processes, hides_headers, processing_mode
+from headerware.clients.processing import Processes
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged
 from headerware.core.chain import Chain
-from headerware.core.client_chain import DEAD_LETTER, HIDE_HEADERS, PROCESSING
+from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
@@ -106,9 +106,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             _C.__init__(self, *args, **conf)  # raises as confluent-kafka does
             raise TypeError("expected configuration dict")
         self._hw_chain, rest = self._hw_chain_for(given, chain)
-        self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
-        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
-        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        self._hw_take_options(rest, chain)
         raw = {key: value for key, value in flattened(rest).items() if not str(key).startswith(DEAD_LETTER)}
         if not self._hw_may_have_a_chain():
             _C.__init__(self, raw)

@@ -34,13 +34,10 @@ from headerware.clients.processing import (
     Begun,
     MessageLoop,
     handed_over,
-    hides_headers,
-    processing_mode,
 )
 from headerware.clients.progress import OnFailure, Order, Processing
 from headerware.clients.settings import flattened
 from headerware.core.chain import Chain
-from headerware.core.client_chain import HIDE_HEADERS, PROCESSING
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.record import Verified
@@ -65,9 +62,7 @@ class InterruptibleConsumer(Consumer):
         self.closing: bool = False
         self._hw_raises_errors = chain is not None
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
-        self._hw_may_be_implicit = processing_mode(rest.pop(PROCESSING, None), chain) == "implicit"
-        hides = hides_headers(rest.pop(HIDE_HEADERS, None), default=self._hw_hides_headers)
-        self._hw_hides_headers = hides and self._hw_may_have_a_chain()
+        self._hw_take_options(rest, chain)
         self._in_tasks: Final[dict[asyncio.Task[Any], Begun]] = {}
         self._hw_open(flattened(rest))  # with an empty chain, too: only so can a message be given back
         if self._hw_live is not None:
