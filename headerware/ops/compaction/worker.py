@@ -49,6 +49,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
+from headerware.kafka.errors import Kind, kind_of, with_text
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.settings import connection_settings
@@ -757,10 +758,9 @@ class Compaction:
             found = asked.result()
             values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
         except KafkaException as error:
-            failure = error.args[0]
-            if failure.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if kind_of(error) is Kind.UNKNOWN_TOPIC:
                 return None
-            raise KafkaException(KafkaError(failure.code(), f"{name}: {failure.str()}")) from error
+            raise with_text(error.args[0], f"{name}: {error.args[0].str()}") from error
         return _Topic(str(found.topic_id), len(found.partitions), values)
 
     def _offsets(

@@ -38,13 +38,14 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.settings import connection_settings
@@ -455,7 +456,7 @@ class Retention:
         try:
             yield from reader.to_end(each_batch=True)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's name
+            if kind_of(error) is not Kind.OFFSET_GONE:
                 raise
             raise HeaderwareError(
                 f"records of {self._topic} were deleted before they were read, by another pass or by the "
