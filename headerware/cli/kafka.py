@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
+from headerware.kafka.errors import Kind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,14 +95,14 @@ def require_servers(settings: dict[str, Any], what: str) -> str:
 @contextmanager
 def kafka_errors(what: str | None = None) -> Iterator[None]:
     """Show an error of the client as one line, with what it is about before it."""
-    from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - only few commands need a client
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - only few commands need a client
 
     try:
         yield
     except KafkaException as error:
         text = error.args[0].str()
-        if error.args[0].code() == KafkaError._TRANSPORT:  # noqa: SLF001 - librdkafka's own name for it
-            from headerware.clients.first_answer import TO_REACH_A_CLUSTER  # noqa: PLC0415 - as above
+        if kind_of(error) is Kind.UNREACHABLE:
+            from headerware.kafka.first_answer import TO_REACH_A_CLUSTER  # noqa: PLC0415 - as above
 
             text = text if TO_REACH_A_CLUSTER in text else f"{text}; {TO_REACH_A_CLUSTER}"
         raise click.ClickException(text if what is None else f"{what}: {text}") from error

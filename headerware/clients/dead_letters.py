@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headerware.clients.messages import wire_headers
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import connection_settings
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.messages import wire_headers
+from headerware.kafka.settings import connection_settings
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is more than that of librdkafka."""
@@ -26,15 +27,6 @@ _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
 """Less than any pause between attempts."""
-UNFIT: Final = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-    }
-)
-"""Errors for one record, which is too large or has a key or time that the topic refuses; others may go."""
 _UNSENDABLE: Final = (TypeError, ValueError, OverflowError)
 """Errors that confluent-kafka raises for a part of a record that it cannot send."""
 
@@ -114,7 +106,7 @@ class DeadLetters:
             )
             producer.flush()
         if reports[0] is not None:
-            if reports[0].code() not in UNFIT:
+            if kind_of(reports[0]) is not Kind.UNFIT:
                 self._failed[record.topic] = time.monotonic() + _ALIKE_S, reports[0]
             raise KafkaException(reports[0])
 
@@ -141,8 +133,7 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
     if isinstance(error, _UNSENDABLE):
         # Their texts may quote the refused part.
         return DeadLetterError(f"confluent-kafka cannot send it ({type(error).__name__})", unfit=True)
-    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
-    unfit = isinstance(cause, KafkaError) and cause.code() in UNFIT
+    unfit = isinstance(error, KafkaException) and kind_of(error) is Kind.UNFIT
     hint = (
         f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client limit the size "
         f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"

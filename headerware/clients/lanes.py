@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients import commits
-from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
+from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
-from headerware.clients.raw import MAX_POLL_EXCEEDED, NO_OFFSET, PARTITION_EOF, STATE
+from headerware.clients.raw import NO_OFFSET, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
 from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
@@ -54,6 +54,8 @@ from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer
@@ -72,15 +74,7 @@ _ROOM_S: Final = 0.2
 _ALIVE_S: Final = 0.5
 """How often the poller tells the group that it is alive while it waits for the end."""
 _PASSING: Final = frozenset(
-    {
-        MAX_POLL_EXCEEDED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-    }
+    {Kind.POLLED_TOO_LATE, Kind.UNKNOWN_TOPIC, Kind.LEADER_MOVED, Kind.COORDINATOR_MOVED}
 )
 """Errors that pass by themselves, so that ``run`` logs them and goes on."""
 _FIRST_PAUSE_S: Final = 0.1
@@ -202,9 +196,9 @@ class Lanes:
 
     def _pass_event(self, error: KafkaError) -> None:
         """Log an event that passes; raise one that does not."""
-        if error.code() == PARTITION_EOF:
+        if kind_of(error) is Kind.END_OF_PARTITION:
             return
-        if error.fatal() or not (error.retriable() or error.code() in _PASSING):
+        if error.fatal() or not (error.retriable() or kind_of(error) in _PASSING):
             raise KafkaException(error)
         if error.code() not in self._logged:
             self._logged.add(error.code())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from headerware.clients.dead_letters import UNFIT
+from headerware.kafka.errors import Kind, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def only_unfit(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:
     """Return the errors that are those of one record."""
-    return {index: error for index, error in failed.items() if error.code() in UNFIT}
+    return {index: error for index, error in failed.items() if kind_of(error) is Kind.UNFIT}
 
 
 def unfit_alone(

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient
 
-from headerware.clients.settings import connection_settings
 from headerware.core.errors import HeaderwareError
 from headerware.core.printable import printable
-from headerware.ops.topic_reader import coordinator_moves
+from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ class Lease:
             if self._has.is_set():
                 return str(self._consumer.memberid())
             error = None if message is None else message.error()
-            if error is not None and not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
+            if error is not None and not error.retriable() and kind_of(error) is not Kind.ALL_UNREACHABLE:
                 raise _about(self._group, error)
             now = time.monotonic()
             if now > ask_at:
@@ -214,11 +214,11 @@ def members_of(admin: AdminClient, group_id: str, timeout_s: float) -> list[Any]
         try:
             return list(asked[group_id].result().members)
         except KafkaException as error:
-            if error.args[0].code() not in coordinator_moves() or time.monotonic() > deadline:
+            if kind_of(error) is not Kind.COORDINATOR_MOVED or time.monotonic() > deadline:
                 raise _about(group_id, error.args[0]) from error
             time.sleep(_POLL_S)
 
 
 def _about(group_id: str, error: KafkaError) -> KafkaException:
     """Return an error that names the group; of one that may not be read, the cluster does not."""
-    return KafkaException(KafkaError(error.code(), f"group {group_id}: {error.str()}"))
+    return with_text(error, f"group {group_id}: {error.str()}")

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
-from headerware.clients.dead_letters import UNFIT
-from headerware.clients.first_answer import TO_REACH_A_CLUSTER
-from headerware.clients.messages import wire_headers
 from headerware.clients.topic_settings import batch_size
 from headerware.clients.unfit import only_unfit, unfit_alone
 from headerware.core.errors import HeaderwareError
+from headerware.kafka.errors import Kind, is_fatal, kind_of, with_text
+from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
+from headerware.kafka.messages import wire_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,15 +44,7 @@ _CLOSE_S: Final = 5.0
 _HEAR_S: Final = 0.1
 _PATIENCE: Final = 2
 """Behind so many time-outs a batch is not tried again."""
-_TAKEN_OVER: Final = frozenset({KafkaError._FATAL, KafkaError._FENCED})  # noqa: SLF001 - librdkafka's own names
-_STALE: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-)
+_STALE: Final = frozenset({Kind.STALE_GROUP, Kind.MEMBER_FENCED})
 
 
 class TakenOverError(HeaderwareError):
@@ -112,11 +104,11 @@ class TransactionalSender:
         except KafkaException as error:
             self.close()
             failure = error.args[0]
-            if failure.code() != KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+            if kind_of(failure) is not Kind.TIMED_OUT:
                 raise
             servers = conf.get("bootstrap.servers")
             text = f"{servers} did not answer for {timeout_s:g} s; {TO_REACH_A_CLUSTER}"
-            raise KafkaException(KafkaError(failure.code(), text)) from error
+            raise with_text(failure, text) from error
         except BaseException:
             self.close()
             raise
@@ -166,7 +158,7 @@ class TransactionalSender:
                         continue
             except KafkaException as error:
                 cause = error.args[0]
-                if cause.fatal() or cause.code() in _TAKEN_OVER:
+                if is_fatal(cause) or kind_of(cause) is Kind.FENCED:
                     raise TakenOverError(
                         f"{cause.str()}; another {self._what} has taken over, or the broker has forgotten "
                         f"this one: what it had not finished is undone; start it again to go on"
@@ -174,7 +166,7 @@ class TransactionalSender:
                 # An open transaction would keep readers of the topics waiting until it times out.
                 with suppress(KafkaException):
                     self._producer.abort_transaction(self._timeout_s)
-                if cause.code() in _STALE:
+                if kind_of(cause) in _STALE:
                     raise StaleGroupError(
                         f"{cause.str()}; the group has given partitions of the {self._what} to another "
                         f"member: what had not been committed is undone, and is done there"
@@ -266,7 +258,7 @@ class TransactionalSender:
         try:
             self._produce(record, hear)
         except KafkaException as error:
-            if error.args[0].code() in UNFIT:
+            if kind_of(error) is Kind.UNFIT:
                 failed[index] = error.args[0]
                 return
             # After a refusal the client takes nothing more, and only the reports tell of which record it was.

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import RegistryError
+from headerware.kafka.errors import NO_ANSWER, Kind, kind_of
 from headerware.topic_table.rows import TableRecord
 
 if TYPE_CHECKING:
@@ -79,17 +80,6 @@ _POLICY_S: Final = 2.0
 _POLL_S: Final = 0.02
 """Another thread's poll may have served the report that this one waits for."""
 _PURGE_S: Final = 1.0
-
-
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return librdkafka's properties under their dotted names: configuration may have tables instead."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= dotted(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
 
 
 class UnreachableError(RegistryError):
@@ -206,8 +196,8 @@ class TopicReader:
         return TableRecord(offset, key, value)
 
     def _is_lost(self, error: KafkaError, message: Message) -> bool:
-        code = error.code()
-        if code == error._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are written so
+        kind = kind_of(error)
+        if kind is Kind.END_OF_PARTITION:
             # Behind the last record there may be marks of transactions, which are not returned.
             self._position = max(self._position, message.offset() or 0)
             return False
@@ -215,7 +205,7 @@ class TopicReader:
         if not isinstance(failed, UnreachableError):
             raise failed
         _log.debug("%s", failed)
-        return code in (error._AUTO_OFFSET_RESET, error.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
+        return kind is Kind.OFFSET_GONE
 
     def _partitions(self, deadline: float) -> int | None:
         """Return the number of partitions of the topic, or None if there is no such topic."""
@@ -227,7 +217,7 @@ class TopicReader:
             if metadata.controller_id in metadata.brokers:
                 self._check_policy(deadline)
             return len(found.partitions)
-        if found.error.code() == found.error.UNKNOWN_TOPIC_OR_PART:
+        if kind_of(found.error) is Kind.UNKNOWN_TOPIC:
             return None
         raise self._failure(found.error)
 
@@ -320,7 +310,7 @@ class TopicWriter:
             with self._lock:
                 self._producer = None
         # A record that is purged from the queue may have been sent before, and wait for a retry.
-        if error.code() in (error._PURGE_QUEUE, error._PURGE_INFLIGHT, error._MSG_TIMED_OUT):  # noqa: SLF001
+        if kind_of(error) is Kind.UNCONFIRMED:
             self._unknown()
         raise self._failure(error)
 
@@ -339,21 +329,12 @@ def seconds_left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.0)
 
 
+_FINAL: Final = frozenset({Kind.FORBIDDEN, Kind.REFUSED, Kind.UNFIT})
+
+
 def _failure_of(what: str, error: KafkaError) -> RegistryError:
     """Return the error for one of librdkafka's: a final refusal, or unreachable brokers."""
-    refused = (
-        error.TOPIC_AUTHORIZATION_FAILED,
-        error.GROUP_AUTHORIZATION_FAILED,
-        error.CLUSTER_AUTHORIZATION_FAILED,
-        error.SASL_AUTHENTICATION_FAILED,
-        error._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own codes are written so
-        error.TOPIC_EXCEPTION,
-        error.MSG_SIZE_TOO_LARGE,
-        error.RECORD_LIST_TOO_LARGE,
-        error.INVALID_RECORD,
-        error.POLICY_VIOLATION,
-    )
-    kind = RegistryError if error.code() in refused else UnreachableError
+    kind = RegistryError if kind_of(error) in _FINAL else UnreachableError
     return kind(f"{what}: {error.str()}")
 
 
@@ -386,11 +367,10 @@ def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: in
     try:
         admin.create_topics([wanted], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))[topic].result()
     except KafkaException as error:
-        cause: KafkaError = error.args[0]
-        if cause.code() == cause.TOPIC_ALREADY_EXISTS:
+        if kind_of(error) is Kind.TOPIC_EXISTS:
             return
-        kind = UnreachableError if cause.code() in (cause._TIMED_OUT, cause._TRANSPORT) else RegistryError  # noqa: SLF001
-        raise kind(f"topic {topic!r} cannot be created: {cause.str()}") from error
+        kind = UnreachableError if kind_of(error) in NO_ANSWER else RegistryError
+        raise kind(f"topic {topic!r} cannot be created: {error.args[0].str()}") from error
 
 
 def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:

@@ -44,18 +44,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     OffsetSpec,
 )
 
-from headerware.clients.messages import is_readable, record_of
-from headerware.clients.settings import connection_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
+from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.settings import connection_settings
+from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.handover import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
-from headerware.ops.single_records import SingleRecords
-from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 _BATCH: Final = 2_000
 _LEARNED_AT_ONCE: Final = 50_000
@@ -757,10 +758,9 @@ class Compaction:
             found = asked.result()
             values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
         except KafkaException as error:
-            failure = error.args[0]
-            if failure.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if kind_of(error) is Kind.UNKNOWN_TOPIC:
                 return None
-            raise KafkaException(KafkaError(failure.code(), f"{name}: {failure.str()}")) from error
+            raise with_text(error.args[0], f"{name}: {error.args[0].str()}") from error
         return _Topic(str(found.topic_id), len(found.partitions), values)
 
     def _offsets(

@@ -30,9 +30,7 @@ from confluent_kafka import (
 from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.first_answer import Troubles
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
@@ -46,6 +44,9 @@ from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
 from headerware.interceptors.admission.interceptor import Admission, AdmissionStep
 from headerware.interceptors.sign import Sign
+from headerware.kafka.errors import Kind, is_fatal, kind_of
+from headerware.kafka.first_answer import Troubles
+from headerware.kafka.messages import is_readable, record_of
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
 from headerware.ops.guard.judge import MAX_HEADERS, Decision, Judge, Verdict
@@ -322,7 +323,7 @@ class Guard(FollowsFile):
             return not self._is_named
         cause = error.args[0]
         # Clients with a name that the broker does not know any more may have met another with that name.
-        is_over = cause.code() in _FORBIDDEN or (_is_fatal(cause) and self._is_named)
+        is_over = kind_of(cause) is Kind.FORBIDDEN or (_is_of_no_use(cause) and self._is_named)
         return self._has_worked and not is_over
 
     def _serve(self, tell: Callable[[Status], object]) -> None:
@@ -656,10 +657,10 @@ class Guard(FollowsFile):
                 if not judge.add(record):
                     where = position(record.topic, record.partition, record.offset)
                     raise StaleGroupError(f"{where} came again: the group or the topic has begun anew")
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name
+            elif kind_of(error) is Kind.END_OF_PARTITION:
                 ended.add((message.topic(), message.partition()))
                 judge.ended((message.topic(), message.partition()))
-            elif _is_fatal(error) or error.code() in _FORBIDDEN:
+            elif _is_of_no_use(error) or kind_of(error) is Kind.FORBIDDEN:
                 raise KafkaException(error)
             else:
                 _log.info("%s", error.str())
@@ -933,9 +934,9 @@ def _windows(session: Session) -> set[int]:
     }
 
 
-def _is_fatal(error: KafkaError) -> bool:
-    """Return whether a client is of no use any more; errors in messages have no flag for it."""
-    return error.fatal() or error.code() in (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001
+def _is_of_no_use(error: KafkaError) -> bool:
+    """Return whether a client is of no use any more."""
+    return is_fatal(error) or kind_of(error) is Kind.MEMBER_FENCED
 
 
 def _counted(plans: Iterable[_Plan]) -> Counter[_Judged]:
@@ -949,16 +950,3 @@ def _counted(plans: Iterable[_Plan]) -> Counter[_Judged]:
 def _size_of(record: Record) -> int:
     """Return a record's size as chargeback counts it; headers that cannot be read have none."""
     return record_bytes(record.key, record.value, record.headers if is_readable(record) else EMPTY)
-
-
-_FORBIDDEN: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's own name
-    }
-)
-"""What no waiting mends."""

@@ -38,15 +38,18 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
-from headerware.clients.messages import is_readable, record_of
-from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.settings import connection_settings
+from headerware.kafka.single_records import SingleRecords
 from headerware.ops.claims import (
     LEAST_AGE_MS,
     delete_orphans,
@@ -57,8 +60,6 @@ from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
 from headerware.ops.retention.rules import FATES, Fate, Judge, RetentionRule
-from headerware.ops.single_records import SingleRecords
-from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 RETAINED: Final = "headerware.retained"
 """The header of the tombstones that are written here; its value is drawn by each process, and counted."""
@@ -455,7 +456,7 @@ class Retention:
         try:
             yield from reader.to_end(each_batch=True)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 - librdkafka's name
+            if kind_of(error) is not Kind.OFFSET_GONE:
                 raise
             raise HeaderwareError(
                 f"records of {self._topic} were deleted before they were read, by another pass or by the "

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headerware.clients.dead_letters import UNFIT
 from headerware.clients.deliveries import too_large, was_dropped
 from headerware.clients.producer import Producer
 from headerware.clients.topic_settings import batch_size
@@ -39,6 +38,7 @@ from headerware.core.errors import (
     described,
 )
 from headerware.core.record_run import RecordRun
+from headerware.kafka.errors import Kind, kind_of
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -54,7 +54,6 @@ from headerware.sources.runtime.stores import (
 )
 from headerware.sources.runtime.topic_offsets import (
     client_settings,
-    is_fenced,
     require_reachable,
     taken_over,
     transactional_id,
@@ -80,9 +79,6 @@ _HEAR_S: Final = 0.1
 _ROOM_POLL_S: Final = 0.05
 _STALLED_S: Final = 60.0
 """A task is not ready if there is something to store, and nothing was stored for so long after it was due."""
-_REFUSED: Final = UNFIT | {KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001 - librdkafka's own name for it
-"""Errors of one record; the others can be sent."""
-_REFUSED_WITH_ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - in the same way
 _WHY: Final = {
     KafkaError.INVALID_TIMESTAMP: "its time is further from the brokers' clock than the topic's "
     "message.timestamp.after.max.ms or message.timestamp.before.max.ms says",
@@ -322,7 +318,7 @@ class _SourceProducer(Producer):
                 f"the brokers do not say whether there is a topic {topic!r}: {_shown(error)}"
             ) from error
         if found is not None:
-            missing = found.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            missing = kind_of(found) is Kind.UNKNOWN_TOPIC
             problem = "there is no such topic; create it" if missing else found.str()
             raise _NoTopicError(f"source {self._source!r} sends to topic {topic!r}: {problem}")
         self._known.add(topic)
@@ -377,7 +373,7 @@ class _Outages:
         self._next = 0.0
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its name; it does not say why
+        if kind_of(error) is not Kind.ALL_UNREACHABLE:
             self._reason = error.str().partition(" (after ")[0]
         elif (now := time.monotonic()) >= self._next:
             self._next = now + _OUTAGE_S
@@ -544,7 +540,8 @@ class _Sender:
             raise _PassingError(f"source {self._config.name!r} cannot send: {_shown(error)}") from error
         cause = error.args[0] if error.args else None
         is_clients = isinstance(error, KafkaException) and not isinstance(error, HeaderwareError)
-        if is_clients and isinstance(cause, KafkaError) and cause.code() not in _REFUSED:
+        is_of_one_record = kind_of(cause) in {Kind.UNFIT, Kind.UNKNOWN_PARTITION}
+        if is_clients and isinstance(cause, KafkaError) and not is_of_one_record:
             raise error
         if isinstance(error, TypeError):
             error = _type_error(batch.records[at]) or error
@@ -634,7 +631,7 @@ class _AtLeastOnce(_Sender):
                 if not self._flush():
                     return  # nobody knows what became of it, so it is read again
             for at, error in sorted(failed.items()):
-                if error.code() not in UNFIT:
+                if kind_of(error) is not Kind.UNFIT:
                     self.failed(error)
                     return
                 self._refused(batch, at, KafkaException(error))
@@ -711,7 +708,7 @@ class _Reports:
 
     def __call__(self, error: KafkaError | None, _: Any) -> None:
         if error is not None and not was_dropped(error):
-            is_refusal = error.code() in UNFIT or error.code() == _REFUSED_WITH_ANOTHER
+            is_refusal = kind_of(error) in {Kind.UNFIT, Kind.UNFIT_OTHER}
             if not (self._heeds_refusals and is_refusal):
                 self._sender.failed(error)
                 return
@@ -828,12 +825,12 @@ class _ExactlyOnce(_Sender):
             return
         if isinstance(error, HeaderwareError) or not isinstance(failure, KafkaError):
             raise error
-        if failure.code() == KafkaError._FATAL:  # noqa: SLF001 - its name; what it was is told by the next call
+        if kind_of(failure) is Kind.FATAL:  # the next call tells what it was
             failure = self._abort() or failure
         self._gave_up = self._gave_up or failure.fatal()
-        if is_fenced(failure):
+        if kind_of(failure) is Kind.FENCED:
             raise taken_over(self._writer) from error
-        is_broken = failure.code() == KafkaError._STATE or failure.txn_requires_abort()  # noqa: SLF001 - as above
+        is_broken = kind_of(failure) is Kind.WRONG_STATE or failure.txn_requires_abort()
         if failure.fatal() or not (is_broken or failure.retriable()):
             raise SourceError(f"source {self._config.name!r} stopped: {failure.str()}") from error
 
@@ -909,7 +906,7 @@ class _ExactlyOnce(_Sender):
 
     def _hear(self, batch: Batch, error: KafkaError | None, _: Any) -> None:
         """Note that a topic has refused a record of a batch, and with it the whole request."""
-        if error is not None and error.code() in UNFIT and batch not in self._suspects:
+        if error is not None and kind_of(error) is Kind.UNFIT and batch not in self._suspects:
             self._suspects.append(batch)
 
     def _take_out_refused(self) -> None:
@@ -943,7 +940,7 @@ def _sender(config: RunConfig, writer: str, stopping: Event) -> _Sender:
             return _AtLeastOnce(config, writer, stopping)
         return _ExactlyOnce(config, writer, stopping)
     except KafkaException as error:
-        if is_fenced(error.args[0]):
+        if kind_of(error) is Kind.FENCED:
             raise taken_over(writer) from error
         raise SourceError(f"source {config.name!r} cannot send: {_shown(error)}") from error
 

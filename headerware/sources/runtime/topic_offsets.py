@@ -10,13 +10,14 @@ from contextlib import ExitStack, closing, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
 
-from headerware.clients.first_answer import Troubles
-from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
+from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.first_answer import Troubles
+from headerware.kafka.settings import connection_settings, number
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable
@@ -36,9 +37,6 @@ TRANSACTION_MS: Final = 60_000
 _ABORT_S: Final = 30.0
 """How long it may take the brokers to abort a transaction that was open for too long."""
 _OURS: Final = "headerware."
-_FENCED: Final = frozenset(
-    {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001 - its name
-)
 
 
 class TopicOffsets(OffsetStore, frozen=True, kw_only=True):
@@ -176,14 +174,8 @@ class _Writer:
                 return
 
     def _failed(self, what: str, error: KafkaException) -> SourceError:
-        failure = error.args[0]
-        self._is_fenced = is_fenced(failure)
-        return taken_over(self._name) if self._is_fenced else SourceError(f"{what}: {failure.str()}")
-
-
-def is_fenced(error: KafkaError) -> bool:
-    """Return whether a transactional producer was ended by a later one of its name."""
-    return error.code() in _FENCED
+        self._is_fenced = kind_of(error) is Kind.FENCED
+        return taken_over(self._name) if self._is_fenced else SourceError(f"{what}: {error.args[0].str()}")
 
 
 def taken_over(writer: str) -> TakenOverError:

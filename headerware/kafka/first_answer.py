@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from headerware.kafka.errors import Kind, kind_of, with_text
+
 _FIRST_ANSWER_S: Final = 10.0
 """How long brokers may take to answer at all."""
 _REFUSED_S: Final = 3.0
@@ -25,7 +27,7 @@ class Troubles:
         self._latest: deque[KafkaError] = deque(maxlen=1)
 
     def __call__(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's own name for it
+        if kind_of(error) is not Kind.ALL_UNREACHABLE:
             self._latest.append(error)  # it says which broker, and why
 
     def first_metadata(self, client: Any, servers: object, topic: str | None, deadline: float) -> Any:
@@ -53,4 +55,4 @@ class Troubles:
                 failure = error.args[0]
                 reason = (self._latest[-1] if self._latest else failure).str().partition(" (after ")[0]
                 text = f"{servers} cannot be reached: {reason}; {TO_REACH_A_CLUSTER}"
-                raise KafkaException(KafkaError(failure.code(), text)) from error
+                raise with_text(failure, text) from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
+from confluent_kafka import KafkaException, TopicPartition, cimpl
 
-from headerware.clients.messages import record_of
 from headerware.core.errors import HeaderwareError, position
+from headerware.kafka.errors import NO_ANSWER, Kind, kind_of
+from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,10 +91,10 @@ class SingleRecords:
                 self._at = (topic, partition, offset + 1) if is_it else None
                 return found if is_it else None
             self._at = None
-            # librdkafka's own names: the end of what may be read, and an offset that is gone.
-            if error.code() == KafkaError._PARTITION_EOF and seen and (message.offset() or 0) <= offset:  # noqa: SLF001
+            kind = kind_of(error)
+            if kind is Kind.END_OF_PARTITION and seen and (message.offset() or 0) <= offset:
                 continue
-            if error.code() in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):  # noqa: SLF001
+            if kind in (Kind.END_OF_PARTITION, Kind.OFFSET_GONE):
                 return None
             if not error.retriable():
                 raise KafkaException(error)
@@ -106,8 +107,7 @@ class SingleRecords:
         try:
             found: tuple[int, int] = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
         except KafkaException as error:
-            # librdkafka's own names: an answer, or a first connection, that did not come in time.
-            if error.args[0].code() in (KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
+            if kind_of(error) in NO_ANSWER:
                 raise self._too_late(topic, partition, offset) from error
             raise
         return found

@@ -22,6 +22,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
+from headerware.kafka.errors import Kind, kind_of, with_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -110,7 +111,7 @@ class TopicReader:
         # Not the package's own name, which may have a chain where that of an application has one.
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
-        from headerware.clients.first_answer import Troubles  # noqa: PLC0415 - as above
+        from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - as above
 
         self._topic = topic
         self._group_id = group_id
@@ -194,7 +195,7 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: a partition cannot be read.
         """
-        from confluent_kafka import KafkaError, KafkaException  # noqa: PLC0415 - as above
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
         found = self._consumer.consume(max_records, timeout=timeout_s)
         records = [message for message in found if message.error() is None]
@@ -210,11 +211,11 @@ class TopicReader:
             error, number, offset = message.error(), message.partition(), message.offset()
             if error is None:
                 continue
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own name for it
+            if kind_of(error) is Kind.END_OF_PARTITION:
                 assert number is not None and offset is not None  # noqa: PT018, S101 - as above
                 if offset >= self._ends[number]:
                     self._open.discard(number)
-            elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            elif not error.retriable() and kind_of(error) is not Kind.ALL_UNREACHABLE:
                 raise KafkaException(error)
         return records
 
@@ -230,11 +231,7 @@ class TopicReader:
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
         """
-        from confluent_kafka import (  # noqa: PLC0415 - as above
-            KafkaError,
-            KafkaException,
-            TopicPartition,
-        )
+        from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
         while True:
@@ -242,16 +239,16 @@ class TopicReader:
                 found = self._consumer.committed(asked, timeout=self._left_s())
                 break
             except KafkaException as error:
-                failure = error.args[0]
-                if failure.code() == KafkaError._TIMED_OUT:  # noqa: SLF001 - librdkafka's own name for it
+                kind = kind_of(error)
+                if kind is Kind.TIMED_OUT:
                     # It asks for the coordinator until time is up, also where it is forbidden to.
                     text = (
                         f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
                         "committed: its coordinator does not answer, or a right on the group is missing"
                     )
-                    raise KafkaException(KafkaError(failure.code(), text)) from error
+                    raise with_text(error.args[0], text) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if failure.code() not in coordinator_moves() or time.monotonic() > self._deadline:
+                if kind is not Kind.COORDINATOR_MOVED or time.monotonic() > self._deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
@@ -332,20 +329,9 @@ class TopicReader:
         return min(max(0.1, self._deadline - time.monotonic()), _LONGEST_ANSWER_S)
 
 
-def coordinator_moves() -> frozenset[int]:
-    """Return the codes of errors that say that a group's coordinator is another one, or not ready yet."""
-    from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
-
-    return frozenset(
-        {Error.NOT_COORDINATOR, Error.COORDINATOR_NOT_AVAILABLE, Error.COORDINATOR_LOAD_IN_PROGRESS}
-    )
-
-
 def _partitions(found: Any, partition: int | None) -> list[int]:
     if found.error is not None:
-        from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
-
-        is_missing = found.error.code() == Error.UNKNOWN_TOPIC_OR_PART
+        is_missing = kind_of(found.error) is Kind.UNKNOWN_TOPIC
         raise ConfigError(f"{found.topic}: {_MISSING if is_missing else found.error.str()}")
     if partition is None:
         return sorted(found.partitions)
