@@ -68,7 +68,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield _throughput("64 MiB message, produced", sent, note)
     yield _throughput("64 MiB message, produced and consumed", seen, note)
     yield _throughput("64 MiB message, produced to a compacted topic", kept, note)
-    yield from (_memory(broker, side) for side in ("produce", "consume", "from disk"))
+    yield from (_memory(broker, side) for side in ("produce", "consume"))
 
 
 def _consumer(broker: KafkaBroker, group: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _memory(broker: KafkaBroker, side: str) -> Row:
         SIZE / 2**20,
         "MiB",
         growth / SIZE,
-        "at most 0.7" if side == "from disk" else "at most 2.5",
+        "at most 2.5",
         "peak resident size over that before, librdkafka's queues and the message itself included"
         + ("" if side == "produce" else ", 16 MiB fetched ahead"),
     )
@@ -115,8 +115,7 @@ def _peak_bytes() -> int:
 
 def _measure(side: str, servers: str) -> int:
     """Return the growth of the peak resident size over one message, after a small one as warm-up."""
-    on_disk = PIECE if side == "from disk" else None
-    topic, chain = "large-memory", Chain([Slice(max_bytes=PIECE, stream_above_bytes=on_disk)])
+    topic, chain = "large-memory", Chain([Slice(max_bytes=PIECE)])
     if side == "produce":
         producer = headerware.Producer({"bootstrap.servers": servers}, chain=chain)
         producer.produce(topic, b"x" * 2 * PIECE, key=b"k")

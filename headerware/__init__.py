@@ -44,7 +44,6 @@ from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Interceptor, Place, Role, Stage
 from headerware.core.record import Record, RecordMetadata, TimestampType, Verified
-from headerware.core.stored_bytes import StoredBytes
 from headerware.core.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -111,7 +110,6 @@ __all__ = [
     "ShreddedError",
     "SignatureError",
     "Stage",
-    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",

@@ -120,7 +120,7 @@ _registry_option: Final = click.option(
     metavar="LOCATION",
     show_default=True,
     show_envvar=True,
-    help="PATH.toml, PATH.db, sqlite:PATH, kafka://HOST:PORT/TOPIC, built-in; to read, also - for TOML.",
+    help="PATH.toml, kafka://HOST:PORT/TOPIC, built-in; to read, also - for TOML.",
     **_LOCATION,
 )
 _json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -404,8 +404,7 @@ _since = click.option(
 def init(location: str, registrar: str, *, as_json: bool) -> None:
     """Make an empty registry; one that is there stays as it is.
 
-    LOCATION is PATH.toml, PATH.db, sqlite:PATH or kafka://HOST:PORT/TOPIC; without it, HEADERWARE_REGISTRY
-    or registry.toml.
+    LOCATION is PATH.toml or kafka://HOST:PORT/TOPIC; without it, HEADERWARE_REGISTRY or registry.toml.
     """
     _create(location, with_built_in(registrar=registrar))
     if as_json:

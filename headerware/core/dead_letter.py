@@ -23,7 +23,6 @@ import hashlib
 import re
 import struct
 import traceback
-from io import BytesIO
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
@@ -31,7 +30,6 @@ import msgspec
 from headerware.core.errors import SerdeError, TransformError, position
 from headerware.core.headers import EMPTY, Headers, Pair
 from headerware.core.record import Record
-from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -163,8 +161,7 @@ def _stub_headers(record: Record) -> Iterator[Pair]:
     for name, part in (("value", record.value), ("key", record.key)):
         if part is not None:
             yield f"{STUB}{name}.bytes", str(len(part)).encode()
-            with part.open() if isinstance(part, StoredBytes) else BytesIO(part) as file:
-                yield f"{STUB}{name}.sha256", hashlib.file_digest(file, "sha256").hexdigest().encode()
+            yield f"{STUB}{name}.sha256", hashlib.sha256(part).hexdigest().encode()
     size = sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
     yield f"{STUB}headers", str(len(record.headers)).encode()
     yield f"{STUB}headers.bytes", str(size).encode()

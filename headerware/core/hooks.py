@@ -157,6 +157,8 @@ class _Options(msgspec.StructMeta):
                 raise TypeError(f"{cls.__name__} takes its options by name; write {cls.__name__}({meant})")
             known = cls.__struct_fields__
             for option in options:
+                if option in cls.removed:
+                    raise TypeError(f"{cls.__name__} no longer has {option!r}: {cls.removed[option]}")
                 if option not in known:
                     meant = did_you_mean(option, known)
                     has = ", ".join(sorted(known))
@@ -212,12 +214,12 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sending then gets no dead letter, which would show it."""
     acknowledges_own: ClassVar[bool] = False
     """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
-    streams: ClassVar[bool] = False
-    """Whether it takes consumed values that are on disk, because it looks at nothing but their length."""
     delays: ClassVar[bool] = False
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
+    removed: ClassVar[dict[str, str]] = {}
+    """The options that earlier versions had, each with what to do now; whoever still gives one is told."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)

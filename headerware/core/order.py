@@ -105,7 +105,6 @@ def check_order(interceptors: Sequence[object]) -> None:
                 path=f"interceptors.{label(interceptor)}",
             )
     _check_sizes(interceptors)
-    _check_streams(interceptors)
     for left, right in pairwise(interceptors):
         if stage_of(right) is Stage.OBJECTS and stage_of(left) is not Stage.OBJECTS:
             raise _misplaced(right, left, "it works on objects, before they are serialized")
@@ -170,18 +169,6 @@ def _check_sizes(interceptors: Sequence[object]) -> None:
             raise ConfigError(
                 f"takes values up to {up_to} bytes and {label(left)!r} those above {above}, so those between "
                 f"would be refused; let the two limits meet",
-                path=f"interceptors.{label(right)}",
-            )
-
-
-def _check_streams(interceptors: Sequence[object]) -> None:
-    """Refuse a chain in which a step would get values on disk, and takes them in memory only."""
-    for left, right in combinations(interceptors, 2):
-        stores = getattr(right, "gives_stored_bytes", False)
-        if stores and not states(left, "streams") and _share_topics(left, right):
-            raise ConfigError(
-                f"{label(right)!r} would give {label(left)!r} large values on disk (stream_above_bytes), and "
-                f"it takes values in memory only; give up the one or the other",
                 path=f"interceptors.{label(right)}",
             )
 

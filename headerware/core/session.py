@@ -41,7 +41,6 @@ from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
 from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
-from headerware.core.stored_bytes import StoredBytes
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -563,8 +562,7 @@ class Session:
         Return False for a record that cannot have one: a dead letter already, objects that were never
         serialized, or one that is being sent through a chain that hides it.
         """
-        on_wire = original.value.__class__ in WIRE_TYPES or isinstance(original.value, StoredBytes)
-        if not on_wire or original.key.__class__ not in WIRE_TYPES:
+        if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
             return False
         if stage == "ON_SEND" and self.hides(original.topic):
             return False
@@ -615,8 +613,6 @@ class Session:
                 parts: Record | Iterable[Record] = split(dead_letter)
                 if not isinstance(parts, Record):
                     return parts
-        if isinstance(dead_letter.value, StoredBytes):
-            dead_letter = dead_letter.with_value(bytes(dead_letter.value))
         return (dead_letter,)
 
 

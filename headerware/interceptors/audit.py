@@ -26,7 +26,6 @@ from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.printable import without_values
 from headerware.core.record import Record
-from headerware.core.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +190,6 @@ class Audit(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "audit"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.AUDIT
-    streams: ClassVar[bool] = True
 
     audit_topic: Annotated[str, msgspec.Meta(min_length=1)] | None = "headerware-audit"
     service: Annotated[str, msgspec.Meta(min_length=1)] | None = None
@@ -647,6 +645,5 @@ def _size_of(record: Record) -> int:
     Headers do not count: further interceptors add some on send that the application gets on consume.
     """
     key, value = record.key, record.value
-    has_length = value.__class__ is bytes or value.__class__ is str or value.__class__ is StoredBytes
-    size = len(value) if has_length else 0
+    size = len(value) if value.__class__ is bytes or value.__class__ is str else 0
     return size + len(key) if key.__class__ is bytes or key.__class__ is str else size

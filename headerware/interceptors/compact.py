@@ -34,7 +34,7 @@ _PATTERN_CHARACTERS: Final = frozenset("*?!")
 
 
 def _is_no_path(location: str) -> bool:
-    return location == "built-in" or location.startswith(("kafka://", "sqlite:"))
+    return location == "built-in" or location.startswith("kafka://")
 
 
 class Compact(Interceptor, frozen=True, kw_only=True):

@@ -84,7 +84,6 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "metrics"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.METRICS
-    streams: ClassVar[bool] = True
     acknowledges_own: ClassVar[bool] = True
 
     librdkafka_interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] | None = 15

@@ -41,7 +41,6 @@ from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
 from headerware.core.hooks import Interceptor, Place, Role
 from headerware.core.record import Record
-from headerware.core.stored_bytes import StoredBytes
 from headerware.interceptors.telemetry import warn_without_sdk, why_idle
 
 if TYPE_CHECKING:
@@ -117,7 +116,6 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "trace"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRACE
-    streams: ClassVar[bool] = True
     acknowledges_own: ClassVar[bool] = True
 
     mode: Literal["propagate", "record", "batch"] = "record"
@@ -492,7 +490,7 @@ class _SpanStep(_TraceStep):
             attributes["messaging.kafka.message.key"] = key
         if record.value is None:
             attributes["messaging.kafka.message.tombstone"] = True
-        elif self._options.message_size and isinstance(record.value, bytes | str | StoredBytes):
+        elif self._options.message_size and isinstance(record.value, bytes | str):
             attributes["messaging.message.body.size"] = len(record.value)
         for name in self._options.baggage_attributes:
             if name in carried:

@@ -91,7 +91,6 @@ class Trail(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "trail"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.TRAIL
-    streams: ClassVar[bool] = True
     names_cluster: ClassVar[bool] = True
 
     service: str | None = None

@@ -35,7 +35,6 @@ from headerware.core.order import precedes_bytes, role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
-from headerware.core.stored_bytes import StoredBytes
 from headerware.interceptors.compact import Compact
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
@@ -579,7 +578,7 @@ class ChainView:
     def _part(self, part: Any) -> Part:
         if part is None:
             return Part(size_bytes=0, beginning=b"", kind="null")
-        if isinstance(part, bytes | StoredBytes):
+        if isinstance(part, bytes):
             return Part(size_bytes=len(part), beginning=part[: self._max_part_bytes])
         try:
             shown = msgspec.json.encode(part, enc_hook=repr)
@@ -593,7 +592,7 @@ def _no_id(name: str) -> None:
 
 
 def _size(part: Any) -> int:
-    return len(part) if isinstance(part, bytes | StoredBytes) else 0
+    return len(part) if isinstance(part, bytes) else 0
 
 
 def _header_bytes(headers: Headers) -> int:

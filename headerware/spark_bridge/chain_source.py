@@ -171,11 +171,6 @@ def require_importable(options: Iterable[tuple[str, object]]) -> None:
 
 def _unfit(step: object, work: Work | None) -> Iterator[str]:
     """Yield why a step cannot work in tasks."""
-    if getattr(step, "gives_stored_bytes", False):
-        yield (
-            f"{label(step)!r} would give large values on disk (stream_above_bytes), and rows hold bytes; "
-            "leave the option out for Spark"
-        )
     if states(step, "delays") and work in _READS:
         yield (
             f"{label(step)!r} holds records back until their moment, and {CANNOT_WAIT}; take the step out of "

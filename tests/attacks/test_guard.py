@@ -140,12 +140,6 @@ class TestAChainThatLetsPass:
         with pytest.raises(ConfigError, match="verifies nothing"):
             Guard({"bootstrap.servers": "nowhere"}, {"ingress.{topic}": "{topic}"}, chain=Chain([Slice()]))
 
-    def test_a_chain_whose_large_messages_no_second_one_takes_is_refused(self, ingress: Ingress) -> None:
-        chain = Chain([Slice(stream_above_bytes=1_000), *list(ingress.guard_chain().interceptors)[1:]])
-        Guard({}, {"ingress.{topic}": "{topic}"}, chain=chain)
-        with pytest.raises(ConfigError, match="stream_above_bytes"):
-            Guard({}, {"ingress.{topic}": "{topic}"}, chain=chain, second=Chain([]))
-
     def test_switched_off_it_does_not_run(self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         with pytest.raises(ConfigError, match="HEADERWARE_DISABLED"):

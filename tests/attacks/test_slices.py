@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
-import resource
 import tracemalloc
 from base64 import b64encode
 from itertools import permutations
@@ -17,15 +15,11 @@ import pytest
 from headerware import (
     Chain,
     CompressionError,
-    ConfigError,
     Context,
     DeadLetterError,
-    HeldBackError,
-    Interceptor,
     ReassemblyError,
     Record,
     SignatureError,
-    StoredBytes,
 )
 from headerware.core.record import ORIGINAL
 from headerware.interceptors import Compress, Sign, Slice, Trail
@@ -92,12 +86,6 @@ class Reader:
 
     def count(self, name: str) -> int:
         return self.session.stats()["slice"][name]
-
-
-def descriptors() -> list[Path]:
-    """Return the open files of this process."""
-    gc.collect()
-    return list(Path("/proc/self/fd").iterdir())
 
 
 def lying(record: Record, **lies: int) -> Record:
@@ -397,82 +385,3 @@ class TestCompacted:
     )
     def test_other_tombstones_are_not_hidden(self, key: bytes | None) -> None:
         assert Reader(self.COMPACTED).read(Record("orders", None, key)).values == [None]
-
-
-class TestOnDisk:
-    """Large values that are collected on disk, where ``stream_above_bytes`` asks for it."""
-
-    def disk(self, folder: Path, **options: Any) -> Slice:
-        return Slice(max_bytes=2_000, stream_above_bytes=1_000, stream_folder=str(folder), **options)
-
-    def test_the_value_is_the_same_and_leaves_no_trace(self, tmp_path: Path) -> None:
-        before = len(descriptors())
-        reader = Reader(self.disk(tmp_path)).read(*sent(SLICES)[::-1])
-        (value,) = reader.values
-        assert isinstance(value, StoredBytes)
-        assert (bytes(value), list(tmp_path.iterdir())) == (VALUE, [])
-        reader.read(*sent(SLICES, at=10)[:2]).session.close()
-        del value
-        reader.values.clear()
-        assert len(descriptors()) == before
-
-    def test_a_declared_length_takes_no_room(self, tmp_path: Path) -> None:
-        reader = Reader(self.disk(tmp_path, max_message_bytes=2**40, max_pending_bytes=2**40))
-        first = first_of_many(1, 2**36, 2**20)
-        header = SliceHeader.decode(first.headers.last(SLICE_HEADER))
-        before = os.statvfs(tmp_path)
-        for index in (header.count - 1, header.count // 2):
-            reader.read(lying(first, index=index).replace(partition=0, offset=index))
-        assert (reader.errors, reader.count("pending_messages")) == ([], 1)
-        taken = (before.f_bavail - os.statvfs(tmp_path).f_bavail) * before.f_frsize
-        assert taken < 2**30, "others write there, too"
-
-    def test_a_full_disk_holds_the_stream_and_loses_nothing(self, tmp_path: Path) -> None:
-        pieces = sent(SLICES)
-        reader = Reader(self.disk(tmp_path))
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        reader.read(pieces[0])
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
-        try:
-            reader.read(pieces[1])
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert [type(error) for error in reader.errors] == [HeldBackError]
-        held = reader.count("pending_bytes")
-        reader.read(pieces[0])
-        assert reader.count("pending_bytes") == held, "it is a duplicate"
-        assert [bytes(value) for value in reader.read(*pieces[1:]).values] == [VALUE]
-
-    def test_only_what_came_opens_a_file(self, tmp_path: Path) -> None:
-        before = len(descriptors())
-        reader = Reader(self.disk(tmp_path, max_pending_messages=10))
-        for number in range(100):
-            reader.read(first_of_many(number, 2**26).replace(partition=0, offset=number)).poll()
-        assert len(descriptors()) == before, "one slice is not above stream_above_bytes"
-        for number in range(100):
-            first = first_of_many(number)
-            reader.read(first.replace(partition=0, offset=1_000 + 2 * number))
-            reader.read(lying(first, index=1).replace(partition=0, offset=1_001 + 2 * number)).poll()
-        assert len(descriptors()) <= before + 10
-
-    def test_the_dead_letter_of_what_is_on_disk_is_whole(self, tmp_path: Path) -> None:
-        class Refuses(Interceptor, frozen=True):
-            streams = True
-
-            def on_consume(self, record: Record) -> Record:
-                raise ValueError
-
-        reader = Reader(Refuses(on_error="dead_letter"), self.disk(tmp_path)).read(*sent(SLICES))
-        assert len(reader.letters) > 1, "it is split again"
-        letters = [letter.replace(topic="orders") for letter in reader.letters]
-        assert Reader(SLICES).read(*placed(letters)).values == [VALUE]
-
-    def test_the_dead_letters_of_an_incomplete_message_on_disk(self, tmp_path: Path) -> None:
-        pieces = sent(SLICES)
-        reader = Reader(self.disk(tmp_path, on_error="dead_letter")).read(*pieces[2::-1])
-        letters = reader.poll(SLICES.expire_ms).letters
-        assert [letter.value for letter in letters] == [piece.value for piece in pieces[:3]]
-
-    def test_a_step_that_needs_the_whole_value_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="values in memory only"):
-            Chain([Compress(), self.disk(tmp_path)])

@@ -38,7 +38,7 @@ from headerware.keyring import read_keyring, with_new_key
 from headerware.keyring.services import FileKeys, Vault
 from headerware.keyring.writing import edit_keyring
 from headerware.registry import Allocate, with_built_in
-from headerware.registry.stores.sqlite import SqliteStore
+from headerware.registry.stores.toml import TomlStore
 from tests.integration.conftest import DEADLINE_S, is_record
 from tests.unit.registry.conftest import block
 from tests.vault_server import TOKEN, VaultServer
@@ -378,18 +378,18 @@ class TestFullDisk:
 
     def test_a_registry_refuses_the_change_and_keeps_what_it_has(self, disk: FullDisk) -> None:
         before = with_built_in([block("0.1.0.0/16", "a")], [], registrar="platform")
-        with SqliteStore.create(disk.folder / "registry.db", before) as store:
+        with TomlStore.create(disk.folder / "registry.toml", before) as store:
             change = Allocate(block("0.2.0.0/16", "b"), "platform")
             disk.fill()
             try:
-                with pytest.raises(RegistryError, match=r"registry\.db"):
+                with pytest.raises(RegistryError, match=r"registry\.toml"):
                     store.apply(change)
                 assert store.load() == before
             finally:
                 disk.clear()
             assert store.load() == before
             after = store.apply(change)
-        with SqliteStore(disk.folder / "registry.db") as store:
+        with TomlStore(disk.folder / "registry.toml") as store:
             assert store.load() == after != before
 
     def test_a_keyring_is_rotated_whole_or_not_at_all(self, disk: FullDisk) -> None:

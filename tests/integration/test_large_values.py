@@ -1,13 +1,9 @@
-"""Messages in slices on the real broker: read from disk, and given up with what arrived."""
+"""Messages in slices on the real broker that are given up with what arrived."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -24,28 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-PROGRAM: Final = Path(__file__).parent / "programs" / "stream_large.py"
-SIZE: Final = 128 << 20
-MOST_MIB: Final = 100
-"""More than an interpreter with our clients takes, and less than the value."""
 EXPIRE_MS: Final = 500
-
-
-class TestValuesOnDisk:
-    def test_a_value_larger_than_memory_should_hold(
-        self, cluster: Cluster, keyring: str, tmp_path: Path
-    ) -> None:
-        topic = cluster.topic("large")
-        value = os.urandom(1 << 20) * (SIZE >> 20)
-        producer = cluster.producer(Slice(), Sign(keyring=keyring, key_id="test"))
-        producer.produce(topic, value, b"k")
-        assert producer.flush(DEADLINE_S) == 0
-        program = [sys.executable, str(PROGRAM), cluster.servers, topic, str(tmp_path), keyring]
-        done = subprocess.run(program, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-        assert done.returncode == 0, done.stderr
-        digest, length, memory_mib = done.stdout.split()
-        assert (digest, int(length)) == (hashlib.sha256(value).hexdigest(), SIZE)
-        assert int(memory_mib) < MOST_MIB
 
 
 class TestDeadLettersOfIncompleteMessages:

@@ -63,7 +63,6 @@ PUBLIC = [
     "ShreddedError",
     "SignatureError",
     "Stage",
-    "StoredBytes",
     "TimestampType",
     "TransformError",
     "TransportHeaderError",

@@ -84,7 +84,6 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "dedup"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.DEDUP
-    streams: ClassVar[bool] = True
     decodes: ClassVar[tuple[str, ...]] = (ID_HEADER,)
 
     id_from: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()

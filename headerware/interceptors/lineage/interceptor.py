@@ -47,7 +47,6 @@ class Lineage(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "lineage"
     role: ClassVar[Role] = Role.OBSERVE
     place: ClassVar[Place | None] = Place.AUDIT
-    streams: ClassVar[bool] = True
 
     service: str | None = None
     job_namespace: str | None = None

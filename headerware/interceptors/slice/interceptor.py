@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -30,6 +29,10 @@ _DEFAULT_MAX_BYTES: Final = 900_000
 _FRAME_BYTES: Final = 61 + 5 + 10 + 5 + 5 + 5 + 5 + 1
 _HEADER_FRAME_BYTES: Final = 10
 _SLICE_HEADER_BYTES: Final = _HEADER_FRAME_BYTES + len(SLICE_HEADER) + HEADER_BYTES
+_NO_DISK: Final = (
+    "slice keeps messages in memory; claim_check stores large values beside Kafka, so that a record carries "
+    "only where its value is"
+)
 _NONE: Final = Elsewhere([TopicPatterns(())])
 _OWN_KEY_BYTES: Final = len(SliceHeader(bytes(ID_BYTES), MAX_SLICES, MAX_SLICES, 1, 1).own_key)
 _UTF8_MAX_BYTES: Final = 4
@@ -55,15 +58,10 @@ class Slice(Interceptor, frozen=True, kw_only=True):
         max_gap: how many offsets an incomplete message waits for its next slice.
         compacted_topics: patterns of the compacted topics. There the first slice is sent last and alone has
             the message's key; the others have keys of their own, so that compaction keeps them.
-        stream_above_bytes: the size in bytes above which a consumed value is collected on disk, and given to
-            the application as :class:`~headerware.StoredBytes` in place of bytes; None never does. Only for
-            chains in which no step to the left looks at values.
-        stream_folder: the folder for such values; None is that of temporary files.
 
     Raises:
         ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``, or a pattern can match no
-            topic; on opening, ``max_bytes`` is larger than what the client takes, or ``stream_folder`` is no
-            folder.
+            topic; on opening, ``max_bytes`` is larger than what the client takes.
     """
 
     type: ClassVar[str] = "slice"
@@ -72,6 +70,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     decodes: ClassVar[tuple[str, ...]] = (SLICE_HEADER,)
     atomic: ClassVar[bool] = True
     splits: ClassVar[bool] = True
+    removed: ClassVar[dict[str, str]] = dict.fromkeys(("stream_above_bytes", "stream_folder"), _NO_DISK)
 
     max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
     max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
@@ -80,13 +79,6 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     expire_ms: Annotated[int, Meta(ge=1)] = 300_000
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
     compacted_topics: tuple[str, ...] = ()
-    stream_above_bytes: Annotated[int, Meta(ge=1)] | None = None
-    stream_folder: str | None = None
-
-    @property
-    def gives_stored_bytes(self) -> bool:
-        """Whether consumed values may be on disk, which every step to the left must be able to take."""
-        return self.stream_above_bytes is not None
 
     def cuts(self, topic: str) -> bool:
         """Return whether it works on a topic."""
@@ -118,8 +110,6 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
         max_bytes = _limit(self.max_bytes, context)
-        if self.stream_folder is not None and not Path(self.stream_folder).is_dir():
-            raise ConfigError(f"is {self.stream_folder!r}, which is no folder", path="stream_folder")
         splitter = Splitter(
             context,
             max_bytes=max_bytes,
@@ -134,8 +124,6 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             expire_ms=self.expire_ms,
             max_gap=self.max_gap,
             dead_letters=self.on_error == "dead_letter",
-            stream_above_bytes=self.stream_above_bytes,
-            stream_folder=self.stream_folder,
         )
         return SliceStep(splitter, reassembler)
 

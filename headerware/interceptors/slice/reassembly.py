@@ -15,13 +15,12 @@ If the step publishes dead letters, what had come of such a message goes there, 
 on the wire; so do slices of it that still come, once they have waited. Redriven together, they make the
 message again.
 
-Memory and disk grow with the bytes that came, never with the numbers that a header states.
+Memory grows with the bytes that came, never with the numbers that a header states.
 """
 
 from __future__ import annotations
 
 import logging
-import resource
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from msgspec import structs
 
-from headerware.core.errors import HeldBackError, ReassemblyError, WireFormatError
+from headerware.core.errors import ReassemblyError, WireFormatError
 from headerware.core.hooks import DROP
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import (
@@ -47,7 +46,6 @@ from headerware.core.services import (
     Seeks,
     Waits,
 )
-from headerware.core.stored_bytes import StoredBytes, UnnamedFile
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 
 if TYPE_CHECKING:
@@ -59,8 +57,6 @@ MAX_CLOSED: Final = 10_000
 """How many messages are remembered as delivered or given up."""
 MAX_SPANS: Final = 10_000
 """How many delivered messages of a partition are remembered by where they began and ended."""
-
-_MAX_FILES: Final = 1_000
 
 # Upper bounds of the memory that the parts of a pending message take beside their bytes.
 _MESSAGE_BYTES: Final = 1_500
@@ -109,8 +105,6 @@ class Reassembler(
         expire_ms: int,
         max_gap: int,
         dead_letters: bool = False,
-        stream_above_bytes: int | None = None,
-        stream_folder: str | None = None,
     ) -> None:
         self._now_ms = now_ms
         self._max_message_bytes = max_message_bytes
@@ -119,12 +113,6 @@ class Reassembler(
         self._expire_ms = expire_ms
         self._max_gap = max_gap
         self._dead_letters = dead_letters
-        self._stream_above_bytes = inf if stream_above_bytes is None else stream_above_bytes
-        self._stream_folder = stream_folder
-        self._max_files = _max_files()
-        self._max_failures = (
-            max_pending_messages if stream_above_bytes is None else min(max_pending_messages, self._max_files)
-        )
         self._pending: OrderedDict[_MessageKey, _PendingMessage] = OrderedDict()
         self._pending_bytes = 0
         self._partitions: dict[_TopicPartition, _PartitionOffsets] = {}
@@ -158,7 +146,8 @@ class Reassembler(
     def is_due(self) -> bool:
         """Return whether so much was given up that its dead letters should be stored before more is read."""
         return (
-            self._failed_bytes > self._max_pending_bytes // 2 or len(self._failures) > self._max_failures // 2
+            self._failed_bytes > self._max_pending_bytes // 2
+            or len(self._failures) > self._max_pending_messages // 2
         )
 
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
@@ -320,34 +309,18 @@ class Reassembler(
             why = "newer ones had no room in max_pending_bytes or max_pending_messages"
             self._evict(oldest, message.key, why)
 
-    def _make_room_for_a_file(self, message: _PendingMessage) -> None:
-        """Evict the oldest message on disk if as many files are open as may be."""
-        on_disk = [other for other in self._pending.values() if other.is_on_disk]
-        if len(on_disk) >= self._max_files:
-            self._evict(on_disk[0], message.key, f"{self._max_files} files for large messages are open")
-
     def _evict(self, oldest: _PendingMessage, newer: _MessageKey, why: str) -> None:
         """Give up the oldest message for a newer one; refuse the newer if too many errors wait."""
         is_full = self._dead_letters and self._failed_bytes + oldest.held_bytes > self._max_pending_bytes
-        if is_full or len(self._failures) >= self._max_failures:
+        if is_full or len(self._failures) >= self._max_pending_messages:
             problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
             raise self._refused(newer, problem)
         self._give_up(oldest, "evicted", f"evicted, for {why}")
 
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
-        try:
-            if message.value_bytes + len(record.value) > self._stream_above_bytes and not message.is_on_disk:
-                self._make_room_for_a_file(message)
-                message.move_to_disk(self._stream_folder)
-            message.add(index, record, now, keeps_original=self._dead_letters)
-        except OSError as error:
-            if not message.received:
-                self._forget(message)
-            raise _no_disk(error) from error
-        finally:
-            if message.key in self._pending:
-                self._pending_bytes += message.held_bytes - before
+        message.add(index, record, now, keeps_original=self._dead_letters)
+        self._pending_bytes += message.held_bytes - before
         self._expiry_due = min(self._expiry_due, now + self._expire_ms)
         if record.offset is not None and record.partition is not None:
             self._offsets_of(message).add(message)
@@ -435,8 +408,8 @@ class Reassembler(
         return offsets
 
 
-class _Memory:
-    """The slices of a message in memory."""
+class _Payload:
+    """The values of the slices of a message that have come."""
 
     __slots__ = ("_buffer", "_early", "_next")
 
@@ -473,45 +446,9 @@ class _Memory:
         with self._buffer.getbuffer() as written:
             return bytes(written[begin : begin + header.payload_bytes])
 
-    def indices(self) -> list[int]:
-        """Return which slices have come."""
-        return [*range(self._next), *self._early]
-
     def whole(self) -> bytes:
         """Return the value of the message."""
         return self._buffer.getvalue()
-
-
-class _Disk:
-    """The slices of a message in a file, each in its place."""
-
-    __slots__ = ("_come", "_file", "_whole")
-
-    def __init__(self, whole: SliceHeader, file: UnnamedFile) -> None:
-        self._whole = whole
-        self._file = file
-        self._come: set[int] = set()
-
-    def has(self, index: int) -> bool:
-        """Return whether a slice has come before."""
-        return index in self._come
-
-    def overhead_bytes(self, index: int) -> int:  # noqa: ARG002 - as in memory
-        """Return an upper bound of the memory that a slice takes beside its bytes."""
-        return _EARLY_BYTES
-
-    def write(self, index: int, value: bytes) -> None:
-        """Keep the value of a slice; raise OSError if there is no room."""
-        self._file.write(value, index * self._whole.slice_bytes)
-        self._come.add(index)
-
-    def read(self, header: SliceHeader) -> bytes:
-        """Return the value of a slice."""
-        return self._file.read(header.payload_bytes, header.index * header.slice_bytes)
-
-    def whole(self) -> StoredBytes:
-        """Return the value of the message."""
-        return StoredBytes(self._file, self._whole.total_bytes)
 
 
 class _PendingMessage:
@@ -529,7 +466,6 @@ class _PendingMessage:
         "offsets",
         "received",
         "start",
-        "value_bytes",
     )
 
     def __init__(self, key: _MessageKey, header: SliceHeader) -> None:
@@ -545,18 +481,11 @@ class _PendingMessage:
         self.last_offset: int | None = None
         self.arrived_ms: int = 0
         self.held_bytes: int = _MESSAGE_BYTES
-        """An upper bound of the memory and disk that it holds."""
-        self.value_bytes: int = 0
-        """How many bytes of its value have come."""
-        self._payload: _Memory | _Disk = _Memory()
+        """An upper bound of the memory that it holds."""
+        self._payload: Final = _Payload()
         self._originals: dict[int, Record] = {}
         """The slices as they were on the wire, by index, if they are kept; without the values, if no step has
         changed these."""
-
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether its slices are in a file."""
-        return isinstance(self._payload, _Disk)
 
     @property
     def is_complete(self) -> bool:
@@ -568,7 +497,7 @@ class _PendingMessage:
         return self._payload.has(index)
 
     def cost(self, index: int, record: Record, *, keeps_original: bool) -> int:
-        """Return an upper bound of the memory and disk that one more slice takes."""
+        """Return an upper bound of the memory that one more slice takes."""
         size = len(record.value) + _OFFSET_BYTES + self._payload.overhead_bytes(index)
         if index == 0:
             size += _size_beside_value(record)
@@ -582,11 +511,10 @@ class _PendingMessage:
         return size
 
     def add(self, index: int, record: Record, now_ms: int, *, keeps_original: bool) -> None:
-        """Take one more slice; raise OSError if there is no room for it."""
+        """Take one more slice."""
         cost = self.cost(index, record, keeps_original=keeps_original)
         self._payload.write(index, record.value)
         self.held_bytes += cost
-        self.value_bytes += len(record.value)
         self.received += 1
         self.arrived_ms = now_ms
         self._note_offset(record.offset)
@@ -594,19 +522,6 @@ class _PendingMessage:
             self.first = _without_original(record).with_value(None, record.headers.remove(SLICE_HEADER))
         if keeps_original and (original := _original(record)) is not None:
             self._originals[index] = original
-
-    def move_to_disk(self, folder: str | None) -> None:
-        """Move what has come to a file; raise OSError if there is no room for it.
-
-        Not before so much has come that it pays: each file takes a descriptor, whoever made its slices.
-        """
-        memory = self._payload
-        assert isinstance(memory, _Memory)  # noqa: S101 - it moves once
-        disk = _Disk(self.header, UnnamedFile(folder))
-        for index in memory.indices():
-            disk.write(index, memory.read(structs.replace(self.header, index=index)))
-        self.held_bytes += _EARLY_BYTES * self.received
-        self._payload = disk
 
     def originals(self) -> Iterator[Record]:
         """Make the slices that came as they were on the wire, one at a time, in order of index."""
@@ -664,22 +579,6 @@ def _size_beside_value(record: Record) -> int:
     for name, value in record.headers:
         size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
     return size
-
-
-def _max_files() -> int:
-    """Return how many files may be open for incomplete messages, and as many for those that were given up.
-
-    Anybody can begin messages that state to be large, and the process needs files for other things.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MAX_FILES if limit == resource.RLIM_INFINITY else min(_MAX_FILES, max(1, limit // 8))
-
-
-def _no_disk(error: OSError) -> HeldBackError:
-    return HeldBackError(
-        f"the slice of a large message cannot be kept on disk ({error.strerror}): make room there, or name "
-        f"another folder in stream_folder"
-    )
 
 
 class _PartitionOffsets:

@@ -58,7 +58,6 @@ class Delay(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "delay"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.EXPIRE
-    streams: ClassVar[bool] = True
     delays: ClassVar[bool] = True
 
     after_ms: Milliseconds | None = None

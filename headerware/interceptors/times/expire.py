@@ -58,7 +58,6 @@ class Expire(Interceptor, frozen=True, kw_only=True):
     type: ClassVar[str] = "expire"
     role: ClassVar[Role] = Role.TRANSFORM
     place: ClassVar[Place | None] = Place.EXPIRE
-    streams: ClassVar[bool] = True
 
     after_ms: Milliseconds | None = None
     after_ms_by_topic: dict[str, Milliseconds] = msgspec.field(default_factory=dict)

@@ -222,14 +222,6 @@ class Guard(FollowsFile):
                 "the guard's chain verifies nothing, so nothing could pass; it needs a sign step, and "
                 "admission to judge by certificates"
             )
-        if self._second_chain is not None and any(
-            getattr(step, "gives_stored_bytes", False) for step in chain
-        ):
-            raise ConfigError(
-                "the second chain takes no values on disk, so all large messages would be refused; without "
-                "stream_above_bytes they are kept in memory",
-                path="stream_above_bytes",
-            )
         self._look_back(chain)
         return _raising(chain)
 

@@ -1,4 +1,4 @@
-"""Where registries are kept: TOML files, SQLite files, Kafka topics, and what comes with Headerware."""
+"""Where registries are kept: TOML files, Kafka topics, and what comes with Headerware."""
 
 from headerware.registry.stores.store import BuiltInStore, Store, create_store, open_store
 

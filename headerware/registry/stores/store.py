@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from importlib import import_module
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from headerware.core.errors import RegistryError
 from headerware.core.options import from_home
@@ -103,34 +102,27 @@ def own_part(registry: Registry) -> Registry:
 
 BUILT_IN: Final = "built-in"
 _TOPIC: Final = "kafka://"
-_SQLITE: Final = "sqlite:"
-_HOMES: Final = {
-    ".toml": "headerware.registry.stores.toml:TomlStore",
-    ".db": "headerware.registry.stores.sqlite:SqliteStore",
-    ".sqlite": "headerware.registry.stores.sqlite:SqliteStore",
-    _TOPIC: "headerware.registry.stores.topic:TopicStore",
-}
-"""The class of the store by the path's suffix or the location's prefix; loaded on demand."""
 
 
 def open_store(location: str) -> Store:
     """Open the store at a location.
 
     Args:
-        location: a path that ends with ``.toml``, ``.db`` or ``.sqlite``; ``sqlite:PATH`` for any other
-            SQLite file; ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``; or ``built-in`` for the built-in
-            registry.
+        location: a path that ends with ``.toml``; ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``; or ``built-in``
+            for the built-in registry.
 
     Raises:
-        RegistryError: the location has another form, or there is nothing at it. A missing TOML file or topic
-            is reported by the first read.
+        RegistryError: the location has another form. A missing file or topic is reported by the first read.
     """
     if location == BUILT_IN:
         return BuiltInStore()
     if location.startswith(_TOPIC):
-        return _loaded(_TOPIC).from_location(location)  # type: ignore[no-any-return]  # loaded on demand
-    suffix, path = _file(location)
-    return _loaded(suffix)(path)  # type: ignore[no-any-return]  # loaded on demand
+        from headerware.registry.stores.topic import TopicStore  # noqa: PLC0415 - needs a Kafka client
+
+        return TopicStore.from_location(location)
+    from headerware.registry.stores.toml import TomlStore  # noqa: PLC0415 - it imports this module
+
+    return TomlStore(_file(location))
 
 
 def create_store(location: str, registry: Registry) -> Store:
@@ -146,31 +138,24 @@ def create_store(location: str, registry: Registry) -> Store:
     """
     if location == BUILT_IN:
         raise RegistryError(f"{BUILT_IN} comes with Headerware; expected a file or a topic to write to")
-    form, place = (_TOPIC, location) if location.startswith(_TOPIC) else _file(location)
-    return _loaded(form).create(place, registry)  # type: ignore[no-any-return]  # loaded on demand
+    if location.startswith(_TOPIC):
+        from headerware.registry.stores.topic import TopicStore  # noqa: PLC0415 - needs a Kafka client
+
+        return TopicStore.create(location, registry)
+    from headerware.registry.stores.toml import TomlStore  # noqa: PLC0415 - it imports this module
+
+    return TomlStore.create(_file(location), registry)
 
 
-def _file(location: str) -> tuple[str, str]:
-    """Return the kind of a file, by its suffix, and its path."""
-    if location.startswith(_SQLITE):
-        return ".db", from_home(location.removeprefix(_SQLITE))
+def _file(location: str) -> str:
+    """Return the path of a TOML file."""
+    expected = f"PATH.toml, kafka://HOST:PORT/TOPIC or {BUILT_IN}; found {location!r}"
     suffix = PurePath(location).suffix
-    if suffix in _HOMES:
-        return suffix, from_home(location)
-    raise RegistryError(
-        f"expected a registry's location, PATH.toml, PATH.db, sqlite:PATH, kafka://HOST:PORT/TOPIC or "
-        f"{BUILT_IN}; found {location!r}"
-    )
-
-
-def _loaded(form: str) -> Any:
-    module, name = _HOMES[form].split(":")
-    return getattr(import_module(module), name)
-
-
-def no_such_file(path: str | Path) -> RegistryError:
-    """Return the error for a registry's file or folder that does not exist."""
-    folder = Path(path).parent
-    if not folder.is_dir():
-        return RegistryError(f"{path}: there is no folder {folder}")
-    return RegistryError(f"{path}: there is no such file; `headerware registry init` makes a registry")
+    if suffix in {".db", ".sqlite"} or "sqlite:" in location:
+        raise RegistryError(
+            f"registries are no longer kept in SQLite files; expected {expected}. The Headerware that wrote "
+            f"the file prints it as TOML: `headerware registry export`"
+        )
+    if suffix != ".toml":
+        raise RegistryError(f"expected a registry's location, {expected}")
+    return from_home(location)

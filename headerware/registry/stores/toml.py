@@ -25,7 +25,7 @@ from headerware.core.plain_files import read_plain
 from headerware.core.suggestions import did_you_mean
 from headerware.registry.header_names import printable
 from headerware.registry.registry import Problem, problems, with_built_in, without_built_in
-from headerware.registry.stores.store import Store, no_such_file, own_part, require_sound
+from headerware.registry.stores.store import Store, own_part, require_sound
 from headerware.registry.values import Allocate, Block, Change, Entry, Register, Retire, from_plain, to_plain
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class TomlStore(Store):
         except FileExistsError:
             raise RegistryError(f"{self._path}: the file exists, and is not overwritten") from None
         except FileNotFoundError:
-            raise no_such_file(self._path) from None
+            raise _no_such_file(self._path) from None
         except OSError as error:
             reason = error.strerror or type(error).__name__
             raise RegistryError(f"{self._path}: {reason}") from error
@@ -305,6 +305,13 @@ def _index(
     if own:
         return own[-1] + 1
     return 0 if kind == "block" else len(here)
+
+
+def _no_such_file(path: Path) -> RegistryError:
+    """Return the error for a registry's file or folder that does not exist."""
+    if not path.parent.is_dir():
+        return RegistryError(f"{path}: there is no folder {path.parent}")
+    return RegistryError(f"{path}: there is no such file; `headerware registry init` makes a registry")
 
 
 def _network_order(text: str) -> tuple[int, int]:

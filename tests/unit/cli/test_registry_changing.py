@@ -44,10 +44,10 @@ def wrong_use(*arguments: str) -> str:
     return result.stderr
 
 
-@pytest.fixture(params=["registry.toml", "registry.db"])
-def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Make a registry, and the one that commands find without being told."""
-    place = str(tmp_path / request.param)
+    place = str(tmp_path / "registry.toml")
     monkeypatch.setenv("HEADERWARE_REGISTRY", place)
     done("init", "--registrar", "platform")
     return place
@@ -86,9 +86,8 @@ class TestInit:
     def test_needs_a_place_that_can_be_written(self, place: str) -> None:
         assert "expected" in refused("init", place, "--registrar", "platform")
 
-    @pytest.mark.parametrize("name", ["registry.toml", "registry.db"])
-    def test_needs_the_folder(self, tmp_path: Path, name: str) -> None:
-        place = tmp_path / "absent" / name
+    def test_needs_the_folder(self, tmp_path: Path) -> None:
+        place = tmp_path / "absent" / "registry.toml"
         told = refused("init", str(place), "--registrar", "platform")
         assert f"{place}: there is no folder {place.parent}" in told
 

@@ -53,9 +53,9 @@ def run_at_once(location: str, commands: list[list[str]]) -> list[tuple[int, str
     return [(process.returncode, *texts) for process, texts in zip(started, said, strict=True)]
 
 
-@pytest.fixture(params=["registry.toml", "registry.db"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    place = str(tmp_path / request.param)
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    place = str(tmp_path / "registry.toml")
     orders = Block(
         network=IPv4Network("0.1.0.0/16"), owner="orders", description="Orders.", since="2026-01-31"
     )

@@ -52,9 +52,9 @@ def read_json(*arguments: str) -> Any:
     return json.loads(read(*arguments, "--json"))["result"]
 
 
-@pytest.fixture(params=["registry.toml", "registry.db"], autouse=True)
-def location(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    place = str(tmp_path / request.param)
+@pytest.fixture(autouse=True)
+def location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    place = str(tmp_path / "registry.toml")
     create_store(place, REGISTRY).close()
     monkeypatch.setenv("HEADERWARE_REGISTRY", place)
     return place
@@ -209,7 +209,7 @@ class TestLocation:
         ("place", "said"),
         [
             ("none.toml", "no such file"),
-            ("none.db", "no such file"),
+            ("registry.db", "registries are no longer kept in SQLite files"),
             ("registry.yaml", "expected a registry's location"),
             ("kafka://localhost", "expected a registry's location"),
         ],

@@ -19,7 +19,6 @@ from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, InterceptorError, ReassemblyError
 from headerware.core.record import Operation, Record
-from headerware.core.stored_bytes import StoredBytes
 from headerware.interceptors import Metrics, Slice
 from tests.unit.clients.conftest import committed, take
 from tests.unit.interceptors.test_metrics import Seen as SeenMetrics
@@ -324,40 +323,6 @@ class TestFailures:
         found = again.poll(60)
         assert found is not None
         assert found.value() == value
-
-    def test_reads_large_values_from_disk_and_makes_dead_letters_of_them(
-        self,
-        connection: dict[str, Any],
-        topic: str,
-        make_producer: Callable[..., Producer],
-        make_consumer: Callable[..., Consumer],
-    ) -> None:
-        good, bad = b"g" * 3_000, b"b" * 3_000
-        producer = make_producer(Slice(max_bytes=1_000))
-        for value in (good, bad, b"small"):
-            producer.produce(topic, value, partition=0)
-        assert producer.flush(60) == 0
-        consumer = make_consumer(Slice(max_bytes=1_000, stream_above_bytes=2_000), topic=topic)
-        seen: list[Any] = []
-
-        def handler(message: Message) -> None:
-            value: Any = message.value()
-            seen.append(value)
-            if len(seen) == 3:
-                consumer.stop()
-            if isinstance(value, StoredBytes):
-                with value.open() as file:
-                    if file.read(1) == b"b":
-                        raise ValueError
-
-        consumer.run(handler, lanes=2, order="partition", on_failure="dead_letter")
-        assert [bytes(value) for value in seen] == [good, bad, b"small"]
-        assert [isinstance(value, StoredBytes) for value in seen] == [True, True, False]
-        again = make_consumer(Slice())
-        again.subscribe([f"{topic}.dead-letter"])
-        found = again.poll(60)
-        assert found is not None
-        assert found.value() == bad
 
     @pytest.mark.parametrize("on_failure", ["raise", "skip", "dead_letter"])
     def test_answers_for_refused_records_in_the_same_way(

@@ -12,7 +12,7 @@ import pytest
 
 from headerware import Chain, ConfigError, Interceptor, PluginError, Record
 from headerware.core.plugins import interceptor_type
-from headerware.interceptors import Sign, Trail, built_in
+from headerware.interceptors import Sign, Slice, Trail, built_in
 
 
 class Stamp(Interceptor, frozen=True, kw_only=True):
@@ -194,6 +194,10 @@ class TestOptionsWithoutNames:
             untyped(Trail)(servce="orders")
         with pytest.raises(TypeError, match=r"^Mute has no option 'volume'; it has: dead_letter_headers, "):
             untyped(Mute)(volume=1)
+
+    def test_of_an_earlier_version_say_what_to_do_now(self) -> None:
+        with pytest.raises(TypeError, match=r"^Slice no longer has 'stream_above_bytes': .* claim_check"):
+            untyped(Slice)(stream_above_bytes=1_000_000)
 
     def test_quote_no_value(self) -> None:
         with pytest.raises(TypeError) as caught:

@@ -146,6 +146,11 @@ class TestMistakes:
         assert error.path == "interceptors.gadget.levle"
         assert "'gadget' has no such option; did you mean 'level'? it has: accept, cache" in str(error)
 
+    def test_an_option_of_an_earlier_version_says_what_to_do_now(self) -> None:
+        error = self.refused({"interceptors": "slice", "interceptors.slice.stream_above_bytes": "1000000"})
+        assert error.path == "interceptors.slice.stream_above_bytes"
+        assert "'slice' no longer has this option: slice keeps messages in memory; claim_check" in str(error)
+
     def test_an_option_without_a_default_is_asked_for_by_its_path(self) -> None:
         error = self.refused({"interceptors": "sign"})
         assert str(error) == "interceptors.sign.keyring: is missing, and has no default"

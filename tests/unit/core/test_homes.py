@@ -70,11 +70,10 @@ def test_of_a_chain_without_it_stays_the_same_object() -> None:
     assert Chain([sign]).interceptors[0] is sign
 
 
-@pytest.mark.parametrize("location", ["~/ids.toml", "~/ids.db", "sqlite:~/ids.other"])
-def test_of_a_registry(location: str, home: Path) -> None:
-    create_store(location, built_in())
-    assert (home / location.rpartition("/")[2]).exists()
-    with open_store(location) as store:
+def test_of_a_registry(home: Path) -> None:
+    create_store("~/ids.toml", built_in())
+    assert (home / "ids.toml").exists()
+    with open_store("~/ids.toml") as store:
         assert store.load() == built_in()
 
 

@@ -56,9 +56,9 @@ with open_store(location) as store:
 """
 
 
-@pytest.fixture(params=["registry.toml", "registry.db"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    place = str(tmp_path / request.param)
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    place = str(tmp_path / "registry.toml")
     create_store(place, with_built_in(BLOCKS)).close()
     return place
 

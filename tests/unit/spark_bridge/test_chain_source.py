@@ -22,7 +22,6 @@ from headerware.interceptors import (
     Lineage,
     Metrics,
     Sign,
-    Slice,
     Trace,
     Trail,
 )
@@ -284,11 +283,6 @@ class TestPlugins:
 
         with pytest.raises(ConfigError, match="put it into a module"):
             chain_source(Chain([Local()]))
-
-
-def test_values_on_disk_are_refused() -> None:
-    with pytest.raises(ConfigError, match="rows hold bytes"):
-        chain_source(Chain([Slice(stream_above_bytes=1_000_000)]))
 
 
 class TestCarry:

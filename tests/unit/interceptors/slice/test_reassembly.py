@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import resource
 import tracemalloc
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -567,26 +565,3 @@ class TestAFirstSliceThatComesLate:
         given = feed(step, at(third, 1), plain(20), at(first, 21), at(second, 22), at(third, 23))
         assert [len(record.value) for record in given] == [5, 24]
         assert step.poll(0) == []
-
-
-class TestOpenFiles:
-    def test_are_bounded_whatever_slices_state(self) -> None:
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[0], 1_024), before[1]))
-        try:
-            step = opened(stream_above_bytes=9, on_error="dead_letter")
-            opened_before = len(list(Path("/proc/self/fd").iterdir()))
-            refused = 0
-            for number in range(500):
-                try:
-                    feed(step, at(message(number)[0], number))
-                except ReassemblyError:
-                    refused += 1
-            assert len(list(Path("/proc/self/fd").iterdir())) - opened_before == 256
-            assert refused == 500 - 256
-            assert step.is_due()
-            assert len(step.poll(0)) == 128
-            whole = feed(step, *[at(piece, 600 + index) for index, piece in enumerate(message(600))])
-            assert [bytes(record.value) for record in whole] == [b"C" * 24]
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
