@@ -360,7 +360,7 @@ class TestExplain:
         one_line(run("explain", signing, "orders", "--open"), "cannot be measured: ")
         signing.write_text(
             '[[interceptors]]\ntype = "trail"\nservice = "s"\n[[interceptors]]\ntype = "compress"\n'
-            f'{signing.read_text().replace("no-such-key", "orders")}[[interceptors]]\ntype = "compact"\n'
+            f'{signing.read_text().replace("no-such-key", "orders")}[[interceptors]]\ntype = "header_ids"\n'
         )
         (line,) = (
             line
@@ -369,8 +369,8 @@ class TestExplain:
         )
         found = json.loads(run("explain", signing, "orders", "--open", "--json").stdout)["result"]["growth"]
         added = {each["name"]: each["size_bytes"] for each in found}
-        assert list(added) == ["trail", "compress", "sign", "compact"]
-        assert (added["trail"] > 40, added["compress"], added["sign"] > 60, added["compact"] < 0) == (
+        assert list(added) == ["trail", "compress", "sign", "header_ids"]
+        assert (added["trail"] > 40, added["compress"], added["sign"] > 60, added["header_ids"] < 0) == (
             *(True, 0, True, True),
         )
         chain = load_chain(str(signing))
