@@ -8,7 +8,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,11 +21,11 @@ from headerware.cli.compact import compact
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.guard import guard
+from headerware.cli.header_ids import header_ids
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
-from headerware.cli.registry import registry
 from headerware.cli.retain import retain
 from headerware.cli.run import run
 from headerware.cli.slices import slices
@@ -60,6 +60,10 @@ def _find_homes(command: click.Command) -> None:
         _find_homes(below)
 
 
+_RENAMED: Final = {"registry": "header-ids"}
+"""Former names of commands, and their names now."""
+
+
 class _Root(click.Group):
     """Show errors that were raised on purpose as one line, or as JSON, without a traceback."""
 
@@ -81,6 +85,15 @@ class _Root(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the commands in the order in which they are needed: a chain, its records, keys, ids."""
         return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for a former name says the name of now."""
+        if args[0] in _RENAMED:
+            now = _RENAMED[args[0]]
+            ctx.fail(f"No such command {args[0]!r}: `headerware {args[0]}` is `headerware {now}` now.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""
@@ -115,5 +128,5 @@ main.add_command(dictionaries)
 main.add_command(claims)
 main.add_command(slices)
 main.add_command(keys)
-main.add_command(registry)
+main.add_command(header_ids)
 _find_homes(main)

@@ -173,4 +173,4 @@ def no_such_file(path: str | Path) -> RegistryError:
     folder = Path(path).parent
     if not folder.is_dir():
         return RegistryError(f"{path}: there is no folder {folder}")
-    return RegistryError(f"{path}: there is no such file; `headerware registry init` makes a registry")
+    return RegistryError(f"{path}: there is no such file; `headerware header-ids init` makes a registry")

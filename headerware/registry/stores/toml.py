@@ -38,8 +38,8 @@ _HEAD: Final = """\
 # Integer ids for the names of Kafka headers, and who owns which block of ids.
 #
 # An id is registered once and for good: it may be retired, but it is never removed, renumbered, renamed or
-# given to anything else. `headerware registry` changes this file, and `headerware registry check` checks what
-# people change by hand.
+# given to anything else. `headerware header-ids` changes this file, and `headerware header-ids check` checks
+# what people change by hand.
 """
 _TOP: Final = ("version", "registrar", "block", "entry")
 _DAYS: Final = frozenset({"since", "retired"})

@@ -426,8 +426,8 @@ class TestJsonErrors:
             (["chekc"], 2, "UsageError"),
             (["keys", "list", "--keyring", "absent.json"], 1, "KeyringError"),
             (["keys", "list"], 2, "UsageError"),
-            (["registry", "list", "--registry", "absent.toml"], 1, "RegistryError"),
-            (["registry", "lookup", "hw.nonsense", "--registry", "built-in"], 1, "RegistryError"),
+            (["header-ids", "list", "--registry", "absent.toml"], 1, "RegistryError"),
+            (["header-ids", "lookup", "hw.nonsense", "--registry", "built-in"], 1, "RegistryError"),
             (["trail", "--file", __file__], 1, "WireFormatError"),
             (["trail"], 2, "UsageError"),
             (
@@ -482,6 +482,12 @@ class TestRoot:
     @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"]])
     def test_says_of_each_command_in_a_line_what_it_does(self, arguments: list[str]) -> None:
         assert "..." not in run(*arguments).stdout.partition("Commands:")[2]
+
+    @pytest.mark.parametrize("arguments", [["registry"], ["registry", "list", "--json"]])
+    def test_a_former_name_gets_the_name_of_now(self, arguments: list[str]) -> None:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "`headerware registry` is `headerware header-ids` now" in result.output
 
     @pytest.mark.parametrize(("name", "command"), list(commands(main)))
     def test_shows_text_without_marks(self, name: str, command: click.Command) -> None:

@@ -105,7 +105,7 @@ class TestVerify:
             f"block allocate 0.1.0.0/24 --owner o --by platform --description O. --registry {registry}",
             f"register tenant --owner o --encoding utf-8 --description T. --registry {registry}",
         ):
-            assert CliRunner().invoke(main, ["registry", *line.split()]).exit_code == 0, line
+            assert CliRunner().invoke(main, ["header-ids", *line.split()]).exit_code == 0, line
         self.cluster.create_topic(name)
         chain = Chain(
             [Sign(keyring=str(tmp_path / "keys.json"), key_id="orders-2026"), HeaderIds(registry=registry)]

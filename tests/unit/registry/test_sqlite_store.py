@@ -86,7 +86,7 @@ class TestCreate:
 
 class TestOpen:
     def test_makes_no_file(self, path: Path) -> None:
-        with pytest.raises(RegistryError, match="there is no such file; `headerware registry init`"):
+        with pytest.raises(RegistryError, match="there is no such file; `headerware header-ids init`"):
             SqliteStore(path)
         assert not path.exists()
 
