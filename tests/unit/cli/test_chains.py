@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -481,7 +482,14 @@ class TestRoot:
 
     @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"]])
     def test_says_of_each_command_in_a_line_what_it_does(self, arguments: list[str]) -> None:
-        assert "..." not in run(*arguments).stdout.partition("Commands:")[2]
+        assert "..." not in run(*arguments).stdout.partition("Options:")[2]
+
+    def test_shows_commands_in_groups_and_each_in_one(self) -> None:
+        shown = run("--help").stdout.partition("--help")[2]
+        groups = re.findall(r"^(\w+):$", shown, re.MULTILINE)
+        names = re.findall(r"^  ([a-z-]+)  ", shown, re.MULTILINE)
+        assert groups == ["Develop", "Look", "Keys", "Operate"]
+        assert names == list(main.commands)
 
     @pytest.mark.parametrize("arguments", [["registry"], ["registry", "list", "--json"]])
     def test_a_former_name_gets_the_name_of_now(self, arguments: list[str]) -> None:
