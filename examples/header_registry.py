@@ -24,7 +24,7 @@ from rich.markup import escape
 
 from headerware import Chain, Consumer, Context, HeaderId, Headers, Producer, Record, RegistryError
 from headerware import registry as ids
-from headerware.interceptors import Compact, Compress, Sign, Trail
+from headerware.interceptors import Compress, HeaderIds, Sign, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.registry.stores import create_store
@@ -67,7 +67,7 @@ def sizes(console: Console, folder: Path, headers: Headers) -> bool:
     [record] = chain.open(Context()).send([Record(topic="t", value=b"umbrella " * 100, headers=headers)])
     forms = {"by name": record.headers}
     for form in ("keys", "packed"):  # on its own here; in a chain it is the last step
-        forms[form] = Compact(form=form).open(Context()).on_send(record).headers
+        forms[form] = HeaderIds(form=form).open(Context()).on_send(record).headers
     values = sum(len(value) for _, value in record.headers)
     costs = [sum(len(name) + len(value) + 2 for name, value in pairs) - values for pairs in forms.values()]
     for (form, pairs), cost in zip(forms.items(), costs, strict=True):
@@ -80,7 +80,7 @@ def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]
     conf = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
     seen: list[Any] = []
     deadline = time.monotonic() + 30
-    with Consumer(conf, chain=Chain([Compact()])) as consumer:
+    with Consumer(conf, chain=Chain([HeaderIds()])) as consumer:
         consumer.subscribe([topic])
         while len(seen) < 2 and time.monotonic() < deadline:
             message = consumer.poll(1)
@@ -113,7 +113,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     headers = Headers(zip(IDS, VALUES, strict=True))  # an id goes wherever a name does
     small = sizes(console, folder, headers)
     for form in ("keys", "packed"):
-        chain = Chain([Compact(form=form, registry=path)])
+        chain = Chain([HeaderIds(form=form, registry=path)])
         with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
             producer.produce(topic, b"an order", headers=headers)
 

@@ -20,6 +20,7 @@ def _registered_name(header_id: int) -> str | None:
 
 interceptor_type.add(built_in.INTERCEPTORS)
 interceptor_type.group = built_in.GROUP
+interceptor_type.renamed = built_in.RENAMED
 use_own_headers(built_in.HEADERS)
 use_connector_lines(connector_lines.is_connector_line, connector_lines.connector_source)
 use_names(_registered_name)

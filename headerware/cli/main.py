@@ -8,7 +8,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,11 +21,11 @@ from headerware.cli.compact import compact
 from headerware.cli.dictionaries import dictionaries
 from headerware.cli.doctor import doctor
 from headerware.cli.guard import guard
+from headerware.cli.header_ids import header_ids
 from headerware.cli.json_output import show_error
 from headerware.cli.keys import keys
 from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
-from headerware.cli.registry import registry
 from headerware.cli.retain import retain
 from headerware.cli.run import run
 from headerware.cli.slices import slices
@@ -60,8 +60,23 @@ def _find_homes(command: click.Command) -> None:
         _find_homes(below)
 
 
+_RENAMED: Final = {"registry": "header-ids"}
+"""Former names of commands, and their names now."""
+
+
 class _Root(click.Group):
-    """Show errors that were raised on purpose as one line, or as JSON, without a traceback."""
+    """Show commands in groups, and errors that were raised on purpose in one line, or as JSON."""
+
+    def __init__(self, **options: Any) -> None:
+        """Begin without commands."""
+        super().__init__(**options)
+        self._sections: dict[str, tuple[click.Command, ...]] = {}
+
+    def add_section(self, title: str, *commands: click.Command) -> None:
+        """Add commands, which the help shows under a title."""
+        self._sections[title] = commands
+        for command in commands:
+            self.add_command(command)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run the command line; where it asks for JSON, errors are JSON, too."""
@@ -79,8 +94,27 @@ class _Root(click.Group):
         sys.exit(code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the commands in the order in which they are needed: a chain, its records, keys, ids."""
+        """Return the commands in the order of the sections."""
         return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Write each section with its commands; the texts of all sections begin in one column."""
+        width = max(map(len, self.commands))
+        room = formatter.width - width - 6  # click's indentation and spacing
+        for title, commands in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(str(each.name).ljust(width), each.get_short_help_str(room)) for each in commands]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for a former name says the name of now."""
+        if args[0] in _RENAMED:
+            now = _RENAMED[args[0]]
+            ctx.fail(f"No such command {args[0]!r}: `headerware {args[0]}` is `headerware {now}` now.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""
@@ -96,24 +130,8 @@ def main() -> None:
     """Run applications with a chain, look at what it does, and manage its keys and header ids."""
 
 
-main.add_command(run)
-main.add_command(check)
-main.add_command(explain)
-main.add_command(doctor)
-main.add_command(tail)
-main.add_command(verify)
-main.add_command(trail)
-main.add_command(redrive)
-main.add_command(compact)
-main.add_command(retain)
-main.add_command(guard)
-main.add_command(lineage)
-main.add_command(source)
-main.add_command(audit)
-main.add_command(chargeback)
-main.add_command(dictionaries)
-main.add_command(claims)
-main.add_command(slices)
-main.add_command(keys)
-main.add_command(registry)
+main.add_section("Develop", run, check, explain, doctor, dictionaries, header_ids)
+main.add_section("Look", tail, trail, lineage, verify, audit)
+main.add_section("Keys", keys)
+main.add_section("Operate", source, guard, redrive, retain, compact, slices, claims, chargeback)
 _find_homes(main)

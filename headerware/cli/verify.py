@@ -127,7 +127,7 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
     """Return the chain that verifies: that of a file, or of a keyring and the registry of header ids."""
     if keyring is None:
         if registry is not None:
-            raise click.UsageError("--registry goes with --keyring; a chain's compact says where ids are")
+            raise click.UsageError("--registry goes with --keyring; a chain's header_ids says where ids are")
         config = config or os.environ.get(CONFIG_VARIABLE)
         if config is None:
             raise click.UsageError(
@@ -136,10 +136,10 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
         return load_chain(config)
     if config is not None:
         raise click.UsageError("expected one of --keyring and --config, found both")
-    from headerware.interceptors import Compact, Sign  # noqa: PLC0415 - they import cryptography
+    from headerware.interceptors import HeaderIds, Sign  # noqa: PLC0415 - they import cryptography
 
     registry = registry or os.environ.get("HEADERWARE_REGISTRY")
-    return Chain([Sign(keyring=keyring, keyring_permissions=permissions), Compact(registry=registry)])
+    return Chain([Sign(keyring=keyring, keyring_permissions=permissions), HeaderIds(registry=registry)])
 
 
 def _print(report: Report) -> None:

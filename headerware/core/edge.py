@@ -30,14 +30,14 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
     ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
     ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it, in
     the order in which a chain encodes.
-    ``compact_keys`` has the name of each compact key that stands for one of them. ``compactor`` is the word
-    for the interceptor that reads and escapes compact keys.
+    ``compact_keys`` has the name of each compact key that stands for one of them. ``ids_interceptor`` is the
+    word for the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
     encodings: Mapping[str, str] = {}
     compact_keys: Mapping[str, str] = {}
-    compactor: str = ""
+    ids_interceptor: str = ""
 
 
 def use_own_headers(headers: OwnHeaders) -> None:
@@ -188,7 +188,8 @@ def _require_plain_name(name: str) -> None:
     if _is_marker(name):
         raise HeaderError(
             f"header {name!r} would be read as the id of one of Headerware's own headers "
-            f"(spec/header-ids.md); give it another name, or let the {_own.compactor!r} interceptor escape it"
+            f"(spec/header-ids.md); give it another name, or let the {_own.ids_interceptor!r} "
+            "interceptor escape it"
         )
     _require_writable(name)
     _remember(_plain_names, name)
@@ -283,14 +284,15 @@ def _encoders(headers: Headers, *, compacted: bool = False) -> list[str]:
     if compacted:
         keys = [name for name, _ in headers if name in _compacted]
         found.update(_encodings[_own.compact_keys[key]] for key in keys)
-        found.update(_own.compactor for _ in keys)
+        found.update(_own.ids_interceptor for _ in keys)
     return [word for word in _encodings.values() if word in found]
 
 
-def compact_advice(headers: Headers) -> str:
+def header_ids_advice(headers: Headers) -> str:
     """Return what to do if header names are ids that nothing has read yet; empty if they are not."""
-    if any(_OWN_KEY.fullmatch(name) or _encodings.get(name) == _own.compactor for name, _ in headers):
-        return f"; header names are ids here: add the {_own.compactor!r} interceptor to the consumer's chain"
+    if any(_OWN_KEY.fullmatch(name) or _encodings.get(name) == _own.ids_interceptor for name, _ in headers):
+        word = _own.ids_interceptor
+        return f"; header names are ids here: add the {word!r} interceptor to the consumer's chain"
     return ""
 
 

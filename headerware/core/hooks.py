@@ -101,7 +101,7 @@ class Place(IntEnum):
     SLICE = 120
     ADMISSION = 125
     SIGN = 130
-    COMPACT = 150
+    HEADER_IDS = 150
 
 
 class FanOut:
@@ -207,8 +207,8 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether its ``on_send`` splits a record that is too large; the session splits dead letters with it."""
     verifies: ClassVar[bool] = False
     """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
-    compacts: ClassVar[bool] = False
-    """Whether it writes header names in a compact form and reads them back."""
+    writes_ids: ClassVar[bool] = False
+    """Whether it writes header names as ids, and ids as names again."""
     hides: ClassVar[bool] = False
     """Whether its ``on_send`` hides what a record holds; a record that any step of its chain fails on while
     sending then gets no dead letter, which would show it."""

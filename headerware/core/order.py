@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 _CHANGES_BYTES: Final = "it would change the bytes after sign has signed them"
-_LAST: Final = "compact rewrites header names, so it comes last"
+_LAST: Final = "header_ids rewrites header names, so it comes last"
 _UNCOVERED: Final = "the signature would not cover {}"
 _FIRST_SLICE: Final = "only the first slice of a message has its headers, so {} before the message is cut"
 _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
@@ -44,13 +44,17 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
     (Place.SIGN, Place.ENCRYPT, _CHANGES_BYTES),
     (Place.SIGN, Place.CLAIM_CHECK, _CHANGES_BYTES),
     (Place.SIGN, Place.SLICE, "each slice needs a signature of its own, so the message is cut first"),
-    *((Place.COMPACT, place, _LAST) for place in Place if place not in {Place.COMPACT, Place.TRANSFORM}),
+    *(
+        (Place.HEADER_IDS, place, _LAST)
+        for place in Place
+        if place not in {Place.HEADER_IDS, Place.TRANSFORM}
+    ),
 )
 """(left, right, why right may not stand behind left)."""
 _MUST_STATE: Final = {
     Place.SLICE: ("atomic", "splits"),
     Place.SIGN: ("verifies",),
-    Place.COMPACT: ("compacts",),
+    Place.HEADER_IDS: ("writes_ids",),
 }
 """What the session does for these only if they state it; without it, it would protect less than it seems."""
 
@@ -95,7 +99,7 @@ def check_order(interceptors: Sequence[object]) -> None:
                     raise _misplaced(right, left, why)
             if place_of(left) is Place.SIGN and place_of(right) is None and _transforms(right):
                 raise _misplaced(right, left, _CHANGES_BYTES)
-            if place_of(left) is Place.COMPACT and place_of(right) is None:
+            if place_of(left) is Place.HEADER_IDS and place_of(right) is None:
                 raise _misplaced(right, left, _LAST)
     for interceptor in interceptors:
         unsignable: str | None = getattr(interceptor, "unsignable", None)

@@ -33,7 +33,7 @@ class Catalogue(Generic[Kind]):
     resolves a word, :meth:`checked` tells whether the object found will do, and :meth:`unknown` makes the
     error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``; ``built_in``
     has our own as ``word: "module:Class"``; ``group`` is the entry-point group of plug-ins, None if there are
-    none.
+    none. ``renamed`` has former words and the words that took their place.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
@@ -46,6 +46,7 @@ class Catalogue(Generic[Kind]):
         self.base: Final = base
         self._built_in: Final = dict(built_in)
         self.group = group
+        self.renamed: Mapping[str, str] = {}
 
     def __call__(self, word: str, *, path: str = "") -> type[Kind]:
         """Load the class that a word stands for."""
@@ -86,7 +87,8 @@ class Catalogue(Generic[Kind]):
     def unknown(self, word: str, *, path: str = "") -> PluginError:
         """Return the error for an unknown word."""
         known = self.names()
-        hint = did_you_mean(word, known)
+        now = self.renamed.get(word)
+        hint = did_you_mean(word, known) if now is None else f"`{word}` is `{now}` now; "
         return self.error(
             f"there is no {self.what} {word!r}; {hint}known: {', '.join(known) or 'none'}", path=path
         )

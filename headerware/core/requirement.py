@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from headerware.core.edge import compact_advice
+from headerware.core.edge import header_ids_advice
 from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Unprotected:
     def judge(self, record: Record) -> None:
         """Let a record pass, or raise the error."""
         if self._level == "enforce":
-            raise self._refusal(compact_advice(record.headers))
+            raise self._refusal(header_ids_advice(record.headers))
         self.count += 1
         topic = record.topic
         if self._level == "warn" and topic not in self._warned:

@@ -132,9 +132,9 @@ class Session:
         for step in self._steps:
             if step.states("splits") and step.on_error == "dead_letter":
                 # Of slices, which may never become a message; where names are compact, nobody knows which.
-                compacts = any(each.states("compacts") for each in self._steps)
+                writes_ids = any(each.states("writes_ids") for each in self._steps)
                 names = frozenset[str](getattr(step.interceptor, "decodes", ()))
-                self._consume.keep_originals(None if compacts else names)
+                self._consume.keep_originals(None if writes_ids else names)
         self._acknowledging = self._offering(services.HearsAcknowledgements)
         self._processing = self._offering(services.HearsProcessed)
         self._surrounding = self._offering(services.SurroundsProcessing)
@@ -212,11 +212,11 @@ class Session:
         # Between the steps that see objects and those that see bytes.
         between = self._objects - 0.5
         # A step reads compact keys on its own topics only; elsewhere they are still encoded.
-        elsewhere = Elsewhere(step.topics for step in self._steps if step.states("compacts"))
-        compacting = Elsewhere([elsewhere])
+        elsewhere = Elsewhere(step.topics for step in self._steps if step.states("writes_ids"))
+        ids_elsewhere = Elsewhere([elsewhere])
         consuming[self._objects : self._objects] = [
             _check("consume", refuse_compacted, between, elsewhere),
-            _check("consume", refuse_encodings, between, compacting),
+            _check("consume", refuse_encodings, between, ids_elsewhere),
         ]
         # The last that consuming does, in the same order as the steps themselves.
         first = -len(self._steps) - 1
@@ -228,7 +228,7 @@ class Session:
         end = float(len(self._steps))
         sending += [
             _check("send", require_plain_names, end, elsewhere),
-            _check("send", require_wire_names, end, compacting),
+            _check("send", require_wire_names, end, ids_elsewhere),
         ]
         return sending, consuming
 

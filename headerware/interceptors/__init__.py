@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from headerware.interceptors.admission import Admission, Policy, PolicyFile, read_policy
     from headerware.interceptors.audit import Audit, AuditCount, AuditReport, decode_report
     from headerware.interceptors.claim_check import Claim, ClaimCheck, decode_claim
-    from headerware.interceptors.compact import Compact
     from headerware.interceptors.compress import Compress
     from headerware.interceptors.dedup import Dedup, Identity
     from headerware.interceptors.encrypt import (
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         new_key_secret,
         rewrapped_key_secret,
     )
+    from headerware.interceptors.header_ids import HeaderIds
     from headerware.interceptors.lineage import Lineage
     from headerware.interceptors.metrics import Metrics
     from headerware.interceptors.schema import Schema
@@ -38,13 +38,13 @@ __all__ = [
     "AuditReport",
     "Claim",
     "ClaimCheck",
-    "Compact",
     "Compress",
     "Dedup",
     "Delay",
     "Encrypt",
     "EncryptFields",
     "Expire",
+    "HeaderIds",
     "Identity",
     "Lineage",
     "Metrics",
@@ -82,13 +82,13 @@ _HOMES: Final = {
     "Claim": "claim_check",
     "ClaimCheck": "claim_check",
     "decode_claim": "claim_check",
-    "Compact": "compact",
     "Compress": "compress",
     "Dedup": "dedup",
     "Delay": "times",
     "Expire": "times",
     "Encrypt": "encrypt",
     "EncryptFields": "encrypt",
+    "HeaderIds": "header_ids",
     "Identity": "dedup",
     "Metrics": "metrics",
     "Lineage": "lineage",

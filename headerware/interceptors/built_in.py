@@ -13,13 +13,13 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "admission": "headerware.interceptors.admission.interceptor:Admission",
     "audit": "headerware.interceptors.audit:Audit",
     "claim_check": "headerware.interceptors.claim_check:ClaimCheck",
-    "compact": "headerware.interceptors.compact:Compact",
     "compress": "headerware.interceptors.compress:Compress",
     "dedup": "headerware.interceptors.dedup:Dedup",
     "delay": "headerware.interceptors.times.delay:Delay",
     "expire": "headerware.interceptors.times.expire:Expire",
     "encrypt": "headerware.interceptors.encrypt:Encrypt",
     "encrypt_fields": "headerware.interceptors.encrypt:EncryptFields",
+    "header_ids": "headerware.interceptors.header_ids:HeaderIds",
     "metrics": "headerware.interceptors.metrics:Metrics",
     "lineage": "headerware.interceptors.lineage:Lineage",
     "schema": "headerware.interceptors.schema:Schema",
@@ -31,6 +31,9 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "transforms": "headerware.interceptors.transforms:Transforms",
 }
 """The interceptors by the words of configuration."""
+
+RENAMED: Final = {"compact": "header_ids"}
+"""Former words of configuration, and the words that took their place."""
 
 GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""
@@ -53,7 +56,7 @@ HEADERS: Final = OwnHeaders(
         "hw.encrypt": "encrypt",
         "hw.claim": "claim_check",
         "hw.slice": "slice",
-        "hw.ids": "compact",
+        "hw.ids": "header_ids",
     },
     compact_keys={  # spec/header-ids.md
         "~B": "hw.trail",
@@ -72,5 +75,5 @@ HEADERS: Final = OwnHeaders(
         "~O": "hw.source.key",
         "~P": "hw.source.record",
     },
-    compactor="compact",
+    ids_interceptor="header_ids",
 )

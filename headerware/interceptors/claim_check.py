@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from headerware.core.edge import compact_advice
+from headerware.core.edge import header_ids_advice
 from headerware.core.errors import (
     ClaimError,
     ConfigError,
@@ -257,7 +257,7 @@ class ClaimCheckStep:
             if record.value == STUB:
                 raise ClaimError(
                     f"the value says that there is a {CLAIM_HEADER}, and there is none: it was taken off"
-                    f"{compact_advice(record.headers)}"
+                    f"{header_ids_advice(record.headers)}"
                 )
             return record
         if len(claims) > 1:

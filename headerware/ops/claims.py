@@ -23,7 +23,7 @@ from headerware.core.headers import Headers
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.built_in import HEADERS
 from headerware.interceptors.claim_check import CLAIM_HEADER, ClaimCheck, decode_claim
-from headerware.interceptors.compact import Compact
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import ObjectStore, open_object_store
@@ -41,7 +41,7 @@ LEAST_AGE_MS: Final = 3_600_000
 _OWN_NAME: Final = re.compile(rf"[^/]+/([0-9a-f]{{32}}|{re.escape(UNFINISHED)}.*)")
 _DEAD_LETTERS: Final = "{topic}.dead-letter"
 _CODED: Final = frozenset(
-    [name for name, word in HEADERS.encodings.items() if word == HEADERS.compactor]
+    [name for name, word in HEADERS.encodings.items() if word == HEADERS.ids_interceptor]
     + [key for key, name in HEADERS.compact_keys.items() if name == CLAIM_HEADER]
 )
 """Names of headers that may hide a claim from whoever has no registry of ids."""
@@ -135,7 +135,8 @@ def find_orphans(
         conf: the settings of a client of confluent-kafka.
         topics: the topics whose objects are looked at, and all others that have copies of their records.
             Their dead-letter topics are read, too, if there are any.
-        chain: a chain with ``claim_check``, which has the stores; of its other steps only ``compact`` works.
+        chain: a chain with ``claim_check``, which has the stores; of its other steps only ``header_ids``
+            works.
         before_ms: only objects that were stored before this moment count as orphans, in milliseconds since
             the epoch.
         timeout_s: how long the cluster may give no answer, in seconds.
@@ -282,12 +283,12 @@ class _Walk:
 
 
 class _Names:
-    """Expands ids to names of headers, as the chain's ``compact`` does."""
+    """Expands ids to names of headers, as the chain's ``header_ids`` does."""
 
     def __init__(self, chain: Chain, stack: ExitStack) -> None:
         self._steps: Final[list[tuple[TopicPatterns, Any]]] = []
         for interceptor in chain:
-            if isinstance(interceptor, Compact):
+            if isinstance(interceptor, HeaderIds):
                 step = interceptor.open(Context())
                 stack.callback(getattr(step, "close", lambda: None))
                 self._steps.append((TopicPatterns(interceptor.topics), step))
@@ -300,7 +301,7 @@ class _Names:
             headers: Headers = step.on_consume(record).headers
             return headers
         if any(name in _CODED for name, _ in record.headers):
-            raise ConfigError("its headers have ids for names, and the chain has no compact to read them")
+            raise ConfigError("its headers have ids for names, and the chain has no header_ids to read them")
         return record.headers
 
 

@@ -35,7 +35,7 @@ from headerware.core.order import precedes_bytes, role_of
 from headerware.core.record import Record, Verified
 from headerware.core.runner import flat
 from headerware.core.step import wrapped
-from headerware.interceptors.compact import Compact
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, read_trail
 from headerware.keyring.signature import (
@@ -392,8 +392,8 @@ class ChainView:
         self._calls: list[_Call] = []
         self._dead_letters: list[str] = []
         self._wanted: BoundedCache[tuple[int | None, bytes], bool] = BoundedCache(_MAX_MESSAGES)
-        compact = next((each for each in running if isinstance(each, Compact)), None)
-        self._names = NamesSource(None if compact is None else compact.registry)
+        header_ids = next((each for each in running if isinstance(each, HeaderIds)), None)
+        self._names = NamesSource(None if header_ids is None else header_ids.registry)
         self._codec = HeaderIdCodec(_no_id, lambda header_id: self._names.current().name_of(header_id))
         context = Context(
             side="consumer",

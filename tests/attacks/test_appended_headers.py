@@ -13,8 +13,8 @@ from headerware.core.errors import SignatureError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, Interceptor, Role, Stage
 from headerware.core.record import Record
-from headerware.interceptors.compact import Compact
 from headerware.interceptors.dedup import Dedup
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.serialize import Serialize
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
@@ -157,21 +157,21 @@ class TestStripped:
         assert seen.value == {"id": 0}
 
     @pytest.mark.parametrize("form", ["packed", "keys"])
-    @pytest.mark.parametrize("writer_compacts", [False, True])
-    def test_in_compact_form_they_come_off_too(self, keys: str, form: Any, *, writer_compacts: bool) -> None:
-        wire = Compact(form=form).open(Context())
+    @pytest.mark.parametrize("writes_ids", [False, True])
+    def test_in_compact_form_they_come_off_too(self, keys: str, form: Any, *, writes_ids: bool) -> None:
+        wire = HeaderIds(form=form).open(Context())
         (signed,) = sent(keys)
         (added,) = wire.on_send(RECORD.with_headers(Headers([("10.0.0.1", b"1")]))).headers
         assert added[0] != "10.0.0.1"
-        chain = Chain([Spy(), Sign(keyring=keys), Compact()]).open(Context(side="consumer"))
-        outcome = chain.consume_outcome(appended(wire.on_send(signed) if writer_compacts else signed, added))
+        chain = Chain([Spy(), Sign(keyring=keys), HeaderIds()]).open(Context(side="consumer"))
+        outcome = chain.consume_outcome(appended(wire.on_send(signed) if writes_ids else signed, added))
         # A second block is refused; in every other form it stands behind the signature.
         if isinstance(outcome, Record):
             assert (outcome.headers, Spy.seen) == (RECORD.headers, [RECORD.headers])
             assert outcome.verified is not None
             assert outcome.verified.uncovered == ("10.0.0.1",)
         else:
-            assert (form, writer_compacts) == ("packed", True)
+            assert (form, writes_ids) == ("packed", True)
 
     def test_an_event_has_no_attribute_of_theirs(self, keys: str) -> None:
         steps = (Serialize(value=CloudEvents(mode="binary")),)

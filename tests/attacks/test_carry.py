@@ -12,9 +12,9 @@ from headerware.core.context import Context
 from headerware.core.errors import HeaderwareError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors.compact import Compact
 from headerware.interceptors.compress import Compress
 from headerware.interceptors.dedup import Dedup
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.interceptors.trail import MAX_ENTRY_BYTES, Trail, read_trail
@@ -38,7 +38,7 @@ def sent(chain: Chain, pairs: Sequence[tuple[str, bytes | None]], **more: Any) -
 class TestMarks:
     @pytest.mark.parametrize("name", MARKS)
     def test_none_reaches_what_is_sent(self, name: str) -> None:
-        steps = [Trail(service="s"), Dedup(), Compress(), Slice(), Compact()]
+        steps = [Trail(service="s"), Dedup(), Compress(), Slice(), HeaderIds()]
         for chain in (Chain([Trail(service="s")], carry=["*"]), Chain(steps, carry=["*"])):
             (clean,) = sent(chain, [])
             (record,) = sent(chain, [(name, b"forged"), (name.swapcase(), b"forged")])

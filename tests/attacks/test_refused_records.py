@@ -35,10 +35,10 @@ from headerware.dictionaries.dictionary import encode_mark as dictionary_mark
 from headerware.interceptors import (
     Claim,
     ClaimCheck,
-    Compact,
     Compress,
     Encrypt,
     EncryptFields,
+    HeaderIds,
     Schema,
     Serialize,
     Sign,
@@ -261,5 +261,5 @@ class TestCertificates:
 
 class TestHeaderIds:
     def test_that_cannot_be_read_keep_no_record(self) -> None:
-        with Chain([Compact()]).open(READER) as session:
+        with Chain([HeaderIds()]).open(READER) as session:
             flood(session, lambda number: large("hw.ids", b"\xff%d" % number))

@@ -15,7 +15,7 @@ from headerware.core.errors import WireFormatError
 from headerware.core.header_ids import HeaderId
 from headerware.core.headers import Headers, Pair
 from headerware.core.java import find_java
-from headerware.interceptors import Compact, Sign, Trail
+from headerware.interceptors import HeaderIds, Sign, Trail
 from headerware.registry.wire.codec import HEADER, Form, HeaderIdCodec
 from headerware.registry.wire.compact_keys import escape
 from headerware.testing import MissingPartError
@@ -167,7 +167,7 @@ class TestJavaConsumer:
     ) -> None:
         topic = cluster.topic("ids")
         sign = Sign(keyring=keyring, key_id="test")
-        chain: list[object] = [Trail(service="shop"), sign, Compact(form=form)]
+        chain: list[object] = [Trail(service="shop"), sign, HeaderIds(form=form)]
         producer = cluster.producer(*chain)
         sent: list[list[Pair]] = [
             [],
@@ -185,7 +185,7 @@ class TestJavaConsumer:
         verified = cluster.take(cluster.consumer(topic, *chain), len(sent))
         assert [list(Headers(message.headers()))[:-1] for message in verified] == sent
 
-        expanded = cluster.consumer(topic, Compact(), group_id=f"{topic}-python")
+        expanded = cluster.consumer(topic, HeaderIds(), group_id=f"{topic}-python")
         python = [Headers(message.headers()) for message in cluster.take(expanded, len(sent))]
         assert all(headers.names()[-2:] == ("hw.trail", "hw.sig") for headers in python)
         table = ["1=hw.trail", "5=hw.sig"]
@@ -195,7 +195,7 @@ class TestJavaConsumer:
 
     def test_needs_no_table_of_names(self, cluster: Cluster, java: Java) -> None:
         topic = cluster.topic("ids")
-        producer = cluster.producer(Trail(service="shop"), Compact())
+        producer = cluster.producer(Trail(service="shop"), HeaderIds())
         producer.produce(topic, b"value", headers={"a": b"1"})
         assert producer.flush(DEADLINE_S) == 0
         (found,) = java.run("ConsumeHeaders", cluster.servers, topic, "1", str(int(DEADLINE_S * 500)))

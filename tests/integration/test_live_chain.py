@@ -29,7 +29,7 @@ CHAINS = (
     f'{DEDUP}[[interceptors]]\ntype = "slice"\n',
     f'{DEDUP}[[interceptors]]\ntype = "slice"\nexpire_ms = 60000\n',
     f'{DEDUP}[[interceptors]]\ntype = "compress"\n[[interceptors]]\ntype = "slice"\nexpire_ms = 60000\n',
-    f'{DEDUP}[[interceptors]]\ntype = "slice"\n[[interceptors]]\ntype = "compact"\n',
+    f'{DEDUP}[[interceptors]]\ntype = "slice"\n[[interceptors]]\ntype = "header_ids"\n',
 )
 
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
 from headerware.core.headers import Pair
-from headerware.interceptors import Compact, Dedup, Sign, Slice
+from headerware.interceptors import Dedup, HeaderIds, Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.ops.redrive import Redrive, Result, Selection
 from headerware.ops.slices import orphaned_slices
@@ -473,7 +473,7 @@ class TestMessagesInSlices:
             headers = Headers([header])
             if form is not None:
                 headers = (
-                    Compact(form=form).open(Context()).on_send(Record(topic, b"", None, headers)).headers
+                    HeaderIds(form=form).open(Context()).on_send(Record(topic, b"", None, headers)).headers
                 )
             wire.produce(letters, value, key, 0, headers=[*headers, *connect(topic, 0, offset)])
         assert wire.flush(DEADLINE_S) == 0

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from headerware import Chain, Consumer, Producer
-from headerware.interceptors import Compact, Compress, Dedup, Schema, Sign, Slice, Trail
+from headerware.interceptors import Compress, Dedup, HeaderIds, Schema, Sign, Slice, Trail
 from headerware.serdes import FolderSchemas
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ class TestTextHeaders:
     def test_compact_keys_hold_the_same_text(
         self, connection: dict[str, Any], topic: str, chain: Callable[..., Chain]
     ) -> None:
-        self.sent(connection, topic, chain(Compact(form="keys")))
+        self.sent(connection, topic, chain(HeaderIds(form="keys")))
         assert {"~B", "~C", "~G", "~I"} < set(decoded(self.plain(connection, topic)))
 
     @pytest.mark.parametrize("form", ["packed"])
     def test_a_packed_block_of_texts_is_text(
         self, connection: dict[str, Any], topic: str, chain: Callable[..., Chain], form: Any
     ) -> None:
-        self.sent(connection, topic, chain(Compact(form=form)))
+        self.sent(connection, topic, chain(HeaderIds(form=form)))
         assert "hw.ids" in decoded(self.plain(connection, topic))

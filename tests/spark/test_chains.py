@@ -78,11 +78,11 @@ keyring = "keys.json"
 key_id = "test"
 
 [[interceptors]]
-type = "compact"
+type = "header_ids"
 topics = ["packed*"]
 
 [[interceptors]]
-type = "compact"
+type = "header_ids"
 name = "compact-keys"
 topics = ["keys*"]
 form = "keys"

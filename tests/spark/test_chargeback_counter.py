@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from headerware import Chain, Consumer, Producer, Record
-from headerware.interceptors import Audit, Compact, Slice, Trail
+from headerware.interceptors import Audit, HeaderIds, Slice, Trail
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback import (
     Covered,
@@ -77,7 +77,7 @@ def write(kafka: Kafka, orders: str, plain: str, count: int) -> None:
     conf = {"bootstrap.servers": kafka.servers}
     forms: tuple[Literal["keys", "packed"], ...] = ("keys", "packed")
     for number, form in enumerate(forms):
-        chain = Chain([Trail(service=f"checkout-{number}"), Slice(max_bytes=2_000), Compact(form=form)])
+        chain = Chain([Trail(service=f"checkout-{number}"), Slice(max_bytes=2_000), HeaderIds(form=form)])
         with Producer(conf, chain=chain) as producer:
             for n in range(count):
                 value = bytes(5_000) if n % 7 == 0 else b"v" * n
@@ -119,7 +119,7 @@ class TestCountUsage:
         groups = group, counting, late = [f"{name}-{orders}" for name in ("billing", "counting", "late")]
         (tmp_path / "prices.toml").write_text(PRICES)
         prices = load_prices(tmp_path / "prices.toml")
-        counts = Chain([Audit(service="reader", audit_topic=audited), Slice(), Compact()])
+        counts = Chain([Audit(service="reader", audit_topic=audited), Slice(), HeaderIds()])
         conf = {"bootstrap.servers": kafka.servers}
         options = {"kafka.bootstrap.servers": kafka.servers, "includeHeaders": "true"}
         moments: list[GroupOffset] = []

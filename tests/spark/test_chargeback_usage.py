@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
-from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailEntry, TrailReading, encode_trail
@@ -221,7 +221,7 @@ def total(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 class TestSlices:
     @pytest.mark.parametrize(
-        "steps", [(), (Compact(form="keys"),), (Compact(form="packed"),)], ids=["names", "keys", "packed"]
+        "steps", [(), (HeaderIds(form="keys"),), (HeaderIds(form="packed"),)], ids=["names", "keys", "packed"]
     )
     def test_are_all_their_senders(self, steps: tuple[Any, ...], count: Callable[..., list[Usage]]) -> None:
         rows = slices(b"shop", *steps)

@@ -42,7 +42,7 @@ key_id = "test"
 require = "enforce"
 
 [[interceptors]]
-type = "compact"
+type = "header_ids"
 """
 # The driver's program. It has Headerware; its arguments name the Pythons of its workers.
 PROGRAM = """
@@ -142,7 +142,7 @@ class TestShippedWheel:
     def test_the_whole_chain_runs_from_it(self, found: dict[str, Any]) -> None:
         assert isinstance(found["encoded"], list), found["encoded"]
         assert len(found["encoded"]) > 1, "the message should have been cut"
-        # Compact had the ids of the built-in registry, which is a file in the wheel.
+        # HeaderIds had the ids of the built-in registry, which is a file in the wheel.
         assert {name for headers in found["encoded"] for name in headers} == {"own", "hw.ids"}
         assert found["decoded"] == [[True, ["own", "hw.trail"]]]
 

@@ -102,7 +102,7 @@ PACKAGES = [
     "headerware.testing",
     "headerware.topic_table",
 ]
-INTERCEPTORS = {"Compact", "Compress", "Schema", "Serialize", "Sign", "Slice", "Trace", "Trail"}
+INTERCEPTORS = {"HeaderIds", "Compress", "Schema", "Serialize", "Sign", "Slice", "Trace", "Trail"}
 HEAVY = [
     "confluent_kafka",
     "cryptography",

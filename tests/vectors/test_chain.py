@@ -195,5 +195,5 @@ def test_every_kind_of_outcome_is_there() -> None:
     assert texts == {"dropped", "waits", "nothing yet"}
     assert refusing == {
         *("the reader", "schema", "dedup", "compress", "encrypt", "claim_check", "expire", "delay"),
-        *("slice", "admission", "sign", "compact"),
+        *("slice", "admission", "sign", "header_ids"),
     }

@@ -38,8 +38,8 @@ _HEAD: Final = """\
 # Integer ids for the names of Kafka headers, and who owns which block of ids.
 #
 # An id is registered once and for good: it may be retired, but it is never removed, renumbered, renamed or
-# given to anything else. `headerware registry` changes this file, and `headerware registry check` checks what
-# people change by hand.
+# given to anything else. `headerware header-ids` changes this file, and `headerware header-ids check` checks
+# what people change by hand.
 """
 _TOP: Final = ("version", "registrar", "block", "entry")
 _DAYS: Final = frozenset({"since", "retired"})
@@ -311,7 +311,7 @@ def _no_such_file(path: Path) -> RegistryError:
     """Return the error for a registry's file or folder that does not exist."""
     if not path.parent.is_dir():
         return RegistryError(f"{path}: there is no folder {path.parent}")
-    return RegistryError(f"{path}: there is no such file; `headerware registry init` makes a registry")
+    return RegistryError(f"{path}: there is no such file; `headerware header-ids init` makes a registry")
 
 
 def _network_order(text: str) -> tuple[int, int]:

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from click.testing import Result
 
 
-def run_registry(*arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["registry", *arguments], input=stdin)
+def run_header_ids(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["header-ids", *arguments], input=stdin)

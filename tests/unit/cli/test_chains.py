@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -360,7 +361,7 @@ class TestExplain:
         one_line(run("explain", signing, "orders", "--open"), "cannot be measured: ")
         signing.write_text(
             '[[interceptors]]\ntype = "trail"\nservice = "s"\n[[interceptors]]\ntype = "compress"\n'
-            f'{signing.read_text().replace("no-such-key", "orders")}[[interceptors]]\ntype = "compact"\n'
+            f'{signing.read_text().replace("no-such-key", "orders")}[[interceptors]]\ntype = "header_ids"\n'
         )
         (line,) = (
             line
@@ -369,8 +370,8 @@ class TestExplain:
         )
         found = json.loads(run("explain", signing, "orders", "--open", "--json").stdout)["result"]["growth"]
         added = {each["name"]: each["size_bytes"] for each in found}
-        assert list(added) == ["trail", "compress", "sign", "compact"]
-        assert (added["trail"] > 40, added["compress"], added["sign"] > 60, added["compact"] < 0) == (
+        assert list(added) == ["trail", "compress", "sign", "header_ids"]
+        assert (added["trail"] > 40, added["compress"], added["sign"] > 60, added["header_ids"] < 0) == (
             *(True, 0, True, True),
         )
         chain = load_chain(str(signing))
@@ -426,8 +427,8 @@ class TestJsonErrors:
             (["chekc"], 2, "UsageError"),
             (["keys", "list", "--keyring", "absent.json"], 1, "KeyringError"),
             (["keys", "list"], 2, "UsageError"),
-            (["registry", "list", "--registry", "absent.toml"], 1, "RegistryError"),
-            (["registry", "lookup", "hw.nonsense", "--registry", "built-in"], 1, "RegistryError"),
+            (["header-ids", "list", "--registry", "absent.toml"], 1, "RegistryError"),
+            (["header-ids", "lookup", "hw.nonsense", "--registry", "built-in"], 1, "RegistryError"),
             (["trail", "--file", __file__], 1, "WireFormatError"),
             (["trail"], 2, "UsageError"),
             (
@@ -481,7 +482,20 @@ class TestRoot:
 
     @pytest.mark.parametrize("arguments", [["--help"], ["keys", "--help"]])
     def test_says_of_each_command_in_a_line_what_it_does(self, arguments: list[str]) -> None:
-        assert "..." not in run(*arguments).stdout.partition("Commands:")[2]
+        assert "..." not in run(*arguments).stdout.partition("Options:")[2]
+
+    def test_shows_commands_in_groups_and_each_in_one(self) -> None:
+        shown = run("--help").stdout.partition("--help")[2]
+        groups = re.findall(r"^(\w+):$", shown, re.MULTILINE)
+        names = re.findall(r"^  ([a-z-]+)  ", shown, re.MULTILINE)
+        assert groups == ["Develop", "Look", "Keys", "Operate"]
+        assert names == list(main.commands)
+
+    @pytest.mark.parametrize("arguments", [["registry"], ["registry", "list", "--json"]])
+    def test_a_former_name_gets_the_name_of_now(self, arguments: list[str]) -> None:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "`headerware registry` is `headerware header-ids` now" in result.output
 
     @pytest.mark.parametrize(("name", "command"), list(commands(main)))
     def test_shows_text_without_marks(self, name: str, command: click.Command) -> None:

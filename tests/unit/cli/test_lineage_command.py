@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from headerware import Chain, Producer
 from headerware.cli import main
-from headerware.interceptors import Compact, Trail
+from headerware.interceptors import HeaderIds, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 from tests.openlineage_events import Events, read_event, told
 
@@ -127,7 +127,7 @@ class TestLineageCommand:
     ) -> None:
         name, servers = unique_topic("lineage"), embedded_cluster.bootstrap_servers
         embedded_cluster.create_topic(name)
-        chain = Chain([Trail(service="shop"), Compact()])
+        chain = Chain([Trail(service="shop"), HeaderIds()])
         with Producer({"bootstrap.servers": servers}, chain=chain) as producer:
             producer.produce(name, b"v")
         first = servers.partition(",")[0]

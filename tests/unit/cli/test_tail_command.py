@@ -43,7 +43,7 @@ key_id = "orders-2026"
 on_error = "dead_letter"
 
 [[interceptors]]
-type = "compact"
+type = "header_ids"
 """
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
@@ -102,7 +102,9 @@ class TestTail:
             "✓ verified, signed with orders-2026",
         ):
             assert fact in text
-        assert [step for step in ("compact  ", "sign  ", "slice  ", "compress  ") if step not in text] == []
+        assert [
+            step for step in ("header_ids  ", "sign  ", "slice  ", "compress  ") if step not in text
+        ] == []
         assert re.search(rf"orders  produced into mockCluster\w+/{topic}", text)
 
     def test_brief_is_one_line_a_record(self, topic: str) -> None:
@@ -120,7 +122,7 @@ class TestTail:
         result = delivered["result"]
         assert set(result) == set(refused["result"])
         assert (result["partition"], result["offset"], result["outcome"]) == (0, 0, "delivered")
-        assert [step["step"] for step in result["steps"]] == ["compact", "sign", "slice", "compress"]
+        assert [step["step"] for step in result["steps"]] == ["header_ids", "sign", "slice", "compress"]
         assert result["signature"]["verified"] is True
         assert [entry["by_whom"] for entry in result["trail"]["entries"]] == ["orders"]
         assert refused["result"]["refusal"] == {

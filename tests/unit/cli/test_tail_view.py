@@ -27,7 +27,7 @@ from textual.widgets import DataTable, Input, Static
 from headerware import Chain, Context, Headers, Record
 from headerware.cli.tail_lines import brief_line
 from headerware.cli.tail_view import _QUEUED_BATCHES, RecordScreen, TailView
-from headerware.interceptors import Compact, Compress, Sign, Slice, Trail
+from headerware.interceptors import Compress, HeaderIds, Sign, Slice, Trail
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.tail import ChainView
@@ -52,7 +52,7 @@ def chain(tmp_path: Path) -> Chain:
     edit_keyring(keyring, lambda keys: with_new_key(keys, "orders-2026", "hmac-sha256"), create=True)
     sign = Sign(keyring=str(keyring), key_id="orders-2026", cluster="eu", on_error="dead_letter")
     trail = Trail(service="orders", cluster="eu")
-    return Chain([trail, Compress(), Slice(max_bytes=2_000), sign, Compact()])
+    return Chain([trail, Compress(), Slice(max_bytes=2_000), sign, HeaderIds()])
 
 
 @pytest.fixture
@@ -362,7 +362,7 @@ class TestScreens:
         app = TailView(
             [records],
             topic="orders",
-            chain=["compress", "slice", "sign", "compact"],
+            chain=["compress", "slice", "sign", "header_ids"],
             left_out=["trail"],
             values="text",
         )

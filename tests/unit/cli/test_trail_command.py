@@ -12,7 +12,7 @@ from headerware import Chain, Consumer, Interceptor, Producer, Record
 from headerware.cli import main
 from headerware.cli.trail import trail, trail_lines
 from headerware.core.errors import WireFormatError
-from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.trail import TRAIL_HEADER, TrailEntry, TrailReading, encode_trail
 from tests.waiting import until
 
@@ -193,15 +193,15 @@ class TestTrailOfATopic:
 
     @pytest.mark.parametrize("form", ["packed", "keys"])
     def test_reads_names_that_are_ids(self, topic: str, form: Any) -> None:
-        chain = Chain([Trail(service="shop", cluster="eu"), Compact(form=form)])
+        chain = Chain([Trail(service="shop", cluster="eu"), HeaderIds(form=form)])
         with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
             producer.produce(topic, b"v", partition=0)
         (found,) = self._json(topic, "--partition", "0", "--offset", "3")
         assert [entry["by_whom"] for entry in found["entries"]] == ["shop"]
 
-    @pytest.mark.parametrize("compact", [(), (Compact(),)])
-    def test_shows_a_message_in_slices_once(self, topic: str, compact: Any) -> None:
-        chain = Chain([Trail(service="shop"), Slice(max_bytes=2000), *compact])
+    @pytest.mark.parametrize("ids", [(), (HeaderIds(),)])
+    def test_shows_a_message_in_slices_once(self, topic: str, ids: Any) -> None:
+        chain = Chain([Trail(service="shop"), Slice(max_bytes=2000), *ids])
         with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
             producer.produce(topic, bytes(5000), partition=0)
             producer.produce(topic, b"small", partition=0)

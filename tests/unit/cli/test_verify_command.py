@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from headerware import Chain, Producer, load_chain
 from headerware.cli import main
-from headerware.interceptors import Compact, Sign
+from headerware.interceptors import HeaderIds, Sign
 from headerware.keyring.lifecycle import with_new_key
 from headerware.keyring.writing import edit_keyring
 
@@ -29,7 +29,7 @@ key_id = "orders-2026"
 batch_records = 8
 
 [[interceptors]]
-type = "compact"
+type = "header_ids"
 """
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[bold]"
 
@@ -105,10 +105,10 @@ class TestVerify:
             f"block allocate 0.1.0.0/24 --owner o --by platform --description O. --registry {registry}",
             f"register tenant --owner o --encoding utf-8 --description T. --registry {registry}",
         ):
-            assert CliRunner().invoke(main, ["registry", *line.split()]).exit_code == 0, line
+            assert CliRunner().invoke(main, ["header-ids", *line.split()]).exit_code == 0, line
         self.cluster.create_topic(name)
         chain = Chain(
-            [Sign(keyring=str(tmp_path / "keys.json"), key_id="orders-2026"), Compact(registry=registry)]
+            [Sign(keyring=str(tmp_path / "keys.json"), key_id="orders-2026"), HeaderIds(registry=registry)]
         )
         with Producer({"bootstrap.servers": self.servers}, chain=chain) as producer:
             producer.produce(name, b"v", headers={"tenant": "north"})

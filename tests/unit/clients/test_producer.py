@@ -25,7 +25,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
 from headerware.core.record_run import RecordRun
-from headerware.interceptors import Compact, Serialize
+from headerware.interceptors import HeaderIds, Serialize
 from tests.unit.clients.sending import Acks, Drop, Halves, Held, Refuse, Stamp, reports, wire
 
 if TYPE_CHECKING:
@@ -555,9 +555,9 @@ class TestNamesOfHeaders:
         with pytest.raises(InterceptorError, match="header"):
             make_producer(Stamp(name)).produce(topic, b"value")
 
-    def test_that_compact_escapes_pass(self, make_producer: Callable[..., Producer], topic: str) -> None:
+    def test_that_header_ids_escapes_pass(self, make_producer: Callable[..., Producer], topic: str) -> None:
         _, report = seen = reports()
-        producer = make_producer(Compact(form="keys"))
+        producer = make_producer(HeaderIds(form="keys"))
         producer.produce(topic, headers={"~C": b"1"}, callback=report)
         producer.flush(60)
         assert seen[0][0][0] is None

@@ -11,7 +11,7 @@ from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, 
 from headerware.core.context import Context
 from headerware.core.edge import is_own
 from headerware.core.header_ids import HeaderId
-from headerware.interceptors import Compact, Compress, Slice
+from headerware.interceptors import Compress, HeaderIds, Slice
 from headerware.interceptors.built_in import HEADERS, INTERCEPTORS
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
@@ -177,11 +177,13 @@ class TestLeftoverEncodings:
     def test_their_compact_keys_say_it_too(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
         error = consume(Record("t", b"", None, Headers({name: b""})), batch=batch)
         assert isinstance(error, TransportHeaderError)
-        assert str(error).endswith(f"in this order: {HEADERS.encodings[str(COMPACTED[name])]!r}, 'compact'")
+        assert str(error).endswith(
+            f"in this order: {HEADERS.encodings[str(COMPACTED[name])]!r}, 'header_ids'"
+        )
 
     @pytest.mark.parametrize("name", COMPACTED)
-    def test_names_like_compact_keys_pass_where_compact_reads_them(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
-        session = Chain([Compact(form="keys")]).open()
+    def test_names_like_compact_keys_pass_where_header_ids_reads_them(self, name: str, batch: bool) -> None:  # noqa: FBT001 - parametrized
+        session = Chain([HeaderIds(form="keys")]).open()
         record = Record("t", b"", None, Headers({name: b"", "hw.trail": b""}))
         [sent] = session.send([record])
         assert sent.headers.names() == (f"~{name}", "~B")
@@ -190,17 +192,19 @@ class TestLeftoverEncodings:
 
     @pytest.mark.parametrize("name", COMPACTED)
     @pytest.mark.parametrize("topics", [("orders",), ("*", "!t")])
-    def test_compact_keys_are_refused_on_topics_where_compact_does_not_work(
+    def test_compact_keys_are_refused_on_topics_where_header_ids_does_not_work(
         self,
         name: str,
         topics: tuple[str, ...],
         batch: bool,  # noqa: FBT001 - parametrized
     ) -> None:
-        session = Chain([Compact(form="keys", topics=topics)]).open()
+        session = Chain([HeaderIds(form="keys", topics=topics)]).open()
         record = Record("t", b"", None, Headers({name: b""}))
         outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)
         assert isinstance(outcome, TransportHeaderError)
-        assert str(outcome).endswith(f"in this order: {HEADERS.encodings[str(COMPACTED[name])]!r}, 'compact'")
+        assert str(outcome).endswith(
+            f"in this order: {HEADERS.encodings[str(COMPACTED[name])]!r}, 'header_ids'"
+        )
 
     @pytest.mark.parametrize(("name", "word"), list(HEADERS.encodings.items()))
     def test_are_refused_on_topics_where_their_step_does_not_work(
@@ -209,7 +213,7 @@ class TestLeftoverEncodings:
         word: str,
         batch: bool,  # noqa: FBT001 - parametrized
     ) -> None:
-        steps = [Compress(topics=("orders",)), Slice(topics=("orders",)), Compact(topics=("orders",))]
+        steps = [Compress(topics=("orders",)), Slice(topics=("orders",)), HeaderIds(topics=("orders",))]
         session = Chain(steps).open(Context(pick_partition=lambda _: 0))
         record = Record("t", b"", None, Headers({name: b"\x01"}), 3, offset=42)
         outcome = session.consume_outcomes([record])[0] if batch else session.consume_outcome(record)

@@ -41,7 +41,7 @@ def test_no_string_names_what_is_above(path: Path) -> None:
 class TestTheRule:
     def test_knows_the_packages_and_the_interceptors(self) -> None:
         assert {"interceptors", "registry", "serdes"} <= set(ABOVE)
-        assert {"sign", "slice", "compact"} <= set(WORDS)
+        assert {"sign", "slice", "header_ids"} <= set(WORDS)
 
     @pytest.mark.parametrize(
         "source",
@@ -50,7 +50,7 @@ class TestTheRule:
             'TABLE = {"word": "headerware.interceptors.trail:Trail"}',
             'if "hw.ids" in decodes: pass',
             'word = "slice"',
-            "def hint(): raise ValueError(f\"add the 'compact' interceptor to {chain}\")",
+            "def hint(): raise ValueError(f\"add the 'header_ids' interceptor to {chain}\")",
         ],
     )
     def test_finds_names_of_other_floors(self, source: str) -> None:

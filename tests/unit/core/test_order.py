@@ -22,7 +22,7 @@ class Squeeze(Interceptor, frozen=True, kw_only=True):
 
 
 def placed(place: Place | None, name: str = "", /, **options: Any) -> Hooks:
-    options = {"atomic": True, "splits": True, "verifies": True, "compacts": True, **options}
+    options = {"atomic": True, "splits": True, "verifies": True, "writes_ids": True, **options}
     options.setdefault("stage", Stage.OBJECTS if place is Place.TRANSFORM else Stage.BYTES)
     return Hooks(
         place=place,
@@ -109,9 +109,9 @@ class TestRules:
             Chain([placed(Place.ENCRYPT), placed(Place.COMPRESS)])
 
     @pytest.mark.parametrize("role", list(Role))
-    def test_nothing_of_ones_own_stands_behind_compact(self, role: Role) -> None:
+    def test_nothing_of_ones_own_comes_after_header_ids(self, role: Role) -> None:
         with pytest.raises(ConfigError, match="so it comes last"):
-            Chain([placed(Place.COMPACT), placed(None, role=role)])
+            Chain([placed(Place.HEADER_IDS), placed(None, role=role)])
 
     def test_an_own_transform_behind_sign_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="after sign has signed"):
@@ -195,7 +195,7 @@ class TestCapabilities:
             (Place.SLICE, "atomic"),
             (Place.SLICE, "splits"),
             (Place.SIGN, "verifies"),
-            (Place.COMPACT, "compacts"),
+            (Place.HEADER_IDS, "writes_ids"),
         ],
     )
     def test_a_place_that_needs_one_is_refused_without_it(self, place: Place, capability: str) -> None:
@@ -204,17 +204,17 @@ class TestCapabilities:
 
     def test_an_option_of_that_name_states_nothing(self) -> None:
         class Optional(Squeeze, frozen=True, kw_only=True):
-            place: ClassVar[Place | None] = Place.COMPACT
-            compacts: bool = True  # type: ignore[misc]
+            place: ClassVar[Place | None] = Place.HEADER_IDS
+            writes_ids: bool = True  # type: ignore[misc]
 
         with pytest.raises(ConfigError, match="does not state"):
             Chain([Optional()])
 
     def test_a_method_of_that_name_states_nothing(self) -> None:
         class Method(Squeeze, frozen=True, kw_only=True):
-            place: ClassVar[Place | None] = Place.COMPACT
+            place: ClassVar[Place | None] = Place.HEADER_IDS
 
-            def compacts(self) -> None:  # type: ignore[override]
+            def writes_ids(self) -> None:  # type: ignore[override]
                 """Do something else."""
 
         with pytest.raises(ConfigError, match="does not state"):

@@ -50,6 +50,11 @@ class TestPlugIns:
         assert known == sorted(known)
         assert {"compress", "early", "gadget", "late", "sign"} <= set(known)
 
+    def test_a_former_word_gets_the_one_that_took_its_place(self) -> None:
+        with pytest.raises(PluginError, match="`compact` is `header_ids` now; known: ") as caught:
+            interceptor_type("compact", path="interceptors.ids.type")
+        assert caught.value.path == "interceptors.ids.type"
+
     def test_one_word_of_two_distributions_is_ambiguous(self, install_plugin: Any) -> None:
         install_plugin("gadget", distribution="first")
         install_plugin("gadget", distribution="second")

@@ -12,7 +12,7 @@ import pytest
 
 from headerware import Chain, Context, Headers, Record, TransportHeaderError
 from headerware.core.order import idle_on, idle_steps, weaknesses
-from headerware.interceptors import Compact, Compress, EncryptFields, Serialize, Slice, Trail
+from headerware.interceptors import Compress, EncryptFields, HeaderIds, Serialize, Slice, Trail
 from headerware.keyring.services import FileKeys
 from headerware.serdes import Json
 
@@ -130,7 +130,7 @@ class TestTopics:
 class TestAReaderThatLacksSteps:
     """It learns of all of them at once, in the order in which they stand in a chain."""
 
-    WRITER = (Compress(), Slice(max_bytes=5_000), Compact())
+    WRITER = (Compress(), Slice(max_bytes=5_000), HeaderIds())
 
     def wire(self, *steps: object) -> list[Record]:
         with Chain(steps).open() as session:
@@ -143,10 +143,10 @@ class TestAReaderThatLacksSteps:
         assert "the consumer's chain needs, in this order: 'compress', 'slice'" in str(raised.value)
 
     def test_also_where_names_are_ids(self) -> None:
-        first = self.wire(Compress(), Slice(max_bytes=5_000), Compact(form="keys"))[0]
+        first = self.wire(Compress(), Slice(max_bytes=5_000), HeaderIds(form="keys"))[0]
         with Chain([Trail()]).open() as session, pytest.raises(TransportHeaderError) as raised:
             session.consume([first])
-        assert "the consumer's chain needs, in this order: 'compress', 'slice', 'compact'" in str(
+        assert "the consumer's chain needs, in this order: 'compress', 'slice', 'header_ids'" in str(
             raised.value
         )
 

@@ -13,5 +13,5 @@ def test_the_interceptor_that_a_hint_names_decodes_the_header(header: str, word:
     assert header in interceptor_type(word).decodes
 
 
-def test_the_compactor_compacts_and_no_other_does() -> None:
-    assert [word for word in INTERCEPTORS if interceptor_type(word).compacts] == [HEADERS.compactor]
+def test_one_interceptor_writes_ids() -> None:
+    assert [word for word in INTERCEPTORS if interceptor_type(word).writes_ids] == [HEADERS.ids_interceptor]

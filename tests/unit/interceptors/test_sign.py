@@ -18,7 +18,7 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, DelayedError, HeldBackError, KeyringError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record, Verified
-from headerware.interceptors.compact import Compact
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import (
     Keyring,
@@ -89,11 +89,12 @@ class TestWithoutASignature:
     @pytest.mark.parametrize("form", ["packed", "keys"])
     def test_names_that_are_ids_still_are_said_to_be(self, path: Path, form: Any) -> None:
         sign = Sign(keyring=str(path), key_id="hmac", require="enforce")
-        with Chain([sign, Compact(form=form)]).open(Context(side="producer")) as sending:
+        with Chain([sign, HeaderIds(form=form)]).open(Context(side="producer")) as sending:
             (wire,) = sending.send([Record("orders", b"v")])
+        said = r"no hw\.sig header; header names are ids here: add the 'header_ids'"
         with (
             Chain([sign]).open(Context(side="consumer")) as reading,
-            pytest.raises(SignatureError, match=r"no hw\.sig header; header names are ids here: add the 'c"),
+            pytest.raises(SignatureError, match=said),
         ):
             reading.consume([wire.replace(offset=0)])
 

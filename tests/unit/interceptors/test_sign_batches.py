@@ -18,7 +18,7 @@ from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeldBackError, SignatureError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.interceptors import Compact, Compress, Slice, Trail
+from headerware.interceptors import Compress, HeaderIds, Slice, Trail
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Keyring, encode_keyring, with_new_key, with_revocation
 from headerware.keyring.signature import decode_stamp, decode_statement
@@ -205,7 +205,7 @@ class TestChains:
                 Compress(min_bytes=1),
                 Slice(max_bytes=2_000),
                 Sign(keyring=str(path), key_id="ed25519", batch_records=64),
-                Compact(),
+                HeaderIds(),
             ]
         )
         session = chain.open(Context(now_ms=lambda: NOW))

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from headerware import Chain, ConfigError, HeaderwareError, ObjectStoreError, Producer, Record
 from headerware.cli import main
 from headerware.core.header_text import encode_text
-from headerware.interceptors import ClaimCheck, Compact, Slice, decode_claim
+from headerware.interceptors import ClaimCheck, HeaderIds, Slice, decode_claim
 from headerware.interceptors.claim_check import CLAIM_HEADER, STUB
 from headerware.object_store import FolderObjects
 from headerware.ops.claims import OrphanReport, delete_orphans, find_orphans
@@ -149,10 +149,10 @@ class TestFinding:
         assert claims.find(claims.topic, copies).orphans == ()
 
     def test_reads_ids_in_place_of_names(self, claims: Claims) -> None:
-        for compact in (Compact(), Compact(form="keys")):
-            claims.send(2, compact)
+        for ids in (HeaderIds(), HeaderIds(form="keys")):
+            claims.send(2, ids)
         claims.age(8)
-        report = claims.find(chain=Chain([claims.check, Compact()]))
+        report = claims.find(chain=Chain([claims.check, HeaderIds()]))
         assert (report.claimed, report.orphans, report.unreadable) == (4, (), 0)
 
     def test_follows_claims_through_slices(self, claims: Claims) -> None:

@@ -15,10 +15,10 @@ from headerware.cli.tail_lines import brief_line, record_lines, signature_lines
 from headerware.interceptors import (
     Admission,
     Audit,
-    Compact,
     Compress,
     Dedup,
     Encrypt,
+    HeaderIds,
     Lineage,
     Metrics,
     Serialize,
@@ -69,11 +69,11 @@ def order(value: Any = VALUE, **headers: str) -> Record:
 
 class TestChainView:
     def test_shows_sizes_behind_each_step(self, keyring: str) -> None:
-        chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026"), Compact()])
+        chain = Chain([Compress(), Sign(keyring=keyring, key_id="orders-2026"), HeaderIds()])
         (wire,) = sent(chain, order(tenant="north"))
         (found,) = looked(chain, [wire])
         assert found.outcome == "delivered"
-        assert [step.step for step in found.steps] == ["compact", "sign", "compress"]
+        assert [step.step for step in found.steps] == ["header_ids", "sign", "compress"]
         assert [step.outcome for step in found.steps] == ["changed"] * 3
         assert found.steps[1].removed == ("hw.sig",)
         (application,) = found.application
@@ -87,7 +87,7 @@ class TestChainView:
         assert application.value.beginning == VALUE
 
     def test_resolves_ids_to_names(self) -> None:
-        chain = Chain([Trail(service="shop"), Compact()])
+        chain = Chain([Trail(service="shop"), HeaderIds()])
         (found,) = looked(chain, sent(chain, order(tenant="north")))
         assert found.wire is not None
         assert "hw.ids" in [name for name, _ in found.wire.headers]
@@ -171,7 +171,7 @@ class TestChainView:
             assert "secret" not in str(found.steps[0].reason)
 
     def test_counts_slices_until_the_message_is_whole(self, keyring: str) -> None:
-        chain = Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="orders-2026"), Compact()])
+        chain = Chain([Slice(max_bytes=2_000), Sign(keyring=keyring, key_id="orders-2026"), HeaderIds()])
         value = bytes(5_000)
         found = looked(chain, sent(chain, order(value, tenant="north")))
         assert [record.outcome for record in found] == ["waits"] * (len(found) - 1) + ["delivered"]
@@ -301,12 +301,12 @@ class TestWhere:
                 called.append(record.headers.last("tenant"))
                 return record
 
-        wire = sent(Chain([Compact()]), order(tenant="north"), order(tenant="south"))
+        wire = sent(Chain([HeaderIds()]), order(tenant="north"), order(tenant="south"))
         found = looked(Chain([Noting()]), wire, where=[Condition.parse("tenant=south")])
         assert len(found) == len(called) == 1
 
     def test_meets_names_behind_ids(self) -> None:
-        chain = Chain([Trail(service="shop"), Compact()])
+        chain = Chain([Trail(service="shop"), HeaderIds()])
         wire = sent(chain, order())
         assert len(looked(chain, wire, where=[Condition.parse("hw.trail~by=shop")])) == 1
         assert looked(chain, wire, where=[Condition.parse("hw.trail~by=other")]) == []

@@ -10,7 +10,7 @@ import pytest
 
 from headerware import Chain, ConfigError, Context, Headers, Record
 from headerware.core.errors import KeyringError
-from headerware.interceptors import Compact, Compress, Sign, Slice, Trail
+from headerware.interceptors import Compress, HeaderIds, Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.verify import Report, Verification
@@ -114,7 +114,9 @@ class TestChains:
     def test_a_whole_chain_is_verified_at_its_signature(self, keyring: str) -> None:
         def chain(**options: Any) -> Chain:
             sign = Sign(keyring=keyring, key_id="hmac", **options)
-            return Chain([Trail(service="s"), Compress(min_bytes=1), Slice(max_bytes=1000), sign, Compact()])
+            return Chain(
+                [Trail(service="s"), Compress(min_bytes=1), Slice(max_bytes=1000), sign, HeaderIds()]
+            )
 
         large = order(1).replace(value=random.Random(1).randbytes(5_000))
         wire = sent(chain(), order(), large)

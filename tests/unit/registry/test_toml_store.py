@@ -212,7 +212,7 @@ class TestApply:
         assert list(path.parent.iterdir()) == [path]
 
     def test_needs_a_file(self, path: Path) -> None:
-        with pytest.raises(RegistryError, match="there is no such file; `headerware registry init`"):
+        with pytest.raises(RegistryError, match="there is no such file; `headerware header-ids init`"):
             TomlStore(path).apply(Register(entry("0.1.0.3", "three"), "a"))
         assert not path.exists()
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from headerware import Chain, Headers, Record
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId
-from headerware.interceptors import Compact
+from headerware.interceptors import HeaderIds
 from headerware.registry import Allocate, Block, Entry, Register, Registry, Retire, built_in, with_built_in
 from headerware.registry.stores import open_store
 from headerware.registry.stores.topic import Found, TopicStore, encode_change
@@ -253,7 +253,7 @@ class TestStore:
         assert [conflict.offset for conflict in late.conflicts] == [1, 2, 3, 4, 5]
         assert late.conflicts == store.conflicts
 
-    def test_compact_takes_up_what_it_follows(
+    def test_header_ids_takes_up_what_it_follows(
         self, make: Callable[..., TopicStore], embedded_cluster: EmbeddedCluster, topic: str, tmp_path: Path
     ) -> None:
         writer = make()
@@ -261,7 +261,7 @@ class TestStore:
         location = f"kafka://{embedded_cluster.bootstrap_servers}/{topic}?snapshot={tmp_path / 'followed'}"
         record = Record("orders", headers=Headers({"orders.total": b"1"}))
         before = set(threading.enumerate())
-        with Chain([Compact(registry=location, form="keys")]).open() as session:
+        with Chain([HeaderIds(registry=location, form="keys")]).open() as session:
             assert session.send([record]) == [record]
             writer.apply(register("0.1.0.1", "orders.total"))
             until(lambda: session.send([record])[0].headers.names() == ("~QAB",), "the id is used")

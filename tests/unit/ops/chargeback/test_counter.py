@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headerware import Chain, ConfigError, Producer
-from headerware.interceptors import Compact, Slice, Trail
+from headerware.interceptors import HeaderIds, Slice, Trail
 from headerware.interceptors.audit import AuditCount, AuditReport
 from headerware.ops.chargeback import KeptUsage, count_usage, counter, record_bytes
 from headerware.ops.chargeback.kept import Step
@@ -32,7 +32,7 @@ class TestCountUsage:
         self.path = tmp_path / "usage.db"
 
     def produce(self, count: int) -> None:
-        chain = Chain([Trail(service="checkout"), Slice(max_bytes=1_500), Compact()])
+        chain = Chain([Trail(service="checkout"), Slice(max_bytes=1_500), HeaderIds()])
         with Producer(self.conf, chain=chain) as producer:
             for number in range(count):
                 value = bytes(4_000) if number % 10 == 0 else b"v" * number

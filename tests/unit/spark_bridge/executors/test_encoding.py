@@ -20,7 +20,7 @@ from headerware.core.errors import InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
-from headerware.interceptors import Compact, Compress, Dedup, Identity, Slice, Trail
+from headerware.interceptors import Compress, Dedup, HeaderIds, Identity, Slice, Trail
 from headerware.interceptors.serialize import Serialize
 from headerware.serdes.formats.plain import Json, Text
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec
@@ -223,8 +223,12 @@ class TestIdentifiedRows:
         assert found.equals(self.sent(Dedup(), values=[b"a", b"b"], source=places(7, 8)))
 
     def test_rows_without_a_key_go_where_a_replay_finds_them(self) -> None:
-        first = self.sent(Dedup(), Compact(), values=[b"a"] * 40, source=places(*range(40)), counts={"t": 8})
-        again = self.sent(Dedup(), Compact(), values=[b"b"] * 40, source=places(*range(40)), counts={"t": 8})
+        first = self.sent(
+            Dedup(), HeaderIds(), values=[b"a"] * 40, source=places(*range(40)), counts={"t": 8}
+        )
+        again = self.sent(
+            Dedup(), HeaderIds(), values=[b"b"] * 40, source=places(*range(40)), counts={"t": 8}
+        )
         chosen = first["partition"].to_pylist()
         assert again["partition"].to_pylist() == chosen, "it is the identity that decides, not the value"
         assert len(set(chosen)) > 4

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from headerware.cli.registry import _changed
+from headerware.cli.header_ids import _changed
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Registry, Retire
 from headerware.registry.stores.topic import TopicStore
 from headerware.testing import EmbeddedCluster
 from headerware.topic_table.topic import UnreachableError
-from tests.unit.cli.conftest import run_registry as run
+from tests.unit.cli.conftest import run_header_ids as run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

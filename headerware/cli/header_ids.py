@@ -1,4 +1,4 @@
-"""``headerware registry``: register header ids, look them up, and check registries.
+"""``headerware header-ids``: register header ids, look them up, and check registries.
 
 Exit codes: 0 done; 1 the answer is no, or the registry refuses; 2 the command was used wrongly.
 """
@@ -69,7 +69,7 @@ _SIZE_PATTERN: Final = re.compile(r"/?([1-9]|[12][0-9]|3[0-2])")
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
-class _RegistryGroup(click.Group):
+class _HeaderIdsGroup(click.Group):
     """Show a refusal as one line, however many rules it breaks."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -80,8 +80,8 @@ class _RegistryGroup(click.Group):
             raise click.ClickException(_one_line(str(error))) from error
 
 
-@click.group(cls=_RegistryGroup)
-def registry() -> None:
+@click.group("header-ids", cls=_HeaderIdsGroup)
+def header_ids() -> None:
     """Register ids for header names, and look them up."""
 
 
@@ -206,13 +206,13 @@ def _one_line(text: str) -> str:
     lines = text.splitlines()
     shown = "; ".join(lines[:_MAX_LINES])
     more = len(lines) - _MAX_LINES
-    return f"{shown}; and {more} more, which `headerware registry check` tells" if more > 0 else shown
+    return f"{shown}; and {more} more, which `headerware header-ids check` tells" if more > 0 else shown
 
 
 _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]{1,8})")
 
 
-@registry.command()
+@header_ids.command()
 @click.argument("name_or_id", metavar="NAME|ID")
 @_on_a_registry
 def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
@@ -236,7 +236,7 @@ def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-@registry.command("list")
+@header_ids.command("list")
 @click.option("--owner", help="Only what this owner registered.")
 @click.option("--block", "within", type=_network, metavar="NETWORK", help="Only ids in this network.")
 @click.option("--retired", is_flag=True, help="Also what is retired.")
@@ -397,7 +397,7 @@ _since = click.option(
 )
 
 
-@registry.command()
+@header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
 @click.option("--registrar", required=True, help="Who allocates the blocks that lie in no other.")
 @_json_option
@@ -413,7 +413,7 @@ def init(location: str, registrar: str, *, as_json: bool) -> None:
         click.echo(f"made {location}, in which {registrar} allocates blocks")
 
 
-@registry.group()
+@header_ids.group()
 def block() -> None:
     """Hand blocks of ids to their owners, and list them."""
 
@@ -473,7 +473,7 @@ def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
     _show_table(table)
 
 
-@registry.command()
+@header_ids.command()
 @click.argument("name")
 @click.option(
     "--id", "header_id", type=_dotted_id, metavar="ID", help="The id; without it the next free one."
@@ -529,7 +529,7 @@ def register(
     _show(_entry_row(made), f"registered {made.id} for {name}, by {owner}", as_json=as_json)
 
 
-@registry.command()
+@header_ids.command()
 @click.argument("name_or_id", metavar="NAME|ID")
 @click.option("--by", required=True, help="Who retires it: its owner.")
 @click.option("--date", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it.")
@@ -609,7 +609,7 @@ class _Inspected(NamedTuple):
     conflicts: tuple[str, ...] = ()
 
 
-@registry.command()
+@header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
 @click.option(
     "--against", metavar="LOCATION", help="The registry as it was; - reads TOML from another program."
@@ -635,7 +635,7 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-@registry.command("diff")
+@header_ids.command("diff")
 @click.argument("before")
 @click.argument("after")
 @_json_option
@@ -657,7 +657,7 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-@registry.command()
+@header_ids.command()
 @click.option("--format", "kind", type=click.Choice([*FORMATS, "csv"]), help="toml without it.")
 @click.option(
     "--output",

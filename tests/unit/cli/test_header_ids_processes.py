@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_S = 60.0
-COMMAND = [sys.executable, "-m", "headerware", "registry"]
+COMMAND = [sys.executable, "-m", "headerware", "header-ids"]
 WRITERS = 4
 
 

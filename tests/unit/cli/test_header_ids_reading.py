@@ -13,7 +13,7 @@ from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, built_in, with_built_in
 from headerware.registry.stores import create_store
 from headerware.registry.values import NO_ID
-from tests.unit.cli.conftest import run_registry as run
+from tests.unit.cli.conftest import run_header_ids as run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -228,6 +228,6 @@ class TestLocation:
         assert result.stderr.count("\n") == 1
 
     def test_standard_input_that_is_no_text_is_one_line(self) -> None:
-        result = CliRunner().invoke(main, ["registry", "list", "--registry", "-"], input=b"\xff\xfe")
+        result = CliRunner().invoke(main, ["header-ids", "list", "--registry", "-"], input=b"\xff\xfe")
         assert (result.exit_code, result.stdout) == (1, "")
         assert "byte 0" in result.stderr

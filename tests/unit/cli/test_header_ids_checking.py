@@ -10,7 +10,7 @@ import pytest
 from headerware.core.header_ids import HeaderId
 from headerware.registry import Block, Entry, Registry, with_built_in
 from headerware.registry.stores import create_store, open_store
-from tests.unit.cli.conftest import run_registry as run
+from tests.unit.cli.conftest import run_header_ids as run
 
 if TYPE_CHECKING:
     from pathlib import Path

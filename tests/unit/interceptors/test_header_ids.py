@@ -16,7 +16,7 @@ from headerware.core.headers import Headers, Pair
 from headerware.core.hooks import Place, Role
 from headerware.core.order import check_order
 from headerware.core.record import Record
-from headerware.interceptors.compact import Compact
+from headerware.interceptors.header_ids import HeaderIds
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.interceptors.trail import Trail
@@ -37,7 +37,7 @@ PARENT: Pair = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692
 
 
 def step(**options: Any) -> Any:
-    return Compact(**options).open(Context())
+    return HeaderIds(**options).open(Context())
 
 
 def record(*headers: Pair) -> Record:
@@ -55,11 +55,12 @@ def wire_bytes(given: Record) -> int:
     return varint(len(sizes)) + sum(varint(size) + size for size, _ in sizes) + values
 
 
-class TestCompact:
+class TestHeaderIds:
     def test_comes_last_in_a_chain(self) -> None:
-        assert (Compact.type, Compact.place, Compact.role) == ("compact", Place.COMPACT, Role.TRANSFORM)
-        with pytest.raises(ConfigError, match="compact rewrites header names"):
-            check_order([Compact(), Sign(keyring="keys.json")])
+        assert (HeaderIds.type, HeaderIds.place) == ("header_ids", Place.HEADER_IDS)
+        assert HeaderIds.role is Role.TRANSFORM
+        with pytest.raises(ConfigError, match="header_ids rewrites header names"):
+            check_order([HeaderIds(), Sign(keyring="keys.json")])
 
     def test_refuses_an_unknown_form(self) -> None:
         with pytest.raises(ConfigError, match=r"form: expected one of keys, packed, found 'short'"):
@@ -76,7 +77,7 @@ class TestCompact:
     def test_is_configured_by_its_type(self) -> None:
         config = {
             "interceptors": "ids",
-            "interceptors.ids.type": "compact",
+            "interceptors.ids.type": "header_ids",
             "interceptors.ids.form": "keys",
             "interceptors.ids.also": "traceparent, ce_*",
         }
@@ -86,7 +87,7 @@ class TestCompact:
 
     def test_finds_its_registry_beside_the_file_that_names_it(self, tmp_path: Path) -> None:
         create_store(str(tmp_path / "ids.toml"), organisation()).close()
-        text = '[[interceptors]]\ntype = "compact"\nregistry = "ids.toml"\nform = "keys"\n'
+        text = '[[interceptors]]\ntype = "header_ids"\nregistry = "ids.toml"\nform = "keys"\n'
         (tmp_path / "chain.toml").write_text(text, encoding="utf-8")
         with load_chain(tmp_path / "chain.toml").open() as session:
             (sent,) = session.send([Record("t", b"", headers=Headers([("orders.total", b"1")]))])
@@ -94,11 +95,11 @@ class TestCompact:
 
     @pytest.mark.parametrize("location", ["built-in", "kafka://host:9092/ids"])
     def test_takes_what_is_no_path_for_what_it_is(self, location: str, tmp_path: Path) -> None:
-        text = f'[[interceptors]]\ntype = "compact"\nregistry = "{location}"\n'
+        text = f'[[interceptors]]\ntype = "header_ids"\nregistry = "{location}"\n'
         (tmp_path / "chain.toml").write_text(text, encoding="utf-8")
-        (compact,) = from_file(tmp_path / "chain.toml").interceptors
-        assert isinstance(compact, Compact)
-        assert compact.registry == location
+        (header_ids,) = from_file(tmp_path / "chain.toml").interceptors
+        assert isinstance(header_ids, HeaderIds)
+        assert header_ids.registry == location
 
 
 class TestCompactOnSend:
@@ -118,7 +119,7 @@ class TestCompactOnSend:
     def test_leaves_a_record_without_ids_untouched(self, form: Form, headers: tuple[Pair, ...]) -> None:
         opened, given = step(form=form), record(*headers)
         assert opened.on_send(given) is given
-        assert opened.stats()["compacted"] == 0
+        assert opened.stats()["encoded"] == 0
 
     @FORMS
     def test_takes_ids_in_dotted_form(self, form: Form) -> None:
@@ -132,7 +133,7 @@ class TestCompactOnSend:
         given = record(("0.0.0.5", b"forged"))
         assert step(form=form).on_send(given) is given
 
-    def test_names_of_others_are_compacted_where_listed(self) -> None:
+    def test_names_of_others_become_ids_where_listed(self) -> None:
         sent = step(form="keys", also=("traceparent", "ce_*", "!ce_id")).on_send(
             record(PARENT, ("tracestate", b""), ("ce_type", b""), ("ce_id", b""))
         )
@@ -179,7 +180,7 @@ class TestCompactOnSend:
     def test_counts_the_bytes_saved(self) -> None:
         opened = step(form="keys")
         opened.on_send(record(TRAIL, SIGNATURE, ("~", b"")))
-        assert opened.stats() == {"compacted": 1, "expanded": 0, "bytes_saved": 6 + 4 - 1, "unknown_ids": 0}
+        assert opened.stats() == {"encoded": 1, "decoded": 0, "bytes_saved": 6 + 4 - 1, "unknown_ids": 0}
 
     @FORMS
     def test_bytes_saved_are_those_on_the_wire(self, form: Form) -> None:
@@ -203,7 +204,7 @@ class TestCompactOnConsume:
     def test_leaves_plain_names_untouched(self, form: Form) -> None:
         opened, given = step(form=form), record(("a", b""), TRAIL, ("~", b""), ("~not-a-key", None))
         assert opened.on_consume(given) is given
-        assert opened.stats()["expanded"] == 0
+        assert opened.stats()["decoded"] == 0
 
     def test_counts_headers_with_unknown_ids(self) -> None:
         opened = step()
@@ -263,7 +264,7 @@ class TestRegistryOfYourOwn:
         use_registry(built_in())
 
     @FORMS
-    def test_its_names_are_compacted(self, form: Form) -> None:
+    def test_its_names_become_ids(self, form: Form) -> None:
         opened, given = step(form=form), record(("orders.total", b"1"), SIGNATURE)
         sent = opened.on_send(given)
         assert sent.headers.names() == (("hw.ids",) if form == "packed" else ("~QAB", "~F"))
@@ -321,7 +322,7 @@ class TestWholeChain:
     @pytest.fixture(params=["packed", "keys"])
     def session(self, request: pytest.FixtureRequest, keys: str) -> Iterator[Session]:
         sign = Sign(keyring=keys, key_id="k", cluster="here")
-        with Chain([Trail(service="s"), sign, Compact(form=request.param)]).open() as session:
+        with Chain([Trail(service="s"), sign, HeaderIds(form=request.param)]).open() as session:
             yield session
 
     GIVEN = (("a", b"1"), ("~Kq", None), PARENT, ("10.0.0.7", b""), ("a", b"1"), ("", b""))
@@ -357,22 +358,22 @@ class TestWholeChain:
 
     def test_reordered_items_are_refused(self, session: Session) -> None:
         sent = self.sent(session)
-        plain = Compact().open(Context()).on_consume(sent)
+        plain = HeaderIds().open(Context()).on_consume(sent)
         for at in range(len(plain.headers) - 1):
             swapped = list(plain.headers)
             swapped[at : at + 2] = reversed(swapped[at : at + 2])
-            again = Compact().open(Context()).on_send(plain.with_headers(Headers(swapped)))
+            again = HeaderIds().open(Context()).on_send(plain.with_headers(Headers(swapped)))
             if swapped != list(plain.headers):
                 self.refused(session, sent, list(again.headers))
 
     def test_a_stripped_signature_is_noticed(self, session: Session) -> None:
-        plain = Compact().open(Context()).on_consume(self.sent(session))
+        plain = HeaderIds().open(Context()).on_consume(self.sent(session))
         stripped = plain.with_headers(plain.headers.remove("hw.sig"))
-        self.refused(session, plain, list(Compact().open(Context()).on_send(stripped).headers))
+        self.refused(session, plain, list(HeaderIds().open(Context()).on_send(stripped).headers))
 
     def test_a_mirror_may_write_the_other_form(self, session: Session) -> None:
         sent = self.sent(session)
-        mirror = Compact(form="keys" if HEADER in sent.headers else "packed").open(Context())
+        mirror = HeaderIds(form="keys" if HEADER in sent.headers else "packed").open(Context())
         again = mirror.on_send(mirror.on_consume(sent))
         assert again.headers != sent.headers
         assert session.consume([again])[0].headers[:-1] == self.GIVEN
@@ -383,14 +384,16 @@ class TestWholeChain:
         sign = Sign(keyring=keys, key_id="k", cluster="here")
         marked = [(f"~{number}", b"") for number in range(20)]
         given = Record("orders", b"x" * value_bytes, b"k", Headers(marked), 0, 5, 1, 0)
-        with Chain([Slice(max_bytes=1_500), sign, Compact(form=form)]).open() as session:
+        with Chain([Slice(max_bytes=1_500), sign, HeaderIds(form=form)]).open() as session:
             sent = session.send([given])
             assert max(97 + 1 + len(one.value) + wire_bytes(one) for one in sent) <= 1_500
             assert session.consume(sent)[-1].headers == given.headers
 
     def test_a_malformed_block_has_its_position(self, session: Session) -> None:
         broken = Record("orders", b"", headers=Headers([(HEADER, b'1"')]), partition=3, offset=7)
-        with pytest.raises(InterceptorError, match=r"compact at orders\[3\]@7: hw\.ids ends within an item"):
+        with pytest.raises(
+            InterceptorError, match=r"header_ids at orders\[3\]@7: hw\.ids ends within an item"
+        ):
             session.consume([broken])
 
     def refused(self, session: Session, sent: Record, headers: list[Pair]) -> None:

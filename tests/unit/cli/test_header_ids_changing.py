@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from headerware.cli.free_ids import next_id
-from headerware.cli.registry import _changed
+from headerware.cli.header_ids import _changed
 from headerware.core.errors import RegistryError
 from headerware.registry import Entry, Register, Registry, problems
 from headerware.registry.stores import open_store
-from tests.unit.cli.conftest import run_registry as run
+from tests.unit.cli.conftest import run_header_ids as run
 
 DAY = "2027-01-01"
 ORDERS = ("block", "allocate", "0.1.0.0/16", "--owner", "orders", "--by", "platform", "--description", "O.")

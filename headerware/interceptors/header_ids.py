@@ -1,4 +1,4 @@
-"""Compact: header names become 32-bit ids on send, and names again on consume (spec/header-ids.md).
+"""HeaderIds: header names become 32-bit ids on send, and names again on consume (spec/header-ids.md).
 
 A header's name is sent with every record. Its id takes one to five bytes of a packed block, which is one
 header ``hw.ids`` for all, or two to seven characters as a compact key. This is the last step on send and the
@@ -37,7 +37,7 @@ def _is_no_path(location: str) -> bool:
     return location == "built-in" or location.startswith("kafka://")
 
 
-class Compact(Interceptor, frozen=True, kw_only=True):
+class HeaderIds(Interceptor, frozen=True, kw_only=True):
     """Write header names as ids on send, and ids as names on consume.
 
     A name that has an id is written as the id, and so is the dotted form of an id, unless that is longer.
@@ -50,7 +50,7 @@ class Compact(Interceptor, frozen=True, kw_only=True):
     Args:
         form: ``packed`` puts all headers that have ids into one header; ``keys`` keeps one header for each,
             which every tool can show, and which is smaller for up to four of Headerware's own.
-        registry: where the ids are registered, as ``headerware registry`` takes it. A file is read once, on
+        registry: where the ids are registered, as ``headerware header-ids`` takes it. A file is read once, on
             opening; a topic, ``kafka://host:port/topic``, is followed. None is the registry of the process,
             with all its changes.
         also: patterns of foreign names that are written as ids, too; a leading ``!`` excludes.
@@ -63,11 +63,11 @@ class Compact(Interceptor, frozen=True, kw_only=True):
     Safe for use by several threads at once.
     """
 
-    type: ClassVar[str] = "compact"
+    type: ClassVar[str] = "header_ids"
     role: ClassVar[Role] = Role.TRANSFORM
-    place: ClassVar[Place | None] = Place.COMPACT
+    place: ClassVar[Place | None] = Place.HEADER_IDS
     decodes: ClassVar[tuple[str, ...]] = (HEADER,)
-    compacts: ClassVar[bool] = True
+    writes_ids: ClassVar[bool] = True
 
     form: Literal["packed", "keys"] = "packed"
     registry: Annotated[str, path_unless(_is_no_path)] | None = None
@@ -81,7 +81,7 @@ class Compact(Interceptor, frozen=True, kw_only=True):
                 f"expected one of {', '.join(get_args(Form))}, found {self.form!r}", path="form"
             )
 
-    def open(self, context: Context) -> CompactStep:  # noqa: ARG002 - it needs nothing of the session's
+    def open(self, context: Context) -> HeaderIdsStep:  # noqa: ARG002 - it needs nothing of the session's
         """Read the registry, and return the hooks for one session.
 
         Raises:
@@ -95,31 +95,31 @@ class Compact(Interceptor, frozen=True, kw_only=True):
                 source.close()
                 message = f"{name!r} has no id in the registry; register it, or take it off the list"
                 raise ConfigError(message, path="also")
-        return CompactStep(self, source)
+        return HeaderIdsStep(self, source)
 
 
-class CompactStep:
+class HeaderIdsStep:
     """The hooks of one session; the names of the source may change while it lasts."""
 
     __slots__ = (
         "_codec",
-        "_compacted",
         "_current",
-        "_expanded",
+        "_decoded",
+        "_encoded",
         "_fixed_bytes",
         "_names",
         "_options",
         "close",
     )
 
-    def __init__(self, options: Compact, source: NamesSource) -> None:
+    def __init__(self, options: HeaderIds, source: NamesSource) -> None:
         self._options = options
         self._current = source.current
         self.close: Callable[[], None] = source.close
         self._names = source.current()
         self._codec = _codec(options, self._names)
         self._fixed_bytes = FIXED_BYTES if options.form == "packed" else 0
-        self._compacted = self._expanded = 0
+        self._encoded = self._decoded = 0
 
     def on_send(self, record: Record) -> Record:
         """Write names as ids; return the record itself if none of its names becomes an id."""
@@ -129,7 +129,7 @@ class CompactStep:
         wire = self._codec.encode(headers)
         if wire is headers:
             return record
-        self._compacted += 1
+        self._encoded += 1
         return record.with_headers(wire)
 
     def on_consume(self, record: Record) -> Record:
@@ -140,7 +140,7 @@ class CompactStep:
         headers = self._codec.decode(wire)
         if headers is wire:
             return record
-        self._expanded += 1
+        self._decoded += 1
         return record.with_headers(headers)
 
     def overhead_bytes(self, record: Record) -> int:
@@ -154,8 +154,8 @@ class CompactStep:
     def stats(self) -> dict[str, int]:
         """Count changed records, saved bytes of names, and headers with unknown ids."""
         return {
-            "compacted": self._compacted,
-            "expanded": self._expanded,
+            "encoded": self._encoded,
+            "decoded": self._decoded,
             "bytes_saved": self._codec.saved_bytes,
             "unknown_ids": self._codec.unknown_ids,
         }
@@ -168,7 +168,7 @@ class CompactStep:
         self._codec, self._names = codec, names
 
 
-def _codec(options: Compact, names: Names) -> HeaderIdCodec:
+def _codec(options: HeaderIds, names: Names) -> HeaderIdCodec:
     return HeaderIdCodec(
         names.id_of,
         names.name_of,

@@ -1,4 +1,4 @@
-"""docs/registry.md from top to bottom, as somebody who begins a registry would do it."""
+"""docs/registry.md and docs/header-ids.md from top to bottom, as somebody who begins would do it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ from headerware.testing import EmbeddedCluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "registry.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+REGISTRY = DOCS / "registry.md"
+HEADER_IDS = DOCS / "header-ids.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PIPE = "git show origin/main:registry.toml | "
 BROKERS = "localhost:9092"
 
 
 class Page:
-    """Runs the blocks of the page, and keeps what they said by the line or the block."""
+    """Runs the blocks of a page, and keeps what they said by the line or the block."""
 
-    def __init__(self, brokers: str) -> None:
+    def __init__(self, path: Path, brokers: str) -> None:
+        self.text = path.read_text(encoding="utf-8")
         self.said: dict[str, str] = {}
         self.left: list[Any] = []
+        self._name = str(path)
         self._brokers = brokers
 
     def run(self) -> None:
-        for kind, block in FENCE.findall(PAGE.read_text(encoding="utf-8")):
+        for kind, block in FENCE.findall(self.text):
             if kind == "python":
                 self._execute(block)
             elif not kind:
@@ -44,7 +48,7 @@ class Page:
     def _execute(self, block: str) -> None:
         names: dict[str, Any] = {}
         with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(block.replace(BROKERS, self._brokers), str(PAGE), "exec"), names)  # noqa: S102 - our own
+            exec(compile(block.replace(BROKERS, self._brokers), self._name, "exec"), names)  # noqa: S102 - our own
         self.said[block] = out.getvalue()
         self.left += [names["store"]] if "store" in names else []
 
@@ -58,18 +62,17 @@ class Page:
 
     def _invoke(self, command: str, stdin: str | None) -> Result:
         words = shlex.split(command.replace(BROKERS, self._brokers))
-        assert words[:2] == ["headerware", "registry"]
+        assert words[:2] == ["headerware", "header-ids"]
         return CliRunner().invoke(main, words[1:], input=stdin)
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    folder = tmp_path_factory.mktemp("page")
+@contextlib.contextmanager
+def ran(path: Path, folder: Path) -> Iterator[Page]:
     with pytest.MonkeyPatch.context() as patch, EmbeddedCluster(topics={"header-ids": 1}) as cluster:
         patch.chdir(folder)
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         patch.delenv("HEADERWARE_REGISTRY", raising=False)
-        done = Page(cluster.bootstrap_servers)
+        done = Page(path, cluster.bootstrap_servers)
         try:
             done.run()
             yield done
@@ -79,35 +82,44 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             use_registry(None)
 
 
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with ran(REGISTRY, tmp_path_factory.mktemp("page")) as done:
+        yield done
+
+
 def said(page: Page, beginning: str) -> str:
     (found,) = (text for line, text in page.said.items() if line.startswith(beginning))
     return found
 
 
-class TestPage:
+class TestRegistry:
     def test_takes_the_block_and_the_ids_that_it_says(self, page: Page) -> None:
-        assert said(page, "headerware registry block allocate --size") == (
+        assert said(page, "headerware header-ids block allocate --size") == (
             "allocated 0.1.0.0/16 to orders, by platform\n"
         )
-        assert "registered 0.1.0.1 " in said(page, "headerware registry register tenant")
-        assert "registered 0.1.8.1 " in said(page, "headerware registry register refund-reason")
+        assert "registered 0.1.0.1 " in said(page, "headerware header-ids register tenant")
+        assert "registered 0.1.8.1 " in said(page, "headerware header-ids register refund-reason")
 
     def test_looks_up_what_it_says(self, page: Page) -> None:
-        assert said(page, "headerware registry lookup tenant") == said(
-            page, "headerware registry lookup '~QAB'"
+        assert said(page, "headerware header-ids lookup tenant") == said(
+            page, "headerware header-ids lookup '~QAB'"
         )
-        assert "lies in 0.1.8.0/24 of refunds" in said(page, "headerware registry lookup 0.1.8.200")
+        assert "lies in 0.1.8.0/24 of refunds" in said(page, "headerware header-ids lookup 0.1.8.200")
 
     def test_checks_in_ci(self, page: Page) -> None:
         assert said(page, PIPE) == "registry.toml: ok (2 blocks, 3 entries)\n"
 
     def test_fills_the_topic_and_follows_it(self, page: Page) -> None:
-        assert "tenant" not in said(page, "headerware registry list --registry kafka://")
+        assert "tenant" not in said(page, "headerware header-ids list --registry kafka://")
         (store,) = page.left
         assert store.load().by_name("tenant") is not None
         assert default_names().id_of("tenant") == 0x00010001
 
-    def test_shows_what_is_on_the_wire(self, page: Page) -> None:
-        printed = re.findall(r"^print\(.*\)  # (.*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-        assert len(printed) == 2
-        assert said(page, "from headerware import Chain").splitlines() == printed
+
+class TestHeaderIds:
+    def test_shows_what_is_on_the_wire(self, tmp_path: Path) -> None:
+        with ran(HEADER_IDS, tmp_path) as page:
+            printed = re.findall(r"^print\(.*\)  # (.*)$", page.text, re.MULTILINE)
+            assert len(printed) == 2
+            assert said(page, "from headerware import Chain").splitlines() == printed
