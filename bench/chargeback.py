@@ -11,8 +11,8 @@ import confluent_kafka
 from pairing import compare
 from report import Row
 
+from headerware.kafka.reader import TopicReader
 from headerware.ops.chargeback import KeptUsage, count_usage, record_bytes
-from headerware.ops.topic_reader import TopicReader
 from headerware.testing import KafkaBroker
 
 RECORDS = 100_000

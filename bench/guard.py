@@ -15,9 +15,9 @@ from protection import POLICY
 from report import Row
 
 from headerware import Chain, Context, Record
-from headerware.clients.messages import record_of
 from headerware.core.headers import Headers
 from headerware.interceptors import Admission, Sign, Slice
+from headerware.kafka.messages import record_of
 from headerware.keyring import certify, encode_jwks, public_part, read_keyring, with_new_key
 from headerware.keyring.writing import edit_keyring, write_public_keyring
 from headerware.ops.guard import Guard, Status

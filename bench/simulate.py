@@ -35,12 +35,12 @@ from headerware.dictionaries.topic import MAX_TOTAL_BYTES
 from headerware.interceptors import Slice, Trail
 from headerware.interceptors.dedup.identity import MARK_AT
 from headerware.interceptors.dedup.windows import MemoryWindows
+from headerware.kafka.reader import TopicReader
 from headerware.keyring.services import DataKeys, Wrapped
 from headerware.keyring.services.data_keys import CACHE_ENTRIES
 from headerware.ops.chargeback import KeptUsage, count_usage
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
-from headerware.ops.topic_reader import TopicReader
 from headerware.registry import Allocate, Block, Entry, Register
 from headerware.registry.stores.topic import Ledger, encode_change
 from headerware.testing import EmbeddedCluster, KafkaBroker

@@ -16,8 +16,8 @@ import confluent_kafka
 from rich.console import Console
 from rich.table import Table
 
+from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction, Result, Rule
-from headerware.ops.topic_reader import TopicReader
 from headerware.testing import KafkaBroker
 
 PRICES = [

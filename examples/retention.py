@@ -15,10 +15,10 @@ import confluent_kafka
 from rich.console import Console
 from rich.table import Table
 
+from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
-from headerware.ops.topic_reader import TopicReader
 from headerware.testing import KafkaBroker
 
 DAY_MS = 86_400_000

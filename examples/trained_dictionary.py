@@ -24,8 +24,8 @@ from headerware import Chain, Consumer, Producer
 from headerware.dictionaries import TopicDictionaries
 from headerware.dictionaries.store import publish
 from headerware.interceptors import Compress
+from headerware.kafka.reader import TopicReader
 from headerware.ops.dictionaries import Samples, evaluate, sample, split, train
-from headerware.ops.topic_reader import TopicReader
 from headerware.testing import EmbeddedCluster
 
 DEADLINE_S = 30.0

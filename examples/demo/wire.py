@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from request import within_a_request
 
 from headerware import Chain, Context, Headers, Record, load_chain
-from headerware.ops.topic_reader import TopicReader
+from headerware.kafka.reader import TopicReader
 
 
 class Size(NamedTuple):

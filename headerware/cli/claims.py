@@ -29,8 +29,8 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headerware.kafka.reader import Progress
     from headerware.ops.claims import OrphanReport
-    from headerware.ops.topic_reader import Progress
 
 _SHOWN: Final = 20
 """Orphans for people; --json has all."""

@@ -25,8 +25,8 @@ from headerware.core.printable import counted
 from headerware.dictionaries import Dictionary, FolderDictionaries, TopicDictionaries
 from headerware.dictionaries.dictionary import MAX_DICTIONARY_BYTES
 from headerware.dictionaries.store import publish as publish_to
+from headerware.kafka.reader import Start, TopicReader
 from headerware.ops.dictionaries import DICTIONARY_BYTES, Samples, evaluate, sample, split, train
-from headerware.ops.topic_reader import Start, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -101,7 +101,7 @@ def kafka_errors(what: str | None = None) -> Iterator[None]:
     except KafkaException as error:
         text = error.args[0].str()
         if error.args[0].code() == KafkaError._TRANSPORT:  # noqa: SLF001 - librdkafka's own name for it
-            from headerware.clients.first_answer import TO_REACH_A_CLUSTER  # noqa: PLC0415 - as above
+            from headerware.kafka.first_answer import TO_REACH_A_CLUSTER  # noqa: PLC0415 - as above
 
             text = text if TO_REACH_A_CLUSTER in text else f"{text}; {TO_REACH_A_CLUSTER}"
         raise click.ClickException(text if what is None else f"{what}: {text}") from error

@@ -26,7 +26,7 @@ from headerware.interceptors.lineage.jobs import Dataset, JobRun, TrailRuns, kaf
 from headerware.interceptors.slice.header import SLICE_HEADER
 from headerware.interceptors.trail import read_trail
 from headerware.interceptors.trail_timeline import time_text
-from headerware.ops.topic_reader import Start, TopicReader
+from headerware.kafka.reader import Start, TopicReader
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -124,7 +124,7 @@ def _runs_of(
     messages: Iterable[Message], found: TrailRuns, found_in: Dataset
 ) -> tuple[list[JobRun], _Counts]:
     """Return the runs, and what else the records are."""
-    from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+    from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
     counts = _Counts()

@@ -11,7 +11,7 @@ from rich.progress import Progress as ProgressBar
 from headerware.core.printable import printable
 
 if TYPE_CHECKING:
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 
 class ReadingBar(ProgressBar):

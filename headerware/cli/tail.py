@@ -18,8 +18,8 @@ from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.extras import install_command
+from headerware.kafka.reader import Start, TopicReader
 from headerware.ops.tail import ChainView, Condition, tailed
-from headerware.ops.topic_reader import Start, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import click
 
 from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError
-from headerware.ops.topic_reader import Start
+from headerware.kafka.reader import Start
 
 if TYPE_CHECKING:
     _Seconds = click.ParamType[float]

@@ -18,7 +18,7 @@ from headerware.core.headers import Headers
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
-from headerware.ops.topic_reader import Start, TopicReader
+from headerware.kafka.reader import Start, TopicReader
 from headerware.registry.names import default_name_of
 from headerware.registry.wire.codec import HeaderIdCodec
 
@@ -110,7 +110,7 @@ class _RecordPrinter:
         self._sliced: set[bytes] = set()
 
     def __call__(self, message: Message) -> None:
-        from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+        from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
         record = record_of(message)
         found: dict[str, Any] = {

@@ -26,7 +26,7 @@ from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
-from headerware.ops.topic_reader import Start
+from headerware.kafka.reader import Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

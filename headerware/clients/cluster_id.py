@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaException
 
-from headerware.clients.settings import bootstrap_servers, connection_settings
 from headerware.core.bounded_cache import BoundedCache
+from headerware.kafka.settings import bootstrap_servers, connection_settings
 
 _WAIT_S: Final = 2.0
 """How long the first record may wait; a client that reaches its brokers knows the id within milliseconds."""

@@ -48,7 +48,7 @@ from headerware.clients.dead_letters import MAX_MESSAGE_BYTES, DeadLetters, clos
 from headerware.clients.inbox import Entry, Inbox
 from headerware.clients.lanes import OUTCOMES, Lanes
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import hide_own_headers, record_of, updated_message, wire_topic_and_local
+from headerware.clients.messages import hide_own_headers, updated_message, wire_topic_and_local
 from headerware.clients.offsets import (
     Offsets,
     at_offset,
@@ -78,15 +78,7 @@ from headerware.clients.refused_records import (
     raisable,
 )
 from headerware.clients.sessions import InUse, Sessions
-from headerware.clients.settings import (
-    boolean,
-    bootstrap_servers,
-    flattened,
-    listen_to_statistics,
-    merged,
-    number,
-    tell_statistics,
-)
+from headerware.clients.settings import flattened, listen_to_statistics, merged, tell_statistics
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER, PROCESSING
 from headerware.core.context import Context
@@ -97,6 +89,8 @@ from headerware.core.record import Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
+from headerware.kafka.messages import record_of
+from headerware.kafka.settings import boolean, bootstrap_servers, number
 
 # Not by the name in confluent_kafka, which instrumentation changes, ours and others'.
 _C: Final[Any] = cimpl.Consumer

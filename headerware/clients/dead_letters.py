@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
-from headerware.clients.messages import wire_headers
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import connection_settings
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
 from headerware.core.record import Record
+from headerware.kafka.messages import wire_headers
+from headerware.kafka.settings import connection_settings
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is more than that of librdkafka."""

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from headerware.clients import commits
-from headerware.clients.messages import record_of, record_with_local, wire_topic_and_local
+from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
@@ -54,6 +54,7 @@ from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 from headerware.core.step import LoggedReasons
+from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:
     from headerware.clients.consumer import Consumer

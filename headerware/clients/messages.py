@@ -8,9 +8,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message
 
 from headerware.core.edge import is_own
-from headerware.core.errors import HeaderError, position
-from headerware.core.headers import EMPTY, Headers
+from headerware.core.headers import Headers
 from headerware.core.record import Record, RecordMetadata
+from headerware.kafka.messages import is_readable, record_of, wire_headers
 
 _SCHEMA: Final = "hw.schema"
 _new_headers = tuple.__new__
@@ -35,66 +35,6 @@ class MessageHeaders(list[Any]):
     def __reduce__(self) -> Any:
         """Be copied and pickled as a plain list, for an interceptor's state may not be copied."""
         return list, (list(self),)
-
-
-class UnreadHeaders(dict[str, bytes | None]):
-    """Headers that cannot be read, or are not to be; the session's edge refuses their record.
-
-    Args:
-        where: the record.
-        why: what is wrong with them, as a sentence without its end.
-    """
-
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__({where: None})
-        self.why: Final = why
-
-    def items(self) -> Any:
-        """Raise a HeaderError."""
-        raise HeaderError(f"{next(iter(self))}: {self.why}, so the record is refused")
-
-
-def record_of(message: Message) -> Record:
-    """Return the record of a consumed message; its headers are known to be pairs of text and bytes."""
-    kind, timestamp_ms = message.timestamp()
-    headers: Any
-    try:
-        # Both in the try block: the interpreter may notice only at the second call that the first failed.
-        headers = message.headers()
-        headers = _new_headers(Headers, headers) if headers else EMPTY
-    except (SystemError, UnicodeError):
-        # confluent-kafka fails on a name that is no UTF-8; asking it again would crash the process.
-        where = position(message.topic() or "", message.partition(), message.offset())
-        headers = UnreadHeaders(where, "a header's name is no UTF-8")
-    return Record(
-        message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
-        message.value(),
-        message.key(),
-        headers,
-        message.partition(),
-        timestamp_ms if kind else None,
-        kind,
-        message.offset(),
-        message.leader_epoch(),
-    )
-
-
-def headers_of(message: Message) -> Headers | None:
-    """Return the headers of a consumed message; None if a name is no UTF-8: ask it for nothing of them then.
-
-    It is for those who look at headers alone, which takes less than a record does.
-    """
-    headers: Any
-    try:
-        headers = message.headers()
-        return _new_headers(Headers, headers) if headers else EMPTY  # as in record_of
-    except (SystemError, UnicodeError):
-        return None
-
-
-def is_readable(record: Record) -> bool:
-    """Return whether a consumed record has its headers, and not :class:`UnreadHeaders` in their place."""
-    return isinstance(record.headers, Headers)
 
 
 def updated_message(message: Message, before: Record, after: Record) -> Message:
@@ -205,11 +145,6 @@ def metadata_of(message: Message) -> RecordMetadata:
     return RecordMetadata(
         message.topic() or "", message.partition(), message.offset(), timestamp_ms if kind else None
     )
-
-
-def wire_headers(headers: Headers) -> Any:
-    """Return headers in the form that confluent-kafka takes: a list of tuples, or None."""
-    return list(headers) if headers else None
 
 
 def _as_bytes(part: Any) -> Any:

@@ -34,7 +34,6 @@ from headerware.clients.deliveries import (
     too_large,
 )
 from headerware.clients.live_chain import FollowsFile, LoadedChain
-from headerware.clients.messages import wire_headers
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.raw import (
@@ -51,14 +50,7 @@ from headerware.clients.raw import (
 )
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
-from headerware.clients.settings import (
-    boolean,
-    bootstrap_servers,
-    flattened,
-    listen_to_statistics,
-    merged,
-    number,
-)
+from headerware.clients.settings import flattened, listen_to_statistics, merged
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.edge import normalised, to_wire
@@ -70,6 +62,8 @@ from headerware.core.record import Operation, Record
 from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
+from headerware.kafka.messages import wire_headers
+from headerware.kafka.settings import boolean, bootstrap_servers, number
 
 _TransactionCall = Literal["begin_transaction", "commit_transaction", "abort_transaction"]
 Sendable = Record | Mapping[str, Any]

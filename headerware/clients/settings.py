@@ -7,25 +7,9 @@ from functools import partial
 from typing import Any, Final
 
 from headerware.core.session import Session
+from headerware.kafka.settings import number
 
 _STATISTICS_INTERVAL: Final = "statistics.interval.ms"
-_TRUE: Final = frozenset({"true", "t", "1"})
-_CONNECTION: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "metadata.broker.list",
-        "client.id",
-        "client.rack",
-        "client.dns.lookup",
-        "broker.address.family",
-        "security.protocol",
-        "enable.ssl.certificate.verification",
-        "oauth_cb",
-        "log_level",
-        "logger",
-    }
-)
-_CONNECTION_PREFIXES: Final = ("sasl.", "ssl.")
 
 
 def merged(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -43,15 +27,6 @@ def flattened(conf: Mapping[str, Any]) -> dict[str, Any]:
     nested = flat.pop("default.topic.config", None)
     flat.update(nested or {})
     return flat
-
-
-def connection_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that another client needs to reach the same cluster."""
-    return {
-        key: value
-        for key, value in conf.items()
-        if key in _CONNECTION or key.startswith(_CONNECTION_PREFIXES)
-    }
 
 
 def listen_to_statistics(
@@ -80,24 +55,3 @@ def tell_statistics(
         session.statistics(text)
     if callback is not None:
         callback(text)
-
-
-def bootstrap_servers(conf: Mapping[str, Any]) -> str | None:
-    """Return the addresses of the brokers, under either of the names that librdkafka has for them."""
-    found = conf.get("bootstrap.servers") or conf.get("metadata.broker.list")
-    return None if found is None else str(found)
-
-
-def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    """Return a boolean property, which may be text."""
-    value = conf.get(name)
-    return default if value is None else str(value).lower() in _TRUE
-
-
-def number(conf: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a whole number, which may be text; librdkafka refuses what is no number."""
-    value = conf.get(name)
-    try:
-        return default if value is None else int(value)
-    except (TypeError, ValueError):
-        return default

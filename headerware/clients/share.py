@@ -30,13 +30,7 @@ from confluent_kafka import Message
 from headerware.clients.consumer import consumer_context
 from headerware.clients.dead_letters import DeadLetters, close_all
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import (
-    hide_own_headers,
-    message_of,
-    record_of,
-    updated_message,
-    wire_topic_and_local,
-)
+from headerware.clients.messages import hide_own_headers, message_of, updated_message, wire_topic_and_local
 from headerware.clients.processing import Processes
 from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
@@ -47,6 +41,7 @@ from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
+from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Messages

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
-from headerware.clients.settings import connection_settings
+from headerware.kafka.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -36,9 +36,9 @@ from headerware.dictionaries.dictionary import (
     use_key,
 )
 from headerware.dictionaries.store import Dictionaries
+from headerware.kafka.settings import dotted
 from headerware.topic_table.rows import Rows, TableRecord
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
-from headerware.topic_table.topic import dotted
 
 if TYPE_CHECKING:
     import os as _os

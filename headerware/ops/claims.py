@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
@@ -25,9 +24,10 @@ from headerware.core.topics import TopicPatterns
 from headerware.interceptors.built_in import HEADERS
 from headerware.interceptors.claim_check import CLAIM_HEADER, ClaimCheck, decode_claim
 from headerware.interceptors.compact import Compact
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import ObjectStore, open_object_store
 from headerware.object_store.store import UNFINISHED
-from headerware.ops.topic_reader import Progress, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -152,7 +152,7 @@ def _before_compress(chain: Chain | None) -> Chain:
 
 def sample(messages: Iterable[Sequence[Message]], samples: Samples) -> Samples:
     """Add all messages of a reader's batches to the samples."""
-    from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+    from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     for batch in messages:
         for message in batch:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from headerware.clients.first_answer import TO_REACH_A_CLUSTER
 from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.context import Context, wall_clock_ms
@@ -47,6 +46,7 @@ from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
+from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.keyring import Key, Keyring, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
@@ -220,7 +220,7 @@ def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iter
 
 
 def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    from headerware.clients.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
+    from headerware.kafka.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
 
     servers = bootstrap_servers(settings)
     max_bytes = number(settings, "message.max.bytes", _CLIENT_MAX_BYTES)
@@ -561,7 +561,7 @@ class _Cluster:
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - likewise
 
-        from headerware.clients.settings import connection_settings  # noqa: PLC0415 - likewise
+        from headerware.kafka.settings import connection_settings  # noqa: PLC0415 - likewise
 
         try:
             self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient
 
-from headerware.clients.settings import connection_settings
 from headerware.core.errors import HeaderwareError
 from headerware.core.printable import printable
-from headerware.ops.topic_reader import coordinator_moves
+from headerware.kafka.reader import coordinator_moves
+from headerware.kafka.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 import msgspec
 from confluent_kafka import TopicPartition
 
-from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
 from headerware.clients.topic_settings import topic_settings
 from headerware.core.bounded_cache import BoundedCache
@@ -45,11 +44,12 @@ from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import MAX_SLICES, is_slice_key
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import Progress, TopicReader
+from headerware.kafka.single_records import SingleRecords
 from headerware.keyring.signature import SIGNATURE_HEADER
-from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
 from headerware.ops.stays import Stays, decode_stays
-from headerware.ops.topic_reader import Progress, TopicReader
 from headerware.ops.transactions import PARTITIONER, TIMEOUT_S, TransactionalSender
 from headerware.registry.names import named_headers
 

@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.errors import ConfigError, HeaderError, HeaderwareError, WireFormatError
 from headerware.core.hooks import Place
 from headerware.core.order import place_of
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
-from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import BEGINNING, Start, TopicReader
 from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headerware.core.record import Record
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 GRACE_S: Final = 900.0
 """Longer than a producer tries to deliver (5 min), and as long as a transaction may take (15 min)."""

@@ -1,7 +1,7 @@
 """A topic as its records are on the wire, and as an application sees them through a chain.
 
 A :class:`ChainView` runs the consuming side of a chain as a dry run, over what a
-:class:`~headerware.ops.topic_reader.TopicReader` reads. Interceptors that only observe are left out, for
+:class:`~headerware.kafka.reader.TopicReader` reads. Interceptors that only observe are left out, for
 their marks (trail entries, spans, reports) are about real consumers. A dead letter is made, but not
 published.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from headerware.core.services import Direction
-    from headerware.ops.topic_reader import TopicReader
+    from headerware.kafka.reader import TopicReader
 
 Outcome = Literal["delivered", "waits", "dropped", "dead_letter", "refused", "held_back"]
 """What the chain makes of a record: one or several records for the application, none yet, or none at all.
@@ -711,7 +711,7 @@ def _encryption(headers: Headers, record: Record, application: Sequence[Record])
 
 def tailed(reader: TopicReader, view: ChainView, *, max_records: int = 100) -> Iterator[list[TailedRecord]]:
     """Yield what each read brings, perhaps nothing; it goes on until the caller has enough."""
-    from headerware.clients.messages import record_of  # noqa: PLC0415 - only this needs a client
+    from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     while True:
         found = [view.look(record_of(message)) for message in reader.read(max_records=max_records)]

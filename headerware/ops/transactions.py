@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.dead_letters import UNFIT
-from headerware.clients.first_answer import TO_REACH_A_CLUSTER
-from headerware.clients.messages import wire_headers
 from headerware.clients.topic_settings import batch_size
 from headerware.clients.unfit import only_unfit, unfit_alone
 from headerware.core.errors import HeaderwareError
+from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
+from headerware.kafka.messages import wire_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -27,14 +27,14 @@ from headerware.core.step import wrapped
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.kafka.reader import BEGINNING, Start, TopicReader
 from headerware.keyring.signature import SIGNATURE_HEADER, STAMP_BYTES, decode_stamp, decode_statement
-from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from headerware.core.step import Step
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 _MAX_SIGNERS: Final = 10_000
 _MAX_REFUSALS: Final = 1_000
@@ -427,7 +427,7 @@ def verify_topic(
         HeaderwareError: an interceptor cannot start, or the topic cannot be read to its end.
         confluent_kafka.KafkaException: the settings are wrong, or a partition cannot be read.
     """
-    from headerware.clients.messages import record_of  # noqa: PLC0415 - loads the client
+    from headerware.kafka.messages import record_of  # noqa: PLC0415 - loads the client
 
     with TopicReader(
         conf, topic, group_id="headerware-verify", partition=partition, timeout_s=timeout_s

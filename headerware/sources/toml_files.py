@@ -15,7 +15,7 @@ from typing import Any, Final
 from headerware.core.config import FILE
 from headerware.core.errors import ConfigError
 from headerware.core.files import read_text
-from headerware.topic_table.topic import dotted
+from headerware.kafka.settings import dotted
 
 SHARED: Final = "kafka.toml"
 """The file beside those of sources that has what they share."""

@@ -81,17 +81,6 @@ _POLL_S: Final = 0.02
 _PURGE_S: Final = 1.0
 
 
-def dotted(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return librdkafka's properties under their dotted names: configuration may have tables instead."""
-    found: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= dotted(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
-
-
 class UnreachableError(RegistryError):
     """The brokers did not answer in time."""
 

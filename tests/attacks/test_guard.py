@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
-from headerware.clients.messages import UnreadHeaders
 from headerware.clients.partition_picker import partition_of_key
 from headerware.interceptors import Admission, Sign, Slice
+from headerware.kafka.messages import UnreadHeaders
 from headerware.keyring import read_keyring
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.guard import Guard, Routes

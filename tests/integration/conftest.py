@@ -18,9 +18,9 @@ from headerware.core.context import Context
 from headerware.core.record import Record
 from headerware.core.runner import Outcome
 from headerware.interceptors import Slice
+from headerware.kafka.reader import TopicReader
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.ops.topic_reader import TopicReader
 from headerware.testing import JavaTools, KafkaBroker
 from tests.committing import commit_stored
 from tests.integration.gate import GatedBroker

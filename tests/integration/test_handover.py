@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headerware import ConfigError, HeaderwareError
-from headerware.clients.messages import record_of
+from headerware.kafka.messages import record_of
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.transactions import TakenOverError

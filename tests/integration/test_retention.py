@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from headerware import Chain, ConfigError, HeaderwareError, Producer, load_chain
 from headerware.interceptors import ClaimCheck, Sign, Slice
+from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
 from headerware.ops.compaction import Result as Copied
@@ -29,7 +30,6 @@ from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError, members_
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
-from headerware.ops.topic_reader import Progress, TopicReader
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headerware.ops.topic_reader import Progress, TopicReader
+from headerware.kafka.reader import Progress, TopicReader
 from tests.integration.conftest import DEADLINE_S
 from tests.waiting import until
 

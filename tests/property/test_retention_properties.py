@@ -10,10 +10,10 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headerware.clients.messages import record_of
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.kafka.messages import record_of
 from headerware.ops.compaction.rules import Judged
 from headerware.ops.compaction.winners import Winners
 from headerware.ops.retention.keys import Choice, Keys

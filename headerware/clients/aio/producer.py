@@ -38,12 +38,13 @@ from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.partition_picker import PartitionPicker
 from headerware.clients.producer import Producer, of_our_types
-from headerware.clients.settings import boolean, flattened
+from headerware.clients.settings import flattened
 from headerware.core.chain import Chain, resolved_on_error
 from headerware.core.context import Context
 from headerware.core.headers import Headers, HeadersLike
 from headerware.core.hooks import FanOut, states
 from headerware.core.record import Record
+from headerware.kafka.settings import boolean
 
 _POLL_S: Final = 0.1
 """How long the poller waits for a report, and so how long closing may wait for the poller."""

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.interceptors.audit import AuditReport, decode_report
+from headerware.kafka.reader import BEGINNING, Start, TopicReader
 from headerware.ops.chargeback.usage import Usage, audited_reads
-from headerware.ops.topic_reader import BEGINNING, Start, TopicReader
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):

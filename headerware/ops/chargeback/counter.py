@@ -24,13 +24,14 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from headerware.clients.messages import is_readable, record_of
-from headerware.clients.settings import connection_settings
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.patterns import fits
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.settings import connection_settings
 from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.reports import audit_usage
 from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
@@ -47,14 +48,13 @@ from headerware.ops.chargeback.rules import (
     slice_header,
 )
 from headerware.ops.chargeback.sizes import record_bytes
-from headerware.ops.topic_reader import TopicReader
 from headerware.registry.names import default_names
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+    from headerware.kafka.reader import Progress
     from headerware.ops.chargeback.usage import Usage
-    from headerware.ops.topic_reader import Progress
 
 _GROUP: Final = "headerware-chargeback"
 _KEPT_AFTER: Final = 100_000

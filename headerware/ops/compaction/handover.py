@@ -24,7 +24,7 @@ import msgspec
 from confluent_kafka import TopicPartition
 
 from headerware.core.errors import HeaderwareError, position
-from headerware.ops.topic_reader import TopicReader
+from headerware.kafka.reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 
 if TYPE_CHECKING:

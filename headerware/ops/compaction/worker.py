@@ -44,18 +44,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     OffsetSpec,
 )
 
-from headerware.clients.messages import is_readable, record_of
-from headerware.clients.settings import connection_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.settings import connection_settings
+from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.handover import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
-from headerware.ops.single_records import SingleRecords
-from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 _BATCH: Final = 2_000
 _LEARNED_AT_ONCE: Final = 50_000

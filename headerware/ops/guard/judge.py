@@ -23,7 +23,6 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.clients.deliveries import Deliveries, JointDelivery, QueuedReports, Report
-from headerware.clients.messages import UnreadHeaders
 from headerware.clients.processing import tell_received
 from headerware.core.errors import (
     AdmissionError,
@@ -41,6 +40,7 @@ from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
 from headerware.interceptors.admission.interceptor import AdmissionStep
 from headerware.interceptors.slice.header import is_slice_key
+from headerware.kafka.messages import UnreadHeaders
 from headerware.ops.guard.rules import (
     Buckets,
     QuotaError,

@@ -30,9 +30,7 @@ from confluent_kafka import (
 from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.dead_letters import DeadLetters
-from headerware.clients.first_answer import Troubles
 from headerware.clients.live_chain import FollowsFile
-from headerware.clients.messages import is_readable, record_of
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
@@ -46,6 +44,8 @@ from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
 from headerware.interceptors.admission.interceptor import Admission, AdmissionStep
 from headerware.interceptors.sign import Sign
+from headerware.kafka.first_answer import Troubles
+from headerware.kafka.messages import is_readable, record_of
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
 from headerware.ops.guard.judge import MAX_HEADERS, Decision, Judge, Verdict

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
 
-from headerware.clients.messages import headers_of, is_readable, record_of
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, HeaderError, WireFormatError
 from headerware.core.header_ids import parse_id
@@ -24,6 +23,7 @@ from headerware.core.record import bytes_of
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.times.moments import EXPIRES_HEADER, Milliseconds, decode_moment, moment_of
+from headerware.kafka.messages import headers_of, is_readable, record_of
 from headerware.keyring.signature import SIGNATURE_HEADER
 from headerware.ops.compaction.rules import Judged, Lost
 from headerware.registry.names import named_headers

@@ -41,12 +41,14 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
 
-from headerware.clients.messages import is_readable, record_of
-from headerware.clients.settings import connection_settings
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.settings import connection_settings
+from headerware.kafka.single_records import SingleRecords
 from headerware.ops.claims import (
     LEAST_AGE_MS,
     delete_orphans,
@@ -57,8 +59,6 @@ from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
 from headerware.ops.retention.rules import FATES, Fate, Judge, RetentionRule
-from headerware.ops.single_records import SingleRecords
-from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
 
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from headerware.core.chain import Chain
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 RETAINED: Final = "headerware.retained"
 """The header of the tombstones that are written here; its value is drawn by each process, and counted."""

@@ -21,12 +21,12 @@ from headerware.core.errors import (
     UnknownSchemaError,
 )
 from headerware.core.options import PATH
+from headerware.kafka.settings import dotted
 from headerware.serdes.avro.limits import STORED
 from headerware.serdes.avro.schema import AvroSchema, Fingerprint, Schema
 from headerware.serdes.stores.store import Store
 from headerware.topic_table.rows import Rows
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
-from headerware.topic_table.topic import dotted
 
 if TYPE_CHECKING:
     import os

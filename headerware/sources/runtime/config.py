@@ -29,14 +29,13 @@ from typing import Annotated, Any, Final, Literal, Self
 import msgspec
 from msgspec.structs import force_setattr
 
-from headerware.clients.settings import number
 from headerware.core.errors import ConfigError
 from headerware.core.options import kinds
+from headerware.kafka.settings import dotted, number
 from headerware.sources.config import SourceConfig
 from headerware.sources.runtime.stores import OffsetStore, Sharing, offsets_type
 from headerware.sources.runtime.topic_offsets import TRANSACTION_MS, TRANSACTION_TIMEOUT, TopicOffsets
 from headerware.sources.toml_files import read_source_file, source_files
-from headerware.topic_table.topic import dotted
 
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition, cimpl
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
 
-from headerware.clients.first_answer import Troubles
-from headerware.clients.settings import connection_settings, number
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
+from headerware.kafka.first_answer import Troubles
+from headerware.kafka.settings import connection_settings, number
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable

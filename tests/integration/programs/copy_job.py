@@ -10,10 +10,10 @@ import uuid
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from headerware.clients.messages import record_of
+from headerware.kafka.messages import record_of
+from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
-from headerware.ops.topic_reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 
 if TYPE_CHECKING:

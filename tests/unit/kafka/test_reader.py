@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from headerware import ConfigError, HeaderwareError
-from headerware.ops.topic_reader import Start, TopicReader
+from headerware.kafka.reader import Start, TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,7 +209,7 @@ class TestTopicReader:
         conf = {"bootstrap.servers": embedded_cluster.bootstrap_servers}
         passed_s, real = [0.0], time.monotonic
         clock = SimpleNamespace(monotonic=lambda: real() + passed_s[0])
-        monkeypatch.setattr("headerware.ops.topic_reader.time", clock)
+        monkeypatch.setattr("headerware.kafka.reader.time", clock)
 
         def read_slowly(**options: Any) -> int:
             count = 0

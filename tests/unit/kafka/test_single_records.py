@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 
 from headerware.core.errors import HeaderwareError
-from headerware.ops.single_records import SingleRecords
+from headerware.kafka.single_records import SingleRecords
 from tests.waiting import until
 
 if TYPE_CHECKING:

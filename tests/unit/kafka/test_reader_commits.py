@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from headerware.ops.topic_reader import TopicReader
+from headerware.kafka.reader import TopicReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
-from headerware.clients.messages import record_of
 from headerware.core.errors import HeaderwareError, position
+from headerware.kafka.messages import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -110,7 +110,7 @@ class TopicReader:
         # Not the package's own name, which may have a chain where that of an application has one.
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
-        from headerware.clients.first_answer import Troubles  # noqa: PLC0415 - as above
+        from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - as above
 
         self._topic = topic
         self._group_id = group_id
