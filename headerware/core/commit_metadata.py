@@ -1,8 +1,8 @@
 """What a committed offset says beside the offset itself: a position, and what is pending below it.
 
-Records of a partition are not always done in their order. Then the committed offset is that of the first record
-that is pending, and the metadata of the commit says how far reading has come, and which records below that are
-pending. So there is no state beside the topics. As text (spec/commit-metadata.md):
+Records of a partition are not always done in their order. Then the committed offset is that of the first
+record that is pending, and the metadata of the commit says how far reading has come, and which records below
+that are pending. So there is no state beside the topics. As text (spec/commit-metadata.md):
 
     hw1:<position>[~<pending>]:<own>
 
@@ -40,8 +40,8 @@ class Committed(NamedTuple):
     """A committed offset with its metadata, read.
 
     Args:
-        position: the offset below which records are done, other than pending ones; None means that this is the
-            committed offset.
+        position: the offset below which records are done, other than pending ones; None means that this is
+            the committed offset.
         pending: the offsets below the position that are not done.
         own: the metadata of whoever commits; None for none.
     """
@@ -151,7 +151,9 @@ def decode_metadata(offset: int, metadata: str | None) -> Committed:
     position = int(match[1]) if match[1] else None
     pending = _unpacked(offset, match[2]) if match[2] else frozenset[int]()
     # No offset is that large, and as a position it would keep the partition silent for ever.
-    is_possible = position is None or (position <= _LAST_OFFSET and all(each < position for each in pending or ()))
+    is_possible = position is None or (
+        position <= _LAST_OFFSET and all(each < position for each in pending or ())
+    )
     if pending is None or not is_possible:
         return Committed(None, frozenset(), metadata)
     return Committed(position, pending, match[3] or None)

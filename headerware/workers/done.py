@@ -1,7 +1,7 @@
 """Up to where a worker is done with its partitions, and what is pending below that.
 
-It is the committed offset of a group, with its metadata (:mod:`headerware.core.commit_metadata`), so there is no
-state beside the topics: whoever starts later, or is given a partition, goes on from there.
+It is the committed offset of a group, with its metadata (:mod:`headerware.core.commit_metadata`), so there is
+no state beside the topics: whoever starts later, or is given a partition, goes on from there.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Done:
 
     Args:
         group_id: the group, for messages.
-        own: metadata that this worker commits along, which says what was done; a group with other metadata has
-            done something else.
+        own: metadata that this worker commits along, which says what was done; a group with other metadata
+            has done something else.
     """
 
     def __init__(self, group_id: str, *, own: str | None = None) -> None:
@@ -74,13 +74,13 @@ class Done:
         done = offset if found.position is None else found.position
         if found.own != self._own:
             raise HeaderwareError(
-                f"group {self._group} has committed offsets of {key[0]} for something else; name another group, or "
-                f"delete its offsets"
+                f"group {self._group} has committed offsets of {key[0]} for something else; name another "
+                f"group, or delete its offsets"
             )
         if done > high:
             raise HeaderwareError(
-                f"group {self._group} is done with {position(*key, None)} up to offset {done}, but it ends at {high}: the "
-                f"topic was made again; delete the offsets of the group, or name another group"
+                f"group {self._group} is done with {position(*key, None)} up to offset {done}, but it ends "
+                f"at {high}: the topic was made again; delete the offsets of the group, or name another group"
             )
         pending = frozenset(each for each in found.pending if each >= low)
         gone = len(found.pending) - len(pending) + max(0, low - done)
@@ -122,7 +122,7 @@ class Done:
         self._changed.add(key)
 
     def reached(self, key: TopicPartitionKey, offset: int) -> None:
-        """Note that nothing is left below an offset, for instance behind the last record: marks of transactions."""
+        """Note that nothing is left below an offset, for marks of transactions may follow the last record."""
         partition = self._partitions[key]
         if partition.position < offset:
             partition.position = offset

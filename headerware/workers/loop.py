@@ -1,8 +1,8 @@
 """The loop of a worker: read a topic, gather units, decide about them, write, note what is done.
 
-What a batch leads to is one transaction, with the offsets of what was read. So a process that is killed at any
-moment loses nothing and writes nothing twice; whoever starts later ends what it had open, and goes on there.
-A worker is a :class:`Policy`, which decides; all else is here.
+What a batch leads to is one transaction, with the offsets of what was read. So a process that is killed at
+any moment loses nothing and writes nothing twice; whoever starts later ends what it had open, and goes on
+there. A worker is a :class:`Policy`, which decides; all else is here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from headerware.clients.messages import record_of
+from headerware.core.context import wall_clock_ms
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.core.record import bytes_of
-from headerware.ops.single_records import SingleRecords
-from headerware.ops.topic_reader import TopicReader
+from headerware.kafka.messages import record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.single_records import SingleRecords
 from headerware.ops.transactions import TIMEOUT_S, TransactionalSender
 from headerware.workers.done import Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, TopicPartition
 
+    from headerware.core.errors import InterceptorError
     from headerware.core.record import Record
     from headerware.core.services import TopicPartitionKey
-    from headerware.ops.topic_reader import Progress
+    from headerware.kafka.reader import Progress
 
 _BATCH: Final = 500
 _MAX_TRANSACTION_BYTES: Final = 32 << 20
@@ -43,6 +45,23 @@ A worker with nothing to do learns by that whether another has taken over.
 
 class Policy:
     """Decide what becomes of units; a worker calls it from one thread."""
+
+    worker: Worker
+    """The worker, which sets it when it is made."""
+    dead_letter_topic: str = "{topic}.dead-letter"
+    """Where :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
+
+    def dead_letter(self, unit: Unit, error: InterceptorError, *, why: str = "") -> Outcome:
+        """Return the outcome of a unit whose records become dead letters with a reason."""
+        return Outcome.dead_lettered(
+            unit,
+            error,
+            self.dead_letter_topic.replace("{topic}", unit.topic_partition[0]),
+            group_id=self.worker.group_id,
+            cluster=self.worker.reader.cluster_id,
+            now_ms=wall_clock_ms(),
+            why=why,
+        )
 
     def decide(self, units: Sequence[Unit]) -> Iterable[Outcome]:
         """Return an outcome for each unit, in order.
@@ -76,9 +95,10 @@ class Worker:
         topic: the topic that is read.
         policy: decides.
         name: what the worker does, in a word, for messages and the group, such as ``mask``.
-        group_id: the group whose offsets say what is done, and the transactional id: of two processes with one
-            group the later ends the earlier. None makes one of name and topic.
-        own: metadata of the commits, such as a digest of the rules: a group with another has done something else.
+        group_id: the group whose offsets say what is done, and the transactional id: of two processes with
+            one group the later ends the earlier. None makes one of name and topic.
+        own: metadata of the commits, such as a digest of the rules: a group with another has done something
+            else.
         writes: the topics that it writes, as far as they are known.
         rate: how many records are read in a second at most, or None.
         batch: how many records are decided about at once.
@@ -125,6 +145,7 @@ class Worker:
         self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._units: Final = Units(self._fetch)
         self._done: Done
+        policy.worker = self
         self._renewed = time.monotonic()
         self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
         """How many records there were of each disposition, with the reason."""
@@ -165,7 +186,8 @@ class Worker:
 
         Raises:
             TakenOverError: another process has taken over.
-            HeaderwareError: the group has done something else, or a topic takes not even a stub of a dead letter.
+            HeaderwareError: the group has done something else, or a topic takes not even a stub of a dead
+                letter.
             confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
         """
         sender = TransactionalSender(
@@ -176,7 +198,8 @@ class Worker:
             timeout_s=self._timeout_s,
         )
         try:
-            self._begin()  # only now are the offsets those of the last transaction: the sender ends what was open
+            # Only now are the offsets those of the last transaction: the sender ends what was open.
+            self._begin()
             self._go_on(sender, follow=follow, tell=tell)
         finally:
             sender.close()
@@ -199,7 +222,7 @@ class Worker:
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
-            decided = [*self._policy.decide(units)]
+            decided = [*self._policy.decide([*self._given_up(), *units])]
             for outcomes in _by_size(decided):
                 self._write(sender, outcomes)
             tell()
@@ -229,10 +252,8 @@ class Worker:
         key, offset = self._key(record.partition), record.offset or 0
         if self._done.was_done(key, offset):
             return None  # it stands between pending ones
-        unit = self._units.add(record)
-        if unit is None:
-            self._done.note(key, offset, is_pending=True)
-        return unit
+        self._done.note(key, offset, is_pending=True)  # until it is decided about, and that is committed
+        return self._units.add(record)
 
     def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> None:
         """Write what outcomes lead to, and that it is done, in one transaction."""
@@ -240,7 +261,6 @@ class Worker:
             self._policy.committed(outcomes)
             self._count(outcomes)
             return
-        self._give_up_slices()
         is_due = time.monotonic() > self._renewed + _RENEW_S
 
         def offsets_of(becoming: Sequence[Outcome]) -> list[TopicPartition]:
@@ -270,16 +290,17 @@ class Worker:
         for offset in outcome.unit.offsets:
             self._done.note(key, offset, is_pending=outcome.disposition == "pending")
 
-    def _give_up_slices(self) -> None:
-        """Forget messages that lack slices where a commit can note no more pending offsets."""
+    def _given_up(self) -> Iterator[Unit]:
+        """Yield the slices of incomplete messages, if a commit can note no more pending offsets."""
         try:
             self._done.commits()
         except WireFormatError as error:
-            if not self._units.incomplete():
+            incomplete = [*self._units.give_up()]
+            if not incomplete:
                 raise HeaderwareError(
                     f"group {self._group}: {error}; what was written before is committed"
                 ) from error
-            raise
+            yield from incomplete
 
     def _count(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:
@@ -290,7 +311,7 @@ class Worker:
         self._fetched.close()
         self.reader.close()
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

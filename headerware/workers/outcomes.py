@@ -5,19 +5,19 @@
     dropped        nothing is written, and it is done
     pending        nothing is written, and it is decided about again, by whoever starts next
 
-What a topic refuses, for its size, key or time, does not hold up the others: the worker decides about that unit
-again, and the transaction is sent anew.
+What a topic refuses, for its size, key or time, does not hold up the others: the worker decides about that
+unit again, and the transaction is sent anew.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from headerware.clients.messages import is_readable
 from headerware.core.dead_letter import dead_letters
 from headerware.core.errors import HeaderwareError, InterceptorError, position
 from headerware.core.headers import EMPTY
 from headerware.core.record import Record
+from headerware.kafka.messages import is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,7 +187,9 @@ def transact(
         refused: dict[int, dict[int, KafkaError]] = {}
         for place, error in unfit.items():
             if place == len(places) and account is not None:
-                raise HeaderwareError(f"{account.topic} takes no accounts: {error.str()}; nothing was written")
+                raise HeaderwareError(
+                    f"{account.topic} takes no accounts: {error.str()}; nothing was written"
+                )
             at, index = places[place]
             refused.setdefault(at, {})[index] = error
         for at, errors in refused.items():

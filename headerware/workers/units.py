@@ -1,28 +1,30 @@
 """Units: a record, or all slices of a message, which a worker decides about as one.
 
-The slices of a message are gathered in one bounded place, for all workers. A message is complete when each of its
-slices has come, in any order. What does not fit stands alone, for the worker to decide about: a slice that has
-come before, or one that says other things of its message than the first that came.
+The slices of a message are gathered in one bounded place, for all workers. A message is complete when each
+of its slices has come, in any order. What does not fit stands alone, for the worker to decide about: a slice
+that has come before, or one that says other things of its message than the first that came.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from headerware.clients.messages import is_readable
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.record import Record, bytes_of
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.kafka.messages import is_readable
 from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from headerware.core.services import TopicPartitionKey
 
 MAX_REMEMBERED: Final = 500_000
 """Messages in slices, and their slices until they are complete; so many take some 200 MiB."""
+Problem = Literal["stray", "gone", "incomplete"]
+"""Why a unit is not what it says."""
 _MAX_RECORDS: Final = 100_000
 _MAX_BYTES: Final = 64 << 20
 
@@ -109,13 +111,14 @@ class Unit(NamedTuple):
     Args:
         records: the records as on the wire.
         problem: None; ``stray`` for a slice that does not fit its message, or has come before; ``gone`` for a
-            message of which the topic does not have all slices any more.
+            message of which the topic does not have all slices any more; ``incomplete`` for the slices of one
+            that is waited for no more.
         offsets: the offsets of the unit, also of records that are gone.
     """
 
     records: tuple[Record, ...]
     offsets: tuple[int, ...]
-    problem: Literal["stray", "gone"] | None = None
+    problem: Problem | None = None
 
     @property
     def topic_partition(self) -> TopicPartitionKey:
@@ -165,21 +168,25 @@ class Units:
         if not (message.part.same_message(part) and message.add(part, offset)):
             return Unit((record,), (offset,), "stray")
         self._kept[of[0], of[1], offset] = record
-        return self._complete(of, message, record) if message.is_complete else None
+        return self._taken(of, record) if message.is_complete else None
 
-    def _complete(self, of: tuple[str, int, bytes], message: SlicedMessage, last: Record) -> Unit:
-        del self._messages[of]
+    def _taken(self, of: tuple[str, int, bytes], last: Record | None = None) -> Unit:
+        """Forget a message, and return its slices; the last one need not be fetched."""
+        message = self._messages.pop(of)
         offsets = tuple(message.take_offsets())
         message.forget()
-        found = [self._record(last, offset) for offset in offsets]
+        known = {} if last is None else {last.offset: last}
+        places = [(of[0], of[1], offset) for offset in offsets]
+        found = [known.get(at[2]) or self._kept.get(at) or self._fetch(*at) for at in places]
         records = tuple(each for each in found if each is not None)
         return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
 
-    def _record(self, last: Record, offset: int) -> Record | None:
-        if offset == last.offset:
-            return last
-        at = last.topic, last.partition or 0, offset
-        return self._kept.get(at) or self._fetch(*at)
+    def give_up(self) -> Iterator[Unit]:
+        """Forget all messages, and yield the slices of each that are still there."""
+        for of in [*self._messages]:
+            unit = self._taken(of)
+            if unit.records:
+                yield unit._replace(problem="incomplete")
 
     def _make_room(self, but: tuple[str, int, bytes] | None = None) -> None:
         """Take the entry of a message, or with a message let there be room for one more of its slices."""
