@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import HeaderwareError, WireFormatError
@@ -19,7 +19,7 @@ from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.transactions import TIMEOUT_S, TransactionalSender
-from headerware.workers.done import Done, topic_partitions
+from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
 from headerware.workers.units import Unit, Units
 
@@ -43,6 +43,10 @@ A worker with nothing to do learns by that whether another has taken over.
 """
 
 
+class _TooManyPendingError(HeaderwareError):
+    """More is pending than a commit can note."""
+
+
 class Policy:
     """Decide what becomes of units; a worker calls it from one thread."""
 
@@ -50,6 +54,10 @@ class Policy:
     """The worker, which sets it when it is made."""
     dead_letter_topic: str = "{topic}.dead-letter"
     """Where :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
+    paces: Literal["read", "written"] = "read"
+    """Which records the ``rate`` of the worker counts."""
+    too_many_pending: str = ""
+    """What to do if more is pending than a commit can note, as the last sentence of the error."""
 
     def dead_letter(self, unit: Unit, error: InterceptorError, *, why: str = "") -> Outcome:
         """Return the outcome of a unit whose records become dead letters with a reason."""
@@ -100,7 +108,7 @@ class Worker:
         own: metadata of the commits, such as a digest of the rules: a group with another has done something
             else.
         writes: the topics that it writes, as far as they are known.
-        rate: how many records are read in a second at most, or None.
+        rate: how many records are read in a second at most, or written if the policy says so; or None.
         batch: how many records are decided about at once.
         timeout_s: how long the cluster may take to answer, in seconds.
 
@@ -134,6 +142,7 @@ class Worker:
         self._batch: Final = batch if rate is None else max(1, min(batch, int(rate)))
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
+        self._finishes = False
         # An offset that is gone is told, not passed over.
         self._reading: Final = {
             "isolation.level": "read_committed",
@@ -161,6 +170,20 @@ class Worker:
     def is_stopped(self) -> bool:
         """Whether it was told to stop."""
         return self._stop.is_set()
+
+    def finish(self) -> None:
+        """Read nothing after the batch that is decided about now; for the policy."""
+        self._finishes = True
+
+    @property
+    def deleted(self) -> int:
+        """How many offsets that were not done the topic had no more when it began."""
+        return self._done.deleted
+
+    @property
+    def incomplete(self) -> int:
+        """How many slices were read whose message lacks others."""
+        return sum(each.count for found in self._units.incomplete().values() for each in found)
 
     @property
     def progress(self) -> Progress:
@@ -206,6 +229,8 @@ class Worker:
 
     def _begin(self) -> None:
         """Go to where the group is done."""
+        self._finishes = False
+        self._units.forget([self._key(number) for number in self.reader.partitions])
         committed = self.reader.committed()
         self._done = Done(self._group, own=self._own)
         self.reader.start()
@@ -222,14 +247,15 @@ class Worker:
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
-            decided = [*self._policy.decide([*self._given_up(), *units])]
+            decided = [*self._policy.decide(units)]
             for outcomes in _by_size(decided):
-                self._write(sender, outcomes)
+                became = self._write(sender, outcomes)
+                count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
             tell()
-            count += len(batch)
+            count += len(batch) if self._policy.paces == "read" else 0
             if self._rate:
                 self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
-        if not self._stop.is_set():
+        if not (self._stop.is_set() or self._finishes):
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
             self._write(sender, [])
@@ -241,8 +267,10 @@ class Worker:
                 if self._stop.is_set():
                     return
                 yield batch
+                if self._finishes:
+                    return
             return
-        while not self._stop.is_set():
+        while not (self._stop.is_set() or self._finishes):
             batch = self.reader.read(max_records=self._batch, timeout_s=_WAIT_S)
             if batch or time.monotonic() > self._renewed + _RENEW_S:
                 yield batch
@@ -255,52 +283,57 @@ class Worker:
         self._done.note(key, offset, is_pending=True)  # until it is decided about, and that is committed
         return self._units.add(record)
 
-    def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> None:
-        """Write what outcomes lead to, and that it is done, in one transaction."""
+    def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """Write what outcomes lead to, and that it is done, in one transaction; return what they became."""
         if sender is None:
             self._policy.committed(outcomes)
             self._count(outcomes)
-            return
+            return outcomes
         is_due = time.monotonic() > self._renewed + _RENEW_S
 
         def offsets_of(becoming: Sequence[Outcome]) -> list[TopicPartition]:
             for outcome in becoming:
                 self._note(outcome)
-            return topic_partitions(self._done.commits(everything=is_due))
+            return topic_partitions(self._commits(everything=is_due))
 
-        def account_of(becoming: Sequence[Outcome]) -> Record | None:
-            return self._policy.account(becoming, offsets_of(becoming)) if becoming else None
+        def account_of(becoming: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
+            return self._policy.account(becoming, offsets) if becoming else None
 
-        became = transact(
-            sender,
-            outcomes,
-            offsets_of,
-            self.reader.group_metadata(),
-            decide_again=self._policy.decide_again,
-            account_of=account_of,
-        )
-        self._done.committed(self._done.commits(everything=is_due))
+        try:
+            became = transact(
+                sender,
+                outcomes,
+                offsets_of,
+                self.reader.group_metadata(),
+                decide_again=self._policy.decide_again,
+                account_of=account_of,
+            )
+        except _TooManyPendingError:
+            # Slices that wait for others of their message are the only ones that need not be.
+            incomplete = [*self._units.give_up()]
+            if not incomplete:
+                raise
+            return self._write(sender, [*outcomes, *self._policy.decide(incomplete)])
+        self._done.committed(self._commits(everything=is_due))
         if is_due:
             self._renewed = time.monotonic()
         self._policy.committed(became)
         self._count(became)
+        return became
+
+    def _commits(self, *, everything: bool) -> dict[TopicPartitionKey, Commit]:
+        try:
+            return self._done.commits(everything=everything)
+        except WireFormatError as error:
+            advice = f". {self._policy.too_many_pending}" if self._policy.too_many_pending else ""
+            raise _TooManyPendingError(
+                f"{self._topic}: {error}; what was written before is committed{advice}"
+            ) from error
 
     def _note(self, outcome: Outcome) -> None:
         key = outcome.unit.topic_partition
         for offset in outcome.unit.offsets:
             self._done.note(key, offset, is_pending=outcome.disposition == "pending")
-
-    def _given_up(self) -> Iterator[Unit]:
-        """Yield the slices of incomplete messages, if a commit can note no more pending offsets."""
-        try:
-            self._done.commits()
-        except WireFormatError as error:
-            incomplete = [*self._units.give_up()]
-            if not incomplete:
-                raise HeaderwareError(
-                    f"group {self._group}: {error}; what was written before is committed"
-                ) from error
-            yield from incomplete
 
     def _count(self, outcomes: Sequence[Outcome]) -> None:
         for outcome in outcomes:

@@ -39,9 +39,10 @@ class Outcome:
         records: what is written for it.
         why: the reason, in a word, for counters; empty where there is none.
         error: the reason of dead letters.
+        about: anything that the policy wants to know of it once it is committed.
     """
 
-    __slots__ = ("_smaller", "disposition", "error", "records", "unit", "why")
+    __slots__ = ("_smaller", "about", "disposition", "error", "records", "unit", "why")
 
     def __init__(
         self,
@@ -51,7 +52,9 @@ class Outcome:
         *,
         why: str = "",
         error: HeaderwareError | None = None,
+        about: Any = None,
     ) -> None:
+        self.about: Final = about
         self.unit: Final = unit
         self.disposition: Final = disposition
         self.records: list[Record] = [*records]
@@ -154,7 +157,7 @@ def transact(
     group_metadata: Any,
     *,
     decide_again: Callable[[Outcome, Mapping[int, KafkaError]], Outcome],
-    account_of: Callable[[Sequence[Outcome]], Record | None] = lambda _: None,
+    account_of: Callable[[Sequence[Outcome], Sequence[TopicPartition]], Record | None] = lambda *_: None,
     delivered: dict[int, Message] | None = None,
 ) -> list[Outcome]:
     """Write what outcomes lead to in one transaction with the offsets, and return what they became.
@@ -166,7 +169,7 @@ def transact(
         group_metadata: of the consumer that has read.
         decide_again: returns another outcome for one of whose records a topic refuses some, by their indexes.
             Refused dead letters are replaced by smaller ones here.
-        account_of: returns a record that tells of the transaction, which goes along; None for none.
+        account_of: returns a record that tells of outcomes and offsets, and goes along; None for none.
         delivered: gets the reports of the records, by their indexes over all outcomes.
 
     Raises:
@@ -179,9 +182,10 @@ def transact(
     while True:
         places = [(at, index) for at, outcome in enumerate(becoming) for index in range(len(outcome.records))]
         records = [becoming[at].records[index] for at, index in places]
-        if (account := account_of(becoming)) is not None:
+        offsets = offsets_of(becoming)
+        if (account := account_of(becoming, offsets)) is not None:
             records.append(account)
-        unfit = sender.send(records, offsets_of(becoming), group_metadata, delivered=delivered)
+        unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
         if not unfit:
             return becoming
         refused: dict[int, dict[int, KafkaError]] = {}

@@ -71,16 +71,12 @@ class TestDone:
     def test_refuses_a_topic_that_was_made_again(self) -> None:
         done = begun()
         done.note(KEY, 50)
-        with pytest.raises(
-            HeaderwareError, match=r"up to offset 51, but it ends at 7: .* made again"
-        ):
+        with pytest.raises(HeaderwareError, match=r"up to offset 51, but it ends at 7: .* made again"):
             restarted(done, high=7)
 
     @pytest.mark.parametrize("metadata", ["by another", "hw1:7:by another"])
     def test_refuses_a_group_that_has_done_something_else(self, metadata: str) -> None:
-        with pytest.raises(
-            HeaderwareError, match="for something else"
-        ):
+        with pytest.raises(HeaderwareError, match="for something else"):
             begun(committed=(5, metadata))
 
     def test_forgets_partitions(self) -> None:
