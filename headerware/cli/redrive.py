@@ -125,7 +125,7 @@ def redrive(
     ):
         result = _executed(work) if execute else work.preview()
     is_done = not (result.deleted or result.stopped)
-    is_well = is_done and not result.stays
+    is_well = is_done and not result.pending
     if as_json:
         show_json(result, ok=is_well)
     else:
@@ -162,13 +162,13 @@ def _print(result: Result) -> None:
         console.width = _PIPE_COLUMNS
     if result.shown:
         table = Table(box=None, pad_edge=False)
-        for title in ("letter", "what", "to", "headers", "attempts", "step", "reason"):
+        for title in ("dead letter", "what", "to", "headers", "attempts", "step", "reason"):
             table.add_column(title, overflow="fold")
         for each in result.shown:
             done = each["outcome"] if result.executed else f"would be {each['outcome']}"
-            what = f"stays: {each['why']}" if each["why"] else done
+            what = f"pending: {each['why']}" if each["why"] else done
             cells = (
-                each["letter"],
+                each["dead_letter"],
                 what,
                 each["to"],
                 each["dialect"],
@@ -184,7 +184,7 @@ def _print(result: Result) -> None:
     if result.parked:
         parked = "moved" if result.executed else "would be moved"
         click.echo(f"{counted(result.parked, 'letter')} {parked} to the parking topic")
-    for why, count in sorted(result.stays.items()):
+    for why, count in sorted(result.pending.items()):
         click.echo(f"{counted(count, 'letter')} left ({why}): {WHY[why]}")
     if result.passed_over:
         click.echo(f"{counted(result.passed_over, 'letter')} not selected")
@@ -193,7 +193,7 @@ def _print(result: Result) -> None:
             f"{counted(result.deleted, 'offset')} of {result.topic} that were not answered are deleted: its "
             f"retention counts from the records' own time; set retention.ms=-1"
         )
-    if not result.letters:
+    if not result.dead_letters:
         click.echo(f"no letters in {result.topic} that are not done")
     if result.stopped:
         click.echo("stopped before the end; start it again to go on")

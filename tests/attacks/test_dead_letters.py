@@ -74,8 +74,8 @@ def cluster(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str
 class TestLies:
     def test_a_topic_that_is_not_allowed_gets_nothing(self, cluster: Cluster) -> None:
         cluster.letter(topic=cluster.secret)
-        assert (cluster.preview().sent, cluster.preview().stays) == ({}, {"not_allowed": 1})
-        assert cluster.preview(allow=("orders-*",)).stays == {"not_allowed": 1}
+        assert (cluster.preview().sent, cluster.preview().pending) == ({}, {"not_allowed": 1})
+        assert cluster.preview(allow=("orders-*",)).pending == {"not_allowed": 1}
 
     @pytest.mark.parametrize("dialect", ["stub", "kafka"])
     def test_a_topic_that_is_not_allowed_is_not_read(self, cluster: Cluster, dialect: str) -> None:
@@ -97,46 +97,46 @@ class TestLies:
             )
         # Also where all letters go to a topic that the command names.
         result = cluster.preview(to=cluster.topic)
-        assert result.stays == {"not_allowed": 1}
+        assert result.pending == {"not_allowed": 1}
 
     @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
     def test_a_topic_of_the_brokers_gets_nothing_even_if_a_glob_allows_it(
         self, cluster: Cluster, topic: str
     ) -> None:
         cluster.letter(topic=topic)
-        assert cluster.preview(allow=("*",)).stays == {"not_allowed": 1}
+        assert cluster.preview(allow=("*",)).pending == {"not_allowed": 1}
 
     def test_the_dead_letter_topic_gets_nothing(self, cluster: Cluster) -> None:
         cluster.letter(topic=cluster.letters)
-        assert cluster.preview(allow=("*",)).stays == {"not_allowed": 1}
+        assert cluster.preview(allow=("*",)).pending == {"not_allowed": 1}
         with pytest.raises(ConfigError, match=r"into .* itself"):
             cluster.preview(to=cluster.letters)
 
     @pytest.mark.parametrize("topic", ["../orders", "", ".", "ordérs", "o" * 250, "a b", "orders\n"])
     def test_a_name_that_is_none(self, cluster: Cluster, topic: str) -> None:
         cluster.letter(topic=topic)
-        assert cluster.preview(allow=("*",)).stays == {"no_topic": 1}
+        assert cluster.preview(allow=("*",)).pending == {"no_topic": 1}
 
     @pytest.mark.parametrize("partition", [1, 2**31 - 1])
     def test_a_partition_that_does_not_exist(self, cluster: Cluster, partition: int) -> None:
         cluster.letter(partition=partition)
-        assert cluster.preview().stays == {"no_partition": 1}
+        assert cluster.preview().pending == {"no_partition": 1}
 
     @pytest.mark.parametrize("offset", [1, 10**6, 2**63 - 1])
     def test_an_offset_out_of_range(self, cluster: Cluster, offset: int) -> None:
         facts = {"topic": cluster.topic, "partition": "0", "offset": str(offset)}
         cluster.put(cluster.letters, None, [(f"__dlq.errors.{name}", text) for name, text in facts.items()])
-        assert cluster.preview().stays == {"gone": 1}
+        assert cluster.preview().pending == {"gone": 1}
 
     def test_another_cluster(self, cluster: Cluster) -> None:
         cluster.letter(cluster="somewhere-else")
-        assert cluster.preview().stays == {"another_cluster": 1}
+        assert cluster.preview().pending == {"another_cluster": 1}
         assert cluster.preview(to=cluster.topic).sent == {cluster.topic: 1}
 
     def test_a_count_that_is_hidden_behind_a_smaller_one(self, cluster: Cluster) -> None:
         counts = [("headerware.redriven", b"3"), ("headerware.redriven", b"1")]
         cluster.put(cluster.letters, b"v", [*counts, (f"{PREFIX}topic", cluster.topic.encode())])
-        assert cluster.preview().stays == {"too_often": 1}
+        assert cluster.preview().pending == {"too_often": 1}
 
     def test_a_count_that_is_huge_or_is_none(self, cluster: Cluster) -> None:
         huge = [b"999999999;first=999999999999999999", b"3;first=0"]
@@ -153,7 +153,7 @@ class TestLies:
             headers = [("headerware.redriven", count), (f"{PREFIX}topic", cluster.topic.encode())]
             cluster.put(cluster.letters, b"v", headers)
         result = cluster.preview()
-        assert (result.stays, result.sent) == ({"too_often": 2}, {cluster.topic: 8})
+        assert (result.pending, result.sent) == ({"too_often": 2}, {cluster.topic: 8})
 
     def test_attempts_of_a_letter_count_for_nothing(self, cluster: Cluster) -> None:
         for attempts in ["0", "-1", "2147483648", "9" * 100_000, "\N{SUPERSCRIPT TWO}"]:
@@ -220,4 +220,4 @@ class TestFloods:
     def test_of_records_that_are_no_letters(self, cluster: Cluster) -> None:
         for _ in range(3):
             cluster.put(cluster.letters, b"v", [])
-        assert cluster.preview().stays == {"no_reason": 3}
+        assert cluster.preview().pending == {"no_reason": 3}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -21,12 +22,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headerware import Consumer, Context, Headers, HeaderwareError, Interceptor, InterceptorError, Record
+from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.headers import Pair
 from headerware.interceptors import Dedup, HeaderIds, Sign, Slice
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.redrive import Redrive, Result, Selection
-from headerware.ops.slices import orphaned_slices
-from headerware.ops.stays import Stays
 from headerware.ops.tail import Condition
 from headerware.sources.config import SourceConfig
 from headerware.sources.engine.records import source_dead_letter
@@ -172,7 +172,7 @@ class TestWhatGoesBack:
         topics.fill(b"a", b"b")
         assert topics.redrive().done == 2
         again = topics.redrive()
-        assert (again.done, again.letters) == (0, 0)
+        assert (again.done, again.dead_letters) == (0, 0)
         topics.put(b"c", connect(topics.topic, 0, 2))
         topics.flush()
         assert topics.redrive().done == 1
@@ -220,7 +220,7 @@ class TestSelection:
             if not number % 10_000:
                 topics.flush()
         topics.flush()
-        with pytest.raises(HeaderwareError, match="what was sent before is committed"):
+        with pytest.raises(HeaderwareError, match="what was written before is committed"):
             topics.redrive(Selection(where=(Condition.parse("n=1"),)))
         sent = len(topics.back())
         assert sent > 10_000
@@ -237,32 +237,23 @@ class TestBounds:
     ) -> None:
         touched: list[int] = []
 
-        class Counted(Stays):
+        class Counted(PendingOffsets):
             def add(self, offset: int) -> None:
                 touched.append(offset)
                 super().add(offset)
 
-        monkeypatch.setattr("headerware.ops.redrive.Stays", Counted)
+        def touched_as_often(times: int) -> bool:
+            return Counter(touched) == dict.fromkeys(range(3_000), times)
+
+        monkeypatch.setattr("headerware.workers.done.PendingOffsets", Counted)
         topics.fill(*(b"" for _ in range(3_000)))
         result = topics.redrive(Selection(reason="another"))
-        assert (result.passed_over, touched) == (3_000, list(range(3_000)))
+        assert (result.passed_over, touched_as_often(2)) == (3_000, True), "when it was read, and was left"
         touched.clear()
         assert topics.redrive().done == 3_000
-        assert touched == list(range(3_000)), "those of the commit that it began with"
-
-    def test_of_messages_in_slices_nothing_large_is_kept(self, topics: Topics) -> None:
-        for number in range(700):
-            large = ("large", bytes(3_000))
-            header = SLICE_HEADER, SliceHeader(b"%016d" % number, 0, 2, 2, 1).encode()
-            topics.put(
-                b"a", [header, large, *connect(topics.topic, 0, number, "x" * 4_000)], key=bytes(3_000)
-            )
-        topics.flush()
-        with topics.open() as work:
-            assert work.preview().letters == 700
-            known = work._messages.entries().values()
-            assert len(known) == 700
-            assert sum(len(repr(each.letter)) for each in known) < 700 * 2_000
+        assert touched == 2 * list(range(3_000)), (
+            "those of the commit that it began with, and what it has read"
+        )
 
 
 class TestWhatRetentionTook:
@@ -302,7 +293,7 @@ class TestCircles:
         topics.put(b"b", [("headerware.redriven", b"3;first=5"), *connect(topics.topic, 0, 1)])
         topics.flush()
         result = topics.redrive()
-        assert (result.done, result.stays) == (1, {"too_often": 1})
+        assert (result.done, result.pending) == (1, {"too_often": 1})
         (message,) = topics.back()
         assert Headers(message.headers()).last("headerware.redriven") == b"3;first=5"
 
@@ -376,7 +367,7 @@ class TestPayloadsByReference:
             topics.put(None, self.dlq(topics, offset), key=None)
         topics.flush()
         result = topics.redrive()
-        assert (result.done, result.stays) == (1, {"gone": 4})
+        assert (result.done, result.pending) == (1, {"gone": 4})
 
     def test_that_nobody_could_keep_makes_no_tombstone(self, topics: Topics, cluster: Cluster) -> None:
         first, *_ = cut_by_hand(b"a" * 100, 60)
@@ -395,7 +386,7 @@ class TestPayloadsByReference:
         (letter,) = cluster.on_the_wire(topics.letters)
         assert (letter.key(), letter.value()) == (f"{topics.topic}[0]@0".encode(), None)
         result = topics.redrive()
-        assert (result.done, result.stays) == (0, {"no_payload": 1})
+        assert (result.done, result.pending) == (0, {"no_payload": 1})
         assert len(topics.back()) == 1
 
     def test_that_is_a_part_of_a_sources_object_is_no_record(self, topics: Topics) -> None:
@@ -407,7 +398,7 @@ class TestPayloadsByReference:
             topics.put(made.value, made.headers, key=made.key)
         topics.flush()
         result = topics.redrive()
-        assert (result.done, result.stays) == (0, {"of_a_source": 2})
+        assert (result.done, result.pending) == (0, {"of_a_source": 2})
         assert topics.back() == []
 
     def test_of_a_stub_is_fetched_and_compared(self, cluster: Cluster) -> None:
@@ -428,7 +419,7 @@ class TestPayloadsByReference:
         assert wire.flush(DEADLINE_S) == 0
         with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
             result = work.execute()
-        assert (result.sent, result.stays) == ({topic: 2}, {"changed": 1})
+        assert (result.sent, result.pending) == ({topic: 2}, {"changed": 1})
         messages = cluster.on_the_wire(topic)
         values = [message.value() for message in messages]
         assert values[2:] == values[:2]
@@ -440,7 +431,7 @@ class Refusing(Interceptor, frozen=True, kw_only=True):
 
 
 class TestMessagesInSlices:
-    def test_go_back_whole_also_across_runs(self, cluster: Cluster) -> None:
+    def test_go_back_as_one_whatever_the_limit(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders")
         letters = f"{topic}.dead-letter"
         cluster.broker.create_topic(letters)
@@ -452,9 +443,9 @@ class TestMessagesInSlices:
         assert cluster.rest_of(consumer, topic) == []
         slices = len(cluster.on_the_wire(letters))
         assert slices > 2
-        for _ in range(slices):
+        for done in (slices, 0):
             with Redrive({"bootstrap.servers": cluster.servers}, letters, Selection(limit=1)) as work:
-                assert work.execute().done == 1
+                assert work.execute().done == done
         found = cluster.rest_of(cluster.consumer(topic, Slice(), group_id=f"{topic}-2"), topic)
         assert [message.value() for message in found] == [large, large]
         assert list(Headers(found[1].headers()).names()) == ["a", "headerware.redriven"]
@@ -477,31 +468,11 @@ class TestMessagesInSlices:
                 )
             wire.produce(letters, value, key, 0, headers=[*headers, *connect(topic, 0, offset)])
         assert wire.flush(DEADLINE_S) == 0
-        for limit in (20, None):
-            with Redrive(
-                {"bootstrap.servers": cluster.servers}, letters, Selection(to=other, limit=limit)
-            ) as work:
-                work.execute()
+        with Redrive({"bootstrap.servers": cluster.servers}, letters, Selection(to=other)) as work:
+            assert work.execute().done == 50
         found = cluster.on_the_wire(other)
         assert len(found) == 50
         assert len({message.partition() for message in found}) == 1
-
-    def test_of_a_compacted_topic_stay_together_in_another_topic(self, cluster: Cluster) -> None:
-        topic = cluster.topic("orders")
-        other = cluster.topic("repaired", partitions=16)
-        letters = f"{topic}.dead-letter"
-        cluster.broker.create_topic(letters)
-        wire = cluster.plain_producer()
-        for offset, (value, header) in enumerate(cut_by_hand(b"a" * 1_000, 100)):
-            own = SliceHeader.decode(header[1]).own_key if offset else b"key"
-            wire.produce(letters, value, own, 0, headers=[header, *connect(topic, 0, offset)])
-        assert wire.flush(DEADLINE_S) == 0
-        with Redrive({"bootstrap.servers": cluster.servers}, letters, Selection(to=other)) as work:
-            assert work.execute().done == 10
-        wire.produce(other, b"plain", b"key")
-        assert wire.flush(DEADLINE_S) == 0
-        found = cluster.on_the_wire(other)
-        assert len({message.partition() for message in found}) == 1, "that of the message's key"
 
     def test_whose_first_slice_comes_last_stay_together_in_another_topic(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders")
@@ -511,13 +482,10 @@ class TestMessagesInSlices:
         wire = cluster.plain_producer()
         first, *rest = cut_by_hand(b"a" * 1_000, 100)
         for offset, (value, header) in enumerate([*rest, first]):
-            own = b"key" if header == first[1] else SliceHeader.decode(header[1]).own_key
-            wire.produce(letters, value, own, 0, headers=[header, *connect(topic, 0, offset)])
+            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, offset)])
         assert wire.flush(DEADLINE_S) == 0
-        for limit in (5, None):
-            selection = Selection(to=other, limit=limit)
-            with Redrive({"bootstrap.servers": cluster.servers}, letters, selection) as work:
-                assert work.execute().done == 5
+        with Redrive({"bootstrap.servers": cluster.servers}, letters, Selection(to=other)) as work:
+            assert work.execute().done == 10
         wire.produce(other, b"plain", b"key")
         assert wire.flush(DEADLINE_S) == 0
         found = cluster.on_the_wire(other)
@@ -534,123 +502,47 @@ class TestMessagesInSlices:
         assert wire.flush(DEADLINE_S) == 0
         with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
             result = work.execute()
-        assert (result.done, result.stays) == (0, {"unfit": 3}), "the last one would fit, but goes with them"
+        assert (result.done, result.pending) == (0, {"unfit": 3}), (
+            "the last one would fit, but goes with them"
+        )
 
-
-class TestSlicesOnCompactedTopics:
-    """There slice 0 comes last and alone has the record's key, as its producer sends it (spec/slice.md)."""
-
-    @pytest.fixture
-    def topic(self, cluster: Cluster) -> str:
-        topic = cluster.topic("customers", config={"cleanup.policy": "compact"})
-        cluster.broker.create_topic(f"{topic}.dead-letter")
-        return topic
-
-    def redrive(self, cluster: Cluster, topic: str, selection: Selection = SELECTED) -> Result:
-        with Redrive({"bootstrap.servers": cluster.servers}, f"{topic}.dead-letter", selection) as work:
-            return work.execute()
-
-    def slices(self, cluster: Cluster, topic: str) -> list[tuple[bytes | None, int]]:
-        return [
-            (message.key(), SliceHeader.decode(Headers(message.headers()).last(SLICE_HEADER)).index)
-            for message in cluster.on_the_wire(topic)
-        ]
-
-    @pytest.mark.parametrize("limit", [None, 1])
-    def test_a_refused_message_goes_back_as_its_producer_sent_it(
-        self, cluster: Cluster, topic: str, limit: int | None
-    ) -> None:
-        large = b"bad" + random.Random(3).randbytes(2_500_000)
-        producer = cluster.producer(Slice(compacted_topics=(topic,)))
-        producer.produce(topic, large, b"key", headers=[("a", b"1")])
-        assert producer.flush(DEADLINE_S) == 0
-        sent = self.slices(cluster, topic)
-        assert [index for _, index in sent] == [1, 2, 0]
-        consumer = cluster.consumer(topic, Refusing(on_error="dead_letter"), Slice())
-        assert cluster.rest_of(consumer, topic) == []
-        done = 0
-        for run in range(1 if limit is None else len(sent)):
-            result = self.redrive(cluster, topic, Selection(limit=limit))
-            done += result.done
-            heads = [key for key, _ in self.slices(cluster, topic)[len(sent) :] if key == b"key"]
-            assert len(heads) == (done == len(sent)), f"after {run + 1} runs"
-        assert (done, result.stays) == (len(sent), {})
-        back = self.slices(cluster, topic)[len(sent) :]
-        assert [index for _, index in back] == [1, 2, 0]
-        assert [is_slice_key(key) for key, _ in back] == [True, True, False]
-        found = cluster.rest_of(cluster.consumer(topic, Slice(), group_id=f"{topic}-2"), topic)
-        assert [message.value() for message in found] == [large, large]
-        assert orphaned_slices({"bootstrap.servers": cluster.servers}, topic, grace_s=0).exposed == 0
-
-    def test_a_message_of_several_transactions_ends_with_its_first_slice(
-        self, cluster: Cluster, topic: str
-    ) -> None:
-        wire = cluster.plain_producer()
-        for offset, (value, header) in enumerate(cut_by_hand(b"a" * 60_500, 100)):
-            own = SliceHeader.decode(header[1]).own_key if offset else b"key"
-            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *connect(topic, 0, offset)])
-            rest: Any = connect(topic, 0, offset)
-            wire.produce(f"{topic}.dead-letter", b"", b"%d" % offset, 0, headers=rest)
-        assert wire.flush(DEADLINE_S) == 0
-        result = self.redrive(cluster, topic)
-        assert (result.letters, result.done, result.stays) == (1_210, 1_210, {})
-        keys = [message.key() for message in cluster.on_the_wire(topic)]
-        assert keys.index(b"key") > max(at for at, key in enumerate(keys) if is_slice_key(key))
-        assert self.redrive(cluster, topic).letters == 0
-
-    def test_messages_that_lack_slices_are_all_told_however_many(
-        self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("headerware.ops.redrive._MAX_MESSAGES", 2)
-        wire = cluster.plain_producer()
-        for number in range(5):
-            header = SliceHeader(bytes([number]) * 16, 0, 3, 3, 1).encode()
-            headers: Any = [(SLICE_HEADER, header), *connect(topic, 0, number)]
-            wire.produce(f"{topic}.dead-letter", b"a", b"%d" % number, 0, headers=headers)
-        assert wire.flush(DEADLINE_S) == 0
-        for _ in range(2):
-            result = self.redrive(cluster, topic)
-            assert (result.letters, result.done, result.stays) == (5, 0, {"incomplete": 5})
-
-    @pytest.mark.parametrize("is_last", [True, False])
-    def test_a_message_that_began_long_before_is_ended_by_a_later_run(
-        self, cluster: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch, *, is_last: bool
-    ) -> None:
-        monkeypatch.setattr("headerware.ops.redrive._LOOK_BACK", 5)
-        target = topic if is_last else cluster.topic("orders")
-        wire = cluster.plain_producer()
-        first, *rest = cut_by_hand(b"a" * 30, 1)
-        for offset, (value, header) in enumerate([*rest, first] if is_last else [first, *rest]):
-            own = b"key" if header == first[1] else SliceHeader.decode(header[1]).own_key
-            reason: Any = connect(target, 0, offset) if is_last or not offset else []
-            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *reason])
-        assert wire.flush(DEADLINE_S) == 0
-        selection = Selection(allow=(target,), limit=20)
-        assert self.redrive(cluster, topic, selection).done == 20
-        result = self.redrive(cluster, topic, Selection(allow=(target,)))
-        assert (result.done, result.stays) == (10, {})
-        keys = [key for key, _ in self.slices(cluster, target)]
-        assert keys.index(b"key") == (29 if is_last else 0)
-
-    def test_a_message_that_lacks_a_slice_does_not_replace_a_whole_one(
-        self, cluster: Cluster, topic: str
-    ) -> None:
+    def test_that_lack_some_are_pending_until_these_come(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
         wire = cluster.plain_producer()
         pieces = cut_by_hand(b"a" * 300, 100)
 
-        def letter(index: int) -> None:
+        def put(index: int) -> None:
             value, header = pieces[index]
-            own = SliceHeader.decode(header[1]).own_key if index else b"key"
-            wire.produce(f"{topic}.dead-letter", value, own, 0, headers=[header, *connect(topic, 0, index)])
+            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, index)])
             assert wire.flush(DEADLINE_S) == 0
 
-        letter(0)
-        letter(2)
-        result = self.redrive(cluster, topic)
-        assert (result.letters, result.done, result.stays) == (2, 1, {"incomplete": 1})
-        letter(1)
-        assert self.redrive(cluster, topic).done == 2
-        assert [index for _, index in self.slices(cluster, topic)] == [2, 1, 0]
+        def run() -> Result:
+            with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
+                return work.execute()
+
+        put(0)
+        put(2)
+        for _ in range(2):
+            result = run()
+            assert (result.dead_letters, result.done, result.pending) == (2, 0, {"incomplete": 2})
+        put(1)
+        assert run().done == 3
+        wire_values = [message.value() for message in cluster.on_the_wire(topic)]
+        assert wire_values == [b"a" * 100] * 3
+        assert run().dead_letters == 0
+
+    def test_that_say_other_things_of_their_message_are_pending(self, cluster: Cluster) -> None:
+        topic = cluster.topic("orders")
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        wire = cluster.plain_producer()
+        for value, header in (cut_by_hand(b"a" * 200, 100)[0], cut_by_hand(b"a" * 300, 100)[1]):
+            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, 0)])
+        assert wire.flush(DEADLINE_S) == 0
+        with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
+            assert work.execute().pending == {"incomplete": 2}
 
 
 def cut_by_hand(value: bytes, size: int) -> list[tuple[bytes, tuple[str, bytes]]]:
@@ -677,7 +569,7 @@ class TestRefusedByTheTopic:
         for done in (3, 0):
             with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
                 result = work.execute()
-            assert (result.done, result.stays) == (done, {"unfit": 2})
+            assert (result.done, result.pending) == (done, {"unfit": 2})
         assert [message.value() for message in cluster.on_the_wire(topic)] == [b"a", b"b", b"c"], "in order"
 
 
@@ -842,14 +734,14 @@ class TestCommand:
         assert command.run()[1]["result"]["executed"] is False
         assert topics.back() == []
         assert command.run("--execute")[1]["result"]["sent"] == {topics.topic: 1}
-        assert command.run("--execute")[1]["result"]["letters"] == 0
+        assert command.run("--execute")[1]["result"]["dead_letters"] == 0
 
     def test_exit_codes(self, topics: Topics) -> None:
         topics.put(b"a", connect("salaries", 0, 0))
         topics.flush()
         command = Command(topics)
         code, shown = command.run()
-        assert (code, shown["ok"], shown["result"]["stays"]) == (3, False, {"not_allowed": 1})
+        assert (code, shown["ok"], shown["result"]["pending"]) == (3, False, {"not_allowed": 1})
         assert command.run("--to", topics.letters)[0] == 1
         assert (
             command.run("--to", "missing")[1]["error"]["message"]
@@ -878,6 +770,6 @@ class TestCommand:
         topics.letters = letters
         command = Command(topics)
         # The name of a topic for all letters does not tell where they come from.
-        assert command.run("--config", str(config))[1]["result"]["stays"] == {"not_allowed": 1}
+        assert command.run("--config", str(config))[1]["result"]["pending"] == {"not_allowed": 1}
         shown = command.run("--config", str(config), "--allow", "orders-*", "--execute")[1]
         assert shown["result"]["sent"] == {topics.topic: 1}

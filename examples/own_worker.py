@@ -1,0 +1,125 @@
+"""A worker of one's own: mask fields of records on the way from one topic to another, each exactly once.
+
+    python examples/own_worker.py
+    python examples/own_worker.py --bootstrap-servers kafka-a:9092 --follow
+
+Without an address it starts an embedded cluster. ``headerware.workers`` reads, gathers the slices of
+messages, writes in transactions, and notes what is done in the offsets of a group. So this file only decides:
+a record whose value is a JSON object goes on with some fields masked, a tombstone goes on as it is, and all
+else goes to the dead letters, from where ``headerware redrive`` sends it back once it is mended. Kill it at
+any moment and start it again: nothing is lost, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from headerware import Producer
+from headerware.core.errors import InterceptorError
+from headerware.testing import EmbeddedCluster
+from headerware.workers import Outcome, Policy, Unit, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from headerware import Record
+
+MASK: Final = "***"
+ORDERS: Final = (
+    b'{"order": 1, "email": "ada@example.org", "total": 20}',
+    b'{"order": 2, "email": "bob@example.org", "total": 35, "phone": "555-0100"}',
+    b"this is no JSON",
+    None,
+)
+
+
+class Mask(Policy):
+    """Write records into a topic with some fields masked.
+
+    Args:
+        target: the topic.
+        fields: the names of the fields.
+    """
+
+    def __init__(self, target: str, fields: Sequence[str]) -> None:
+        self._target = target
+        self._fields = frozenset(fields)
+
+    def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
+        """Mask each record; what cannot be masked must not go on."""
+        for unit in units:
+            try:
+                masked = self._masked(unit)
+            except InterceptorError as error:
+                yield self.dead_letter(unit, error.at("mask", unit.records[0]))
+            else:
+                yield Outcome(unit, "sent", [masked])
+
+    def _masked(self, unit: Unit) -> Record:
+        record, *others = unit.records
+        if others or unit.problem:
+            raise InterceptorError("expected a record, found a message in slices")
+        if record.value is None:
+            return record.replace(topic=self._target)
+        try:
+            value = json.loads(record.value)
+        except ValueError as error:
+            raise InterceptorError("expected JSON") from error
+        if not isinstance(value, dict):
+            raise InterceptorError(f"expected a JSON object, found a {type(value).__name__}")
+        masked = {name: MASK if name in self._fields else each for name, each in value.items()}
+        return record.replace(topic=self._target, value=json.dumps(masked).encode())
+
+
+def produce(conf: dict[str, Any], topic: str) -> None:
+    """Be the shop: write some orders, one of which is none."""
+    producer = Producer(conf)
+    for number, value in enumerate(ORDERS):
+        producer.produce(topic, value, str(number).encode(), headers={"shop": "north"})
+    producer.flush()
+
+
+def show(worker: Worker) -> None:
+    """Print how many records became what."""
+    table = Table("records", "became", "because")
+    for (disposition, why), count in sorted(worker.counts.items()):
+        table.add_row(str(count), disposition.replace("_", " "), why)
+    Console().print(table)
+
+
+@click.command()
+@click.option("--bootstrap-servers", help="Kafka; without it an embedded cluster.")
+@click.option("--source", default="orders-example", show_default=True, help="Read this topic.")
+@click.option("--target", default="orders-masked-example", show_default=True, help="Write this topic.")
+@click.option(
+    "--field", "fields", multiple=True, default=("email", "phone"), show_default=True, help="Mask this field."
+)
+@click.option("--follow", is_flag=True, help="Go on at the end of the topic, until Ctrl-C.")
+def main(
+    bootstrap_servers: str | None, source: str, target: str, fields: tuple[str, ...], *, follow: bool
+) -> None:
+    """Mask fields of records on the way from one topic to another."""
+    with contextlib.ExitStack() as stack:
+        if bootstrap_servers is None:
+            topics = {source: 1, target: 1, f"{source}.dead-letter": 1}
+            bootstrap_servers = stack.enter_context(EmbeddedCluster(topics=topics)).bootstrap_servers
+            produce({"bootstrap.servers": bootstrap_servers}, source)
+        conf = {"bootstrap.servers": bootstrap_servers}
+        policy = Mask(target, fields)
+        worker = stack.enter_context(Worker(conf, source, policy, name="mask", writes=[target]))
+        began = time.monotonic()
+        with contextlib.suppress(KeyboardInterrupt):
+            worker.run(follow=follow)
+        show(worker)
+        print(f"done in {time.monotonic() - began:.1f} s; group {worker.group_id} knows what is done")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""What a committed offset says beside the offset itself: a position, and what is pending below it.
+
+Records of a partition are not always done in their order. Then the committed offset is that of the first
+record that is pending, and the metadata of the commit says how far reading has come, and which records below
+that are pending. So there is no state beside the topics. As text (spec/commit-metadata.md):
+
+    hw1:<position>[~<pending>]:<own>
+
+    position   decimal; absent if it is the committed offset
+    pending    base64 of a zlib stream of bits, most significant first: bit n stands for the record at the
+               committed offset + n, and is 1 if that record is pending; absent if none is
+    own        metadata of whoever commits, such as an application; any text
+
+Below the position, records that are not pending are done. Other text is metadata of another.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from headerware.core.errors import WireFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PREFIX: Final = "hw1:"
+MAX_PENDING_BYTES: Final = 4_000
+"""How long the text of the pending offsets may be, of the 4,096 bytes of metadata that a broker takes."""
+MAX_FIELD_BYTES: Final = 4_000_000
+MAX_PENDING: Final = 1_000_000
+"""Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
+_LAST_OFFSET: Final = 2**63 - 1
+_LAYOUT: Final = re.compile(r"hw1:(?:([0-9]{1,19})(?:~([A-Za-z0-9+/=]+))?)?:(.*)", re.DOTALL)
+
+
+class Committed(NamedTuple):
+    """A committed offset with its metadata, read.
+
+    Args:
+        position: the offset below which records are done, other than pending ones; None means that this is
+            the committed offset.
+        pending: the offsets below the position that are not done.
+        own: the metadata of whoever commits; None for none.
+    """
+
+    position: int | None
+    pending: frozenset[int]
+    own: str | None
+
+
+class PendingOffsets:
+    """The pending offsets of a partition, as bits: a change costs the same however many offsets there are.
+
+    Many offsets take a byte for eight offsets between the first and the last, in one piece.
+
+    Args:
+        offsets: the offsets that are pending at first.
+    """
+
+    def __init__(self, offsets: Iterable[int] = ()) -> None:
+        self._bits = bytearray()
+        self._begin = 0
+        """The number of the first byte of the bits, counted from offset 0."""
+        self._beyond: set[int] = set()
+        """The offsets that are too far from the others to be noted in a commit."""
+        self._count = 0
+        for offset in sorted(offsets):
+            self.add(offset)
+
+    def __len__(self) -> int:
+        """Count the offsets."""
+        return self._count + len(self._beyond)
+
+    def __contains__(self, offset: int) -> bool:
+        """Return whether an offset is pending."""
+        byte, bit = divmod(offset, 8)
+        at = byte - self._begin
+        known = 0 <= at < len(self._bits) and bool(self._bits[at] & 0x80 >> bit)
+        return known or offset in self._beyond
+
+    def add(self, offset: int) -> None:
+        """Add an offset."""
+        byte, bit = divmod(offset, 8)
+        if not self._count:
+            self._bits, self._begin = bytearray(), byte
+        before, after = self._begin - byte, byte + 1 - self._begin - len(self._bits)
+        if len(self._bits) + max(before, after) > MAX_FIELD_BYTES:
+            self._beyond.add(offset)
+            return
+        if before > 0:
+            self._bits[:0] = bytes(before)
+            self._begin = byte
+        elif after > 0:
+            self._bits += bytes(after)
+        mask, at = 0x80 >> bit, byte - self._begin
+        self._count += not self._bits[at] & mask
+        self._bits[at] |= mask
+
+    def discard(self, offset: int) -> None:
+        """Remove an offset if it is there."""
+        self._beyond.discard(offset)
+        byte, bit = divmod(offset, 8)
+        mask, at = 0x80 >> bit, byte - self._begin
+        if 0 <= at < len(self._bits) and self._bits[at] & mask:
+            self._bits[at] &= ~mask
+            self._count -= 1
+
+    def encode(self, position: int, own: str | None = None) -> tuple[int, str | None]:
+        """Return the offset and the metadata to commit, which say that these offsets are pending.
+
+        Args:
+            position: the offset below which all others are done.
+            own: metadata to commit along.
+
+        Raises:
+            WireFormatError: there are more offsets than the metadata of a commit can note.
+        """
+        if not self:
+            return position, encode_metadata(None, own)
+        if not self._beyond:
+            bits = self._bits.lstrip(b"\0")
+            self._begin += len(self._bits) - len(bits)
+            self._bits = bits
+            dropped = 8 - bits[0].bit_length()
+            first = 8 * self._begin + dropped
+            size_bytes = (position - first + 7) // 8
+            if size_bytes <= MAX_FIELD_BYTES and self._count <= MAX_PENDING:
+                field = (int.from_bytes(bits) << dropped).to_bytes(len(bits))
+                field = field[:size_bytes].ljust(size_bytes, b"\0")
+                packed = base64.b64encode(zlib.compress(field, 9)).decode()
+                if len(packed) <= MAX_PENDING_BYTES:
+                    return first, f"{PREFIX}{position}~{packed}:{own or ''}"
+        raise WireFormatError(f"{len(self)} pending offsets do not fit the metadata of a commit")
+
+
+def encode_metadata(position: int | None, own: str | None) -> str | None:
+    """Return the metadata of a commit with nothing pending: ``own``, with the position if there is one."""
+    if position is None and not (own or "").startswith(PREFIX):
+        return own
+    return f"{PREFIX}{'' if position is None else position}:{own or ''}"
+
+
+def decode_metadata(offset: int, metadata: str | None) -> Committed:
+    """Return what a committed offset says; text of another form is the metadata of whoever commits."""
+    match = None if metadata is None else _LAYOUT.fullmatch(metadata)
+    if match is None:
+        return Committed(None, frozenset(), metadata or None)
+    position = int(match[1]) if match[1] else None
+    pending = _unpacked(offset, match[2]) if match[2] else frozenset[int]()
+    # No offset is that large, and as a position it would keep the partition silent for ever.
+    is_possible = position is None or (
+        position <= _LAST_OFFSET and all(each < position for each in pending or ())
+    )
+    if pending is None or not is_possible:
+        return Committed(None, frozenset(), metadata)
+    return Committed(position, pending, match[3] or None)
+
+
+def _unpacked(offset: int, text: str) -> frozenset[int] | None:
+    """Return the pending offsets of packed metadata; None if it is none, or more than we write."""
+    if len(text) > MAX_PENDING_BYTES:
+        return None
+    unpacking = zlib.decompressobj()
+    try:
+        bits = unpacking.decompress(base64.b64decode(text, validate=True), MAX_FIELD_BYTES)
+    except (ValueError, zlib.error):
+        return None
+    is_complete = unpacking.eof and not unpacking.unused_data
+    if not is_complete or int.from_bytes(bits).bit_count() > MAX_PENDING:
+        return None
+    return frozenset(
+        offset + 8 * index + bit
+        for index, byte in enumerate(bits)
+        if byte
+        for bit in range(8)
+        if byte & 0x80 >> bit
+    )

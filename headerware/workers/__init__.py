@@ -1,0 +1,14 @@
+"""What all workers are: read a topic, decide about units, write and commit exactly once.
+
+class Mask(Policy):
+    def decide(self, units): ...
+
+with Worker(conf, "orders", Mask(), name="mask", writes=["orders.masked"]) as worker:
+    worker.run(follow=True)
+"""
+
+from headerware.workers.loop import Policy, Worker
+from headerware.workers.outcomes import Disposition, Outcome
+from headerware.workers.units import Unit
+
+__all__ = ["Disposition", "Outcome", "Policy", "Unit", "Worker"]

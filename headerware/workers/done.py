@@ -1,0 +1,160 @@
+"""Up to where a worker is done with its partitions, and what is pending below that.
+
+It is the committed offset of a group, with its metadata (:mod:`headerware.core.commit_metadata`), so there is
+no state beside the topics: whoever starts later, or is given a partition, goes on from there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from headerware.core.commit_metadata import PendingOffsets, decode_metadata
+from headerware.core.errors import HeaderwareError, position
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headerware.core.services import TopicPartitionKey
+
+
+class Commit(NamedTuple):
+    """The offset and the metadata to commit for a partition."""
+
+    offset: int
+    metadata: str | None
+
+
+class _Partition:
+    __slots__ = ("begin", "committed", "earlier", "pending", "position")
+
+    def __init__(self, begin: int, pending: frozenset[int], committed: Commit | None) -> None:
+        self.begin: Final = begin
+        self.earlier: Final = pending
+        self.position = begin
+        self.pending: Final = PendingOffsets(pending)
+        self.committed = committed
+
+
+class Done:
+    """Note what is done of each partition, and say what to commit; for one caller at a time.
+
+    Args:
+        group_id: the group, for messages.
+        own: metadata that this worker commits along, which says what was done; a group with other metadata
+            has done something else.
+    """
+
+    def __init__(self, group_id: str, *, own: str | None = None) -> None:
+        self._group: Final = group_id
+        self._own: Final = own
+        self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
+        self._changed: Final[set[TopicPartitionKey]] = set()
+        self.deleted = 0
+        """How many offsets that were not done the topics have no more."""
+
+    def begin(self, key: TopicPartitionKey, low: int, high: int, committed: tuple[int, str] | None) -> int:
+        """Begin with a partition, and return from which offset on to read it.
+
+        Args:
+            key: the partition.
+            low: its first offset.
+            high: where it ends.
+            committed: the offset and the metadata that the group has committed, or None.
+
+        Raises:
+            HeaderwareError: the group has done something else, or more was done than there is.
+        """
+        if committed is None:
+            self._partitions[key] = _Partition(low, frozenset(), None)
+            return low
+        offset, metadata = committed
+        found = decode_metadata(offset, metadata)
+        done = offset if found.position is None else found.position
+        if found.own != self._own:
+            raise HeaderwareError(
+                f"group {self._group} has committed offsets of {key[0]} for something else; name another "
+                f"group, or delete its offsets"
+            )
+        if done > high:
+            raise HeaderwareError(
+                f"group {self._group} is done with {position(*key, None)} up to offset {done}, but it ends "
+                f"at {high}: the topic was made again; delete the offsets of the group, or name another group"
+            )
+        pending = frozenset(each for each in found.pending if each >= low)
+        gone = len(found.pending) - len(pending) + max(0, low - done)
+        self.deleted += gone
+        self._partitions[key] = _Partition(max(low, done), pending, Commit(offset, metadata or None))
+        if gone:
+            self._changed.add(key)
+        return min(pending, default=max(low, done))
+
+    def forget(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Forget partitions, which others may have now; what is not committed of them is done again."""
+        for key in keys:
+            self._partitions.pop(key, None)
+            self._changed.discard(key)
+
+    @property
+    def partitions(self) -> list[TopicPartitionKey]:
+        """The partitions that were begun."""
+        return [*self._partitions]
+
+    def position(self, key: TopicPartitionKey) -> int:
+        """Return the offset below which all is done that is not pending."""
+        return self._partitions[key].position
+
+    def pending(self, key: TopicPartitionKey) -> PendingOffsets:
+        """Return what is pending below the position."""
+        return self._partitions[key].pending
+
+    def was_done(self, key: TopicPartitionKey, offset: int) -> bool:
+        """Return whether a record was done before this worker began with its partition."""
+        partition = self._partitions[key]
+        return offset < partition.begin and offset not in partition.earlier
+
+    def note(self, key: TopicPartitionKey, offset: int, *, is_pending: bool = False) -> None:
+        """Note that a record is done, or that it is pending; the same record may come again."""
+        partition = self._partitions[key]
+        (partition.pending.add if is_pending else partition.pending.discard)(offset)
+        partition.position = max(partition.position, offset + 1)
+        self._changed.add(key)
+
+    def reached(self, key: TopicPartitionKey, offset: int) -> None:
+        """Note that nothing is left below an offset, for marks of transactions may follow the last record."""
+        partition = self._partitions[key]
+        if partition.position < offset:
+            partition.position = offset
+            self._changed.add(key)
+
+    def commits(self, *, everything: bool = False) -> dict[TopicPartitionKey, Commit]:
+        """Return what is to be committed: of the partitions that have changed, or of all.
+
+        Raises:
+            WireFormatError: more is pending than a commit can note.
+        """
+        keys = self._partitions if everything else sorted(self._changed)
+        found = {key: self._commit_of(self._partitions[key]) for key in keys}
+        return found if everything else {key: each for key, each in found.items() if self._is_news(key, each)}
+
+    def _commit_of(self, partition: _Partition) -> Commit:
+        return Commit(*partition.pending.encode(partition.position, self._own))
+
+    def _is_news(self, key: TopicPartitionKey, commit: Commit) -> bool:
+        return commit != self._partitions[key].committed
+
+    def committed(self, commits: dict[TopicPartitionKey, Commit]) -> None:
+        """Note that this was committed."""
+        for key, commit in commits.items():
+            if (partition := self._partitions.get(key)) is not None:
+                partition.committed = commit
+        self._changed.clear()
+
+
+def topic_partitions(commits: dict[TopicPartitionKey, Commit]) -> list[TopicPartition]:
+    """Return commits as confluent-kafka takes them."""
+    return [
+        TopicPartition(*key, offset) if metadata is None else TopicPartition(*key, offset, metadata)
+        for key, (offset, metadata) in commits.items()
+    ]

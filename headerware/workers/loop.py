@@ -1,0 +1,363 @@
+"""The loop of a worker: read a topic, gather units, decide about them, write, note what is done.
+
+What a batch leads to is one transaction, with the offsets of what was read. So a process that is killed at
+any moment loses nothing and writes nothing twice; whoever starts later ends what it had open, and goes on
+there. A worker is a :class:`Policy`, which decides; all else is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from headerware.core.context import wall_clock_ms
+from headerware.core.errors import HeaderwareError, WireFormatError
+from headerware.core.record import bytes_of
+from headerware.kafka.messages import record_of
+from headerware.kafka.reader import TopicReader
+from headerware.kafka.single_records import SingleRecords
+from headerware.ops.transactions import TIMEOUT_S, TransactionalSender
+from headerware.workers.done import Commit, Done, topic_partitions
+from headerware.workers.outcomes import Disposition, Outcome, transact
+from headerware.workers.units import Unit, Units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import KafkaError, Message, TopicPartition
+
+    from headerware.core.errors import InterceptorError
+    from headerware.core.record import Record
+    from headerware.core.services import TopicPartitionKey
+    from headerware.kafka.reader import Progress
+
+_BATCH: Final = 500
+_MAX_TRANSACTION_BYTES: Final = 32 << 20
+_WAIT_S: Final = 0.2
+_RENEW_S: Final = 60.0
+"""How often the offsets of all partitions are committed, or the broker would forget those that stand still.
+
+A worker with nothing to do learns by that whether another has taken over.
+"""
+
+
+class _TooManyPendingError(HeaderwareError):
+    """More is pending than a commit can note."""
+
+
+class Policy:
+    """Decide what becomes of units; a worker calls it from one thread."""
+
+    worker: Worker
+    """The worker, which sets it when it is made."""
+    dead_letter_topic: str = "{topic}.dead-letter"
+    """Where :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
+    paces: Literal["read", "written"] = "read"
+    """Which records the ``rate`` of the worker counts."""
+    too_many_pending: str = ""
+    """What to do if more is pending than a commit can note, as the last sentence of the error."""
+
+    def dead_letter(self, unit: Unit, error: InterceptorError, *, why: str = "") -> Outcome:
+        """Return the outcome of a unit whose records become dead letters with a reason."""
+        return Outcome.dead_lettered(
+            unit,
+            error,
+            self.dead_letter_topic.replace("{topic}", unit.topic_partition[0]),
+            group_id=self.worker.group_id,
+            cluster=self.worker.reader.cluster_id,
+            now_ms=wall_clock_ms(),
+            why=why,
+        )
+
+    def decide(self, units: Sequence[Unit]) -> Iterable[Outcome]:
+        """Return an outcome for each unit, in order.
+
+        Args:
+            units: the units of a batch, as they became complete. One with a ``problem`` is not what it says.
+        """
+        raise NotImplementedError
+
+    def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
+        """Return another outcome, for a topic refuses records of this one, by their indexes.
+
+        Unless a policy knows better, the unit is pending.
+        """
+        error = next(iter(refusals.values()))
+        return Outcome(outcome.unit, "pending", why=error.name())
+
+    def account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:  # noqa: ARG002
+        """Return a record that tells of a transaction, and goes along; None for none."""
+        return None
+
+    def committed(self, outcomes: Sequence[Outcome]) -> None:
+        """Hear that outcomes are committed; in a preview, that they would be."""
+
+
+class Worker:
+    """Let a policy decide about the records of a topic; only :meth:`stop` is for any thread.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        topic: the topic that is read.
+        policy: decides.
+        name: what the worker does, in a word, for messages and the group, such as ``mask``.
+        group_id: the group whose offsets say what is done, and the transactional id: of two processes with
+            one group the later ends the earlier. None makes one of name and topic.
+        own: metadata of the commits, such as a digest of the rules: a group with another has done something
+            else.
+        writes: the topics that it writes, as far as they are known.
+        rate: how many records are read in a second at most, or written if the policy says so; or None.
+        batch: how many records are decided about at once.
+        timeout_s: how long the cluster may take to answer, in seconds.
+
+    Raises:
+        ConfigError: there is no such topic.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any],
+        topic: str,
+        policy: Policy,
+        *,
+        name: str,
+        group_id: str | None = None,
+        own: str | None = None,
+        writes: Iterable[str] = (),
+        rate: float | None = None,
+        batch: int = _BATCH,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._conf: Final = {"log_level": 0, **conf}
+        self._topic: Final = topic
+        self._policy: Final = policy
+        self._name: Final = name
+        self._group: Final = group_id or f"headerware-{name}-{topic}"
+        self._own: Final = own
+        self._writes: Final = tuple(writes)
+        self._rate: Final = rate
+        self._batch: Final = batch if rate is None else max(1, min(batch, int(rate)))
+        self._timeout_s: Final = timeout_s
+        self._stop: Final = Event()
+        self._finishes = False
+        # An offset that is gone is told, not passed over.
+        self._reading: Final = {
+            "isolation.level": "read_committed",
+            **self._conf,
+            "auto.offset.reset": "error",
+        }
+        self.reader: Final = TopicReader(self._reading, topic, group_id=self._group, timeout_s=timeout_s)
+        """What reads the topic."""
+        self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
+        self._units: Final = Units(self._fetch)
+        self._done: Done
+        policy.worker = self
+        self._renewed = time.monotonic()
+        self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
+        """How many records there were of each disposition, with the reason."""
+
+    def _fetch(self, topic: str, partition: int, offset: int) -> Record | None:
+        return self._fetched.get(topic, partition, offset, seen=True)
+
+    def stop(self) -> None:
+        """Stop after the transaction that is under way; for signal handlers and other threads."""
+        self._stop.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
+    def finish(self) -> None:
+        """Read nothing after the batch that is decided about now; for the policy."""
+        self._finishes = True
+
+    @property
+    def deleted(self) -> int:
+        """How many offsets that were not done the topic had no more when it began."""
+        return self._done.deleted
+
+    @property
+    def incomplete(self) -> int:
+        """How many slices were read whose message lacks others."""
+        return sum(each.count for found in self._units.incomplete().values() for each in found)
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is on the way to where the topic ended when it began, in offsets."""
+        return self.reader.progress
+
+    @property
+    def group_id(self) -> str:
+        """The group whose offsets say what is done."""
+        return self._group
+
+    def preview(self, tell: Callable[[], object] = lambda: None) -> None:
+        """Decide about what there is now, and write and commit nothing."""
+        self._begin()
+        self._go_on(None, follow=False, tell=tell)
+
+    def run(self, *, follow: bool = False, tell: Callable[[], object] = lambda: None) -> None:
+        """Decide about what there is now, and write what follows from that.
+
+        Args:
+            follow: whether to go on at the end of the topic, until :meth:`stop`.
+            tell: is called after each transaction.
+
+        Raises:
+            TakenOverError: another process has taken over.
+            HeaderwareError: the group has done something else, or a topic takes not even a stub of a dead
+                letter.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+        """
+        sender = TransactionalSender(
+            self._conf,
+            self._group,
+            what=f"{self._name} of {self._topic}",
+            topics=self._writes,
+            timeout_s=self._timeout_s,
+        )
+        try:
+            # Only now are the offsets those of the last transaction: the sender ends what was open.
+            self._begin()
+            self._go_on(sender, follow=follow, tell=tell)
+        finally:
+            sender.close()
+
+    def _begin(self) -> None:
+        """Go to where the group is done."""
+        self._finishes = False
+        self._units.forget([self._key(number) for number in self.reader.partitions])
+        committed = self.reader.committed()
+        self._done = Done(self._group, own=self._own)
+        self.reader.start()
+        begins = {
+            number: self._done.begin(self._key(number), low, high, committed.get(number))
+            for number, (low, high) in self.reader.bounds.items()
+        }
+        self.reader.start(offsets=begins)
+
+    def _key(self, number: int | None) -> TopicPartitionKey:
+        return self._topic, number or 0
+
+    def _go_on(self, sender: TransactionalSender | None, *, follow: bool, tell: Callable[[], object]) -> None:
+        began, count = time.monotonic(), 0
+        for batch in self._batches(follow=follow):
+            units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
+            decided = [*self._policy.decide(units)]
+            for outcomes in _by_size(decided):
+                became = self._write(sender, outcomes)
+                count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
+            tell()
+            count += len(batch) if self._policy.paces == "read" else 0
+            if self._rate:
+                self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
+        if not (self._stop.is_set() or self._finishes):
+            for number, (_, end) in self.reader.bounds.items():
+                self._done.reached(self._key(number), end)
+            self._write(sender, [])
+            tell()
+
+    def _batches(self, *, follow: bool) -> Iterator[list[Message]]:
+        if not follow:
+            for batch in self.reader.to_end(max_records=self._batch, each_batch=True):
+                if self._stop.is_set():
+                    return
+                yield batch
+                if self._finishes:
+                    return
+            return
+        while not (self._stop.is_set() or self._finishes):
+            batch = self.reader.read(max_records=self._batch, timeout_s=_WAIT_S)
+            if batch or time.monotonic() > self._renewed + _RENEW_S:
+                yield batch
+
+    def _taken(self, record: Record) -> Unit | None:
+        """Return the unit that a record makes complete."""
+        key, offset = self._key(record.partition), record.offset or 0
+        if self._done.was_done(key, offset):
+            return None  # it stands between pending ones
+        self._done.note(key, offset, is_pending=True)  # until it is decided about, and that is committed
+        return self._units.add(record)
+
+    def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
+        """Write what outcomes lead to, and that it is done, in one transaction; return what they became."""
+        if sender is None:
+            self._policy.committed(outcomes)
+            self._count(outcomes)
+            return outcomes
+        is_due = time.monotonic() > self._renewed + _RENEW_S
+
+        def offsets_of(becoming: Sequence[Outcome]) -> list[TopicPartition]:
+            for outcome in becoming:
+                self._note(outcome)
+            return topic_partitions(self._commits(everything=is_due))
+
+        def account_of(becoming: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
+            return self._policy.account(becoming, offsets) if becoming else None
+
+        try:
+            became = transact(
+                sender,
+                outcomes,
+                offsets_of,
+                self.reader.group_metadata(),
+                decide_again=self._policy.decide_again,
+                account_of=account_of,
+            )
+        except _TooManyPendingError:
+            # Slices that wait for others of their message are the only ones that need not be.
+            incomplete = [*self._units.give_up()]
+            if not incomplete:
+                raise
+            return self._write(sender, [*outcomes, *self._policy.decide(incomplete)])
+        self._done.committed(self._commits(everything=is_due))
+        if is_due:
+            self._renewed = time.monotonic()
+        self._policy.committed(became)
+        self._count(became)
+        return became
+
+    def _commits(self, *, everything: bool) -> dict[TopicPartitionKey, Commit]:
+        try:
+            return self._done.commits(everything=everything)
+        except WireFormatError as error:
+            advice = f". {self._policy.too_many_pending}" if self._policy.too_many_pending else ""
+            raise _TooManyPendingError(
+                f"{self._topic}: {error}; what was written before is committed{advice}"
+            ) from error
+
+    def _note(self, outcome: Outcome) -> None:
+        key = outcome.unit.topic_partition
+        for offset in outcome.unit.offsets:
+            self._done.note(key, offset, is_pending=outcome.disposition == "pending")
+
+    def _count(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self.counts[outcome.disposition, outcome.why] += len(outcome.unit.offsets)
+
+    def close(self) -> None:
+        """Close its clients."""
+        self._fetched.close()
+        self.reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _by_size(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+    """Yield outcomes in parts that are no larger than a transaction should be."""
+    part, size_bytes = list[Outcome](), 0
+    for outcome in outcomes:
+        part.append(outcome)
+        size_bytes += sum(map(bytes_of, outcome.records))
+        if size_bytes > _MAX_TRANSACTION_BYTES:
+            yield part
+            part, size_bytes = [], 0
+    yield part

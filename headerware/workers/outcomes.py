@@ -1,0 +1,200 @@
+"""What becomes of a unit, and one transaction for what becomes of many.
+
+    sent           records are written for it
+    dead_letter    its dead letters are written, with the reason
+    dropped        nothing is written, and it is done
+    pending        nothing is written, and it is decided about again, by whoever starts next
+
+What a topic refuses, for its size, key or time, does not hold up the others: the worker decides about that
+unit again, and the transaction is sent anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from headerware.core.dead_letter import dead_letters
+from headerware.core.errors import HeaderwareError, InterceptorError, position
+from headerware.core.headers import EMPTY
+from headerware.core.record import Record
+from headerware.kafka.messages import is_readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from confluent_kafka import KafkaError, Message, TopicPartition
+
+    from headerware.ops.transactions import TransactionalSender
+    from headerware.workers.units import Unit
+
+Disposition = Literal["sent", "dead_letter", "dropped", "pending"]
+
+
+class Outcome:
+    """What becomes of a unit.
+
+    Args:
+        unit: the unit.
+        disposition: see above.
+        records: what is written for it.
+        why: the reason, in a word, for counters; empty where there is none.
+        error: the reason of dead letters.
+        about: anything that the policy wants to know of it once it is committed.
+    """
+
+    __slots__ = ("_smaller", "about", "disposition", "error", "records", "unit", "why")
+
+    def __init__(
+        self,
+        unit: Unit,
+        disposition: Disposition,
+        records: Sequence[Record] = (),
+        *,
+        why: str = "",
+        error: HeaderwareError | None = None,
+        about: Any = None,
+    ) -> None:
+        self.about: Final = about
+        self.unit: Final = unit
+        self.disposition: Final = disposition
+        self.records: list[Record] = [*records]
+        self.why: Final = why
+        self.error: Final = error
+        self._smaller: Sequence[Iterator[Record]] = ()
+
+    def __repr__(self) -> str:
+        where = position(*self.unit.topic_partition, self.unit.offsets[-1])
+        return f"Outcome({where}, {self.disposition!r}, why={self.why!r}, records={len(self.records)})"
+
+    @classmethod
+    def dead_lettered(
+        cls,
+        unit: Unit,
+        error: InterceptorError,
+        topic: str,
+        *,
+        group_id: str,
+        cluster: str | None,
+        now_ms: int,
+        why: str = "",
+    ) -> Outcome:
+        """Return the outcome of a unit whose records go to a dead-letter topic.
+
+        Args:
+            unit: the unit.
+            error: why.
+            topic: the dead-letter topic.
+            group_id: the group of the worker.
+            cluster: the id of the cluster.
+            now_ms: the time, in milliseconds since the epoch.
+            why: the reason in a word; by default the step that refused it, and the class of the error.
+        """
+        outcome = cls(unit, "dead_letter", why=why or reason_of(error), error=error)
+        outcome._smaller = [
+            _dead_letters_of(record, error, topic, group_id, cluster, now_ms) for record in unit.records
+        ]
+        outcome.records = [next(smaller) for smaller in outcome._smaller]
+        return outcome
+
+    def refused(self, errors: Mapping[int, KafkaError]) -> Outcome | None:
+        """Take a topic's refusal of dead letters; smaller ones come in their place.
+
+        Return None for an outcome of another kind, about which the worker decides again.
+
+        Raises:
+            HeaderwareError: the topic takes not even a stub.
+        """
+        if not self._smaller:
+            return None
+        for index, error in errors.items():
+            smaller = next(self._smaller[index], None)
+            if smaller is None:
+                original = self.unit.records[index]
+                where = position(original.topic, original.partition, original.offset)
+                raise HeaderwareError(
+                    f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
+                    f"{error.str()}; nothing of its partition goes on before that"
+                )
+            self.records[index] = smaller
+        return self
+
+
+def reason_of(error: HeaderwareError) -> str:
+    """Return the step that refused a record, and the class of the error, for counters."""
+    step = getattr(error, "step", None)
+    return f"{step}: {type(error).__name__}" if step else type(error).__name__
+
+
+def _dead_letters_of(
+    original: Record,
+    error: InterceptorError,
+    topic: str,
+    group_id: str,
+    cluster: str | None,
+    now_ms: int,
+) -> Iterator[Record]:
+    """Yield the dead letter of a record, and smaller ones if the topic refuses it."""
+    readable = is_readable(original)
+    for dead_letter, is_stub in dead_letters(
+        original if readable else original.replace(headers=EMPTY),
+        error,
+        stubs=True,
+        topic=topic,
+        names="headerware",
+        stage="ON_CONSUME",
+        group_id=group_id,
+        cluster=cluster,
+        now_ms=now_ms,
+    ):
+        if readable or is_stub:  # a dead letter without its headers would be taken for the record
+            yield dead_letter
+
+
+def transact(
+    sender: TransactionalSender,
+    outcomes: Sequence[Outcome],
+    offsets_of: Callable[[Sequence[Outcome]], Sequence[TopicPartition]],
+    group_metadata: Any,
+    *,
+    decide_again: Callable[[Outcome, Mapping[int, KafkaError]], Outcome],
+    account_of: Callable[[Sequence[Outcome], Sequence[TopicPartition]], Record | None] = lambda *_: None,
+    delivered: dict[int, Message] | None = None,
+) -> list[Outcome]:
+    """Write what outcomes lead to in one transaction with the offsets, and return what they became.
+
+    Args:
+        sender: sends.
+        outcomes: the outcomes.
+        offsets_of: returns what is to be committed if these are the outcomes.
+        group_metadata: of the consumer that has read.
+        decide_again: returns another outcome for one of whose records a topic refuses some, by their indexes.
+            Refused dead letters are replaced by smaller ones here.
+        account_of: returns a record that tells of outcomes and offsets, and goes along; None for none.
+        delivered: gets the reports of the records, by their indexes over all outcomes.
+
+    Raises:
+        HeaderwareError: the account is refused, or a dead letter, even as a stub.
+        TakenOverError: another process has taken over.
+        StaleGroupError: the group has given the partitions to another member.
+        confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+    """
+    becoming = [*outcomes]
+    while True:
+        places = [(at, index) for at, outcome in enumerate(becoming) for index in range(len(outcome.records))]
+        records = [becoming[at].records[index] for at, index in places]
+        offsets = offsets_of(becoming)
+        if (account := account_of(becoming, offsets)) is not None:
+            records.append(account)
+        unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
+        if not unfit:
+            return becoming
+        refused: dict[int, dict[int, KafkaError]] = {}
+        for place, error in unfit.items():
+            if place == len(places) and account is not None:
+                raise HeaderwareError(
+                    f"{account.topic} takes no accounts: {error.str()}; nothing was written"
+                )
+            at, index = places[place]
+            refused.setdefault(at, {})[index] = error
+        for at, errors in refused.items():
+            becoming[at] = becoming[at].refused(errors) or decide_again(becoming[at], errors)

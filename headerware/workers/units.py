@@ -1,0 +1,211 @@
+"""Units: a record, or all slices of a message, which a worker decides about as one.
+
+The slices of a message are gathered in one bounded place, for all workers. A message is complete when each
+of its slices has come, in any order. What does not fit stands alone, for the worker to decide about: a slice
+that has come before, or one that says other things of its message than the first that came.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from headerware.core.bounded_cache import BoundedCache
+from headerware.core.errors import HeaderError, WireFormatError
+from headerware.core.record import Record, bytes_of
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
+from headerware.kafka.messages import is_readable
+from headerware.registry.names import named_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from headerware.core.services import TopicPartitionKey
+
+MAX_REMEMBERED: Final = 500_000
+"""Messages in slices, and their slices until they are complete; so many take some 200 MiB."""
+Problem = Literal["stray", "gone", "incomplete"]
+"""Why a unit is not what it says."""
+_MAX_RECORDS: Final = 100_000
+_MAX_BYTES: Final = 64 << 20
+
+
+def slice_header_of(record: Record) -> SliceHeader | None:
+    """Return which slice of a message a record on the wire is; None for others, and for one that lies."""
+    if not is_readable(record):
+        return None
+    try:
+        value = named_headers(record).last(SLICE_HEADER)
+        return None if value is None else SliceHeader.decode(value)
+    except (WireFormatError, HeaderError):
+        return None
+
+
+class Room:
+    """How much may still be remembered of messages in slices, in all partitions together.
+
+    Args:
+        entries: messages, and slices of messages that are not complete.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self, entries: int = MAX_REMEMBERED) -> None:
+        self.left: int = entries
+
+    def take(self) -> bool:
+        """Take an entry, if there is one."""
+        if self.left <= 0:
+            return False
+        self.left -= 1
+        return True
+
+
+class SlicedMessage:
+    """A message in slices: which of them have come, and where they stand.
+
+    Args:
+        part: what the first slice that came says of the message.
+        offset: the offset of that slice, which :meth:`add` is called with as well.
+        room: for each slice but the one that came last; who makes a message takes an entry for it before.
+    """
+
+    __slots__ = ("_room", "count", "first", "is_complete", "last", "offsets", "part")
+
+    def __init__(self, part: SliceHeader, offset: int, room: Room) -> None:
+        self._room: Final = room
+        self.part: Final = part
+        self.first: Final = offset
+        self.last = offset
+        self.count = 0
+        """How many slices have come, those that came twice included."""
+        self.offsets: dict[int, int] = {}
+        """The offsets of the slices by their indexes; empty again once it is complete."""
+        self.is_complete = False
+        """Whether all slices have come."""
+
+    def add(self, part: SliceHeader, offset: int) -> bool:
+        """Add a slice; return False if it has come before, or is remembered no more for want of room."""
+        self.count += 1
+        self.last = offset
+        if self.is_complete or part.index in self.offsets or (self.offsets and not self._room.take()):
+            return False
+        self.offsets[part.index] = offset
+        self.is_complete = len(self.offsets) == self.part.count
+        return True
+
+    def take_offsets(self) -> list[int]:
+        """Return the offsets of the slices in the order of their indexes, and forget them."""
+        offsets, self.offsets = self.offsets, {}
+        self._room.left += max(0, len(offsets) - 1)
+        return [offsets[index] for index in sorted(offsets)]
+
+    def forget(self) -> None:
+        """Give back the room that it has taken, and the entry of the message itself."""
+        self.take_offsets()
+        self._room.left += 1
+
+
+class Unit(NamedTuple):
+    """A record, or all slices of a message in the order of their indexes.
+
+    Args:
+        records: the records as on the wire.
+        problem: None; ``stray`` for a slice that does not fit its message, or has come before; ``gone`` for a
+            message of which the topic does not have all slices any more; ``incomplete`` for the slices of one
+            that is waited for no more.
+        offsets: the offsets of the unit, also of records that are gone.
+    """
+
+    records: tuple[Record, ...]
+    offsets: tuple[int, ...]
+    problem: Problem | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartitionKey:
+        """The partition that it stands in."""
+        last = self.records[-1]
+        return last.topic, last.partition or 0
+
+
+class Units:
+    """Make units of records; for one caller at a time.
+
+    The slices of a message are kept in memory up to a bound; others are fetched again when it is complete.
+
+    Args:
+        fetch: returns a record that was read before, by its position; None if it is gone.
+        max_remembered: how many messages, and slices of messages that are not complete, are remembered. For
+            one more, the message that came first is forgotten.
+        max_bytes: the size of the slices that are kept in memory.
+    """
+
+    def __init__(
+        self,
+        fetch: Callable[[str, int, int], Record | None],
+        *,
+        max_remembered: int = MAX_REMEMBERED,
+        max_bytes: int = _MAX_BYTES,
+    ) -> None:
+        self._fetch: Final = fetch
+        self._room: Final = Room(max_remembered)
+        self._messages: Final[dict[tuple[str, int, bytes], SlicedMessage]] = {}
+        self._kept: Final[BoundedCache[tuple[str, int, int], Record]] = BoundedCache(
+            _MAX_RECORDS, max_cost=max_bytes, cost=lambda _, record: bytes_of(record)
+        )
+
+    def add(self, record: Record) -> Unit | None:
+        """Return the unit that a record makes complete; None if its message lacks other slices."""
+        part, offset = slice_header_of(record), record.offset or 0
+        if part is None:
+            return Unit((record,), (offset,))
+        of = record.topic, record.partition or 0, part.message_id
+        message = self._messages.get(of)
+        if message is None:
+            self._make_room()
+            message = self._messages[of] = SlicedMessage(part, offset, self._room)
+        elif not self._room.left:
+            self._make_room(of)
+        if not (message.part.same_message(part) and message.add(part, offset)):
+            return Unit((record,), (offset,), "stray")
+        self._kept[of[0], of[1], offset] = record
+        return self._taken(of, record) if message.is_complete else None
+
+    def _taken(self, of: tuple[str, int, bytes], last: Record | None = None) -> Unit:
+        """Forget a message, and return its slices; the last one need not be fetched."""
+        message = self._messages.pop(of)
+        offsets = tuple(message.take_offsets())
+        message.forget()
+        known = {} if last is None else {last.offset: last}
+        places = [(of[0], of[1], offset) for offset in offsets]
+        found = [known.get(at[2]) or self._kept.get(at) or self._fetch(*at) for at in places]
+        records = tuple(each for each in found if each is not None)
+        return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
+
+    def give_up(self) -> Iterator[Unit]:
+        """Forget all messages, and yield the slices of each that are still there."""
+        for of in [*self._messages]:
+            unit = self._taken(of)
+            if unit.records:
+                yield unit._replace(problem="incomplete")
+
+    def _make_room(self, but: tuple[str, int, bytes] | None = None) -> None:
+        """Take the entry of a message, or with a message let there be room for one more of its slices."""
+        while not self._room.take():
+            oldest = next((of for of in self._messages if of != but), None)
+            if oldest is None:
+                return
+            self._messages.pop(oldest).forget()
+        self._room.left += but is not None
+
+    def forget(self, keys: Iterable[TopicPartitionKey]) -> None:
+        """Forget the messages of partitions that others may have now."""
+        gone = set(keys)
+        for of in [of for of in self._messages if of[:2] in gone]:
+            self._messages.pop(of).forget()
+
+    def incomplete(self) -> dict[TopicPartitionKey, list[SlicedMessage]]:
+        """Return the messages that lack slices, by partition."""
+        found: dict[TopicPartitionKey, list[SlicedMessage]] = {}
+        for (topic, partition, _), message in self._messages.items():
+            found.setdefault((topic, partition), []).append(message)
+        return found

@@ -1,0 +1,63 @@
+"""Pending offsets, and the metadata of a commit that notes them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headerware.core.commit_metadata import PendingOffsets, decode_metadata
+from headerware.core.errors import WireFormatError
+
+
+class TestPendingOffsets:
+    @given(
+        st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=60),
+        st.integers(0, 5_000_000_000),
+        st.none() | st.text(min_size=1),
+    )
+    def test_are_those_of_a_set(self, changes: list[tuple[bool, int]], base: int, own: str | None) -> None:
+        pending, expected = PendingOffsets([base + 40]), {base + 40}
+        for is_added, offset in changes:
+            (pending.add if is_added else pending.discard)(base + offset)
+            (expected.add if is_added else expected.discard)(base + offset)
+            assert len(pending) == len(expected)
+            assert (base + offset in pending) is is_added
+        position = base + 301
+        offset, metadata = pending.encode(position, own)
+        assert offset == min(expected, default=position)
+        found = decode_metadata(offset, metadata)
+        assert (found.position or offset, found.pending, found.own) == (position, frozenset(expected), own)
+
+    def test_so_far_apart_that_no_commit_notes_them_take_no_room(self) -> None:
+        pending = PendingOffsets([0])
+        pending.add(1 << 60)
+        pending.add(5)
+        assert len(pending) == 3
+        with pytest.raises(WireFormatError, match="3 pending offsets do not fit"):
+            pending.encode((1 << 60) + 1)
+        pending.discard(1 << 60)
+        assert pending.encode(6)[0] == 0
+
+    def test_that_move_on_leave_nothing_behind(self) -> None:
+        pending = PendingOffsets()
+        for offset in range(0, 40_000_000, 10_000):  # more than a commit's bits span
+            pending.add(offset)
+            pending.discard(offset - 20_000)
+            assert pending.encode(offset + 1)[0] == max(0, offset - 10_000)
+
+    def test_at_random_are_bounded_by_the_metadata(self) -> None:
+        chance = random.Random(4)
+        with pytest.raises(WireFormatError, match="do not fit"):
+            PendingOffsets(chance.sample(range(100_000), 50_000)).encode(100_000)
+
+    @pytest.mark.parametrize(
+        ("position", "offsets"), [(10**17, {0}), (2_000_000, set(range(1_000_001)))], ids=["far", "many"]
+    )
+    def test_that_do_not_fit_are_refused_before_they_take_memory(
+        self, position: int, offsets: set[int]
+    ) -> None:
+        with pytest.raises(WireFormatError, match="do not fit"):
+            PendingOffsets(offsets).encode(position)
