@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware import Chain, Context, Headers, Record
+from headerware.core.commit_metadata import PendingOffsets
 from headerware.interceptors import Admission, Sign, Slice
 from headerware.keyring import certify, encode_jwks, public_part, read_keyring, with_new_key
 from headerware.keyring.writing import edit_keyring, write_public_keyring
-from headerware.ops.guard.judge import Decision, Judge
+from headerware.ops.guard.judge import Judge, verdict_of
 from headerware.ops.guard.rules import Routes
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headerware.keyring import Key
+    from headerware.workers import Outcome
 
 INGRESS: Final = "ingress.orders"
 LETTERS: Final = f"{INGRESS}.dead-letter"
@@ -173,10 +175,18 @@ class Gate:
             **options,
         )
         self.place = (INGRESS, 0)
-        self.judge.assign(self.place, begin, stays, start=start)
         self.offset = 0
+        self.begin(self.place, begin, stays, start=start)
 
-    def take(self, records: Sequence[Record], *, at: int | None = None, partition: int = 0) -> list[Decision]:
+    def begin(
+        self, place: tuple[str, int], begin: int, stays: Iterable[int] = (), *, start: int | None = None
+    ) -> None:
+        """Begin with a partition that an earlier judge is done with up to an offset, but for some."""
+        offset, metadata = PendingOffsets(stays).encode(begin)
+        committed = (offset, metadata or "") if begin else None
+        self.judge.begin(place, 0, 1 << 40, committed, earliest=start)
+
+    def take(self, records: Sequence[Record], *, at: int | None = None, partition: int = 0) -> list[Outcome]:
         """Put records into a partition, one behind the other, and return what was decided."""
         self.offset = self.offset if at is None else at
         for record in records:
@@ -184,24 +194,30 @@ class Gate:
             self.offset += 1
         return self.judge.decide()
 
-    def again(self) -> list[Decision]:
+    def again(self) -> list[Outcome]:
         """Return what is decided once what holds partitions is looked at again."""
         for partition in self.judge._partitions.values():
             partition.until = 0.0  # the monotonic clock is the machine's
         return self.judge.decide()
 
     def commit(self) -> tuple[int, str]:
-        return self.judge.commit_of(self.place)
+        offset, metadata = self.judge.done.commit_of(self.place)
+        return offset, metadata or ""
 
     def close(self) -> None:
         self.judge.close()
 
 
-def values(decisions: Iterable[Decision]) -> list[Any]:
+def values(decisions: Iterable[Outcome]) -> list[Any]:
     """Return the values of what goes on."""
-    return [record.value for decision in decisions for record in decision.sent]
+    return [
+        record.value
+        for decision in decisions
+        for record in decision.records
+        if decision.disposition == "sent"
+    ]
 
 
-def verdicts(decisions: Iterable[Decision]) -> list[str]:
+def verdicts(decisions: Iterable[Outcome]) -> list[str]:
     """Return the verdict on each original, with the step that refused it."""
-    return [f"{each.verdict} {each.reason}".strip() for each in decisions for _ in each.originals]
+    return [f"{verdict_of(each)} {each.why}".strip() for each in decisions for _ in each.unit.records]

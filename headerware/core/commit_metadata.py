@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headerware.core.errors import WireFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 PREFIX: Final = "hw1:"
 MAX_PENDING_BYTES: Final = 4_000
@@ -80,6 +80,14 @@ class PendingOffsets:
         at = byte - self._begin
         known = 0 <= at < len(self._bits) and bool(self._bits[at] & 0x80 >> bit)
         return known or offset in self._beyond
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the offsets, in no order."""
+        for index, byte in enumerate(self._bits):
+            for bit in range(8) if byte else ():
+                if byte & 0x80 >> bit:
+                    yield 8 * (self._begin + index) + bit
+        yield from self._beyond
 
     def add(self, offset: int) -> None:
         """Add an offset."""

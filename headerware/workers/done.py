@@ -134,11 +134,16 @@ class Done:
         Raises:
             WireFormatError: more is pending than a commit can note.
         """
-        keys = self._partitions if everything else sorted(self._changed)
-        found = {key: self._commit_of(self._partitions[key]) for key in keys}
-        return found if everything else {key: each for key, each in found.items() if self._is_news(key, each)}
+        found = {key: self.commit_of(key) for key in (self._partitions if everything else self._changed)}
+        return {key: each for key, each in sorted(found.items()) if everything or self._is_news(key, each)}
 
-    def _commit_of(self, partition: _Partition) -> Commit:
+    def commit_of(self, key: TopicPartitionKey) -> Commit:
+        """Return what is to be committed for a partition.
+
+        Raises:
+            WireFormatError: more is pending than a commit can note.
+        """
+        partition = self._partitions[key]
         return Commit(*partition.pending.encode(partition.position, self._own))
 
     def _is_news(self, key: TopicPartitionKey, commit: Commit) -> bool:

@@ -38,11 +38,10 @@ class Outcome:
         disposition: see above.
         records: what is written for it.
         why: the reason, in a word, for counters; empty where there is none.
-        error: the reason of dead letters.
         about: anything that the policy wants to know of it once it is committed.
     """
 
-    __slots__ = ("_smaller", "about", "disposition", "error", "records", "unit", "why")
+    __slots__ = ("_smaller", "about", "disposition", "records", "unit", "why")
 
     def __init__(
         self,
@@ -51,7 +50,6 @@ class Outcome:
         records: Sequence[Record] = (),
         *,
         why: str = "",
-        error: HeaderwareError | None = None,
         about: Any = None,
     ) -> None:
         self.about: Final = about
@@ -59,7 +57,6 @@ class Outcome:
         self.disposition: Final = disposition
         self.records: list[Record] = [*records]
         self.why: Final = why
-        self.error: Final = error
         self._smaller: Sequence[Iterator[Record]] = ()
 
     def __repr__(self) -> str:
@@ -89,7 +86,7 @@ class Outcome:
             now_ms: the time, in milliseconds since the epoch.
             why: the reason in a word; by default the step that refused it, and the class of the error.
         """
-        outcome = cls(unit, "dead_letter", why=why or reason_of(error), error=error)
+        outcome = cls(unit, "dead_letter", why=why or reason_of(error))
         outcome._smaller = [
             _dead_letters_of(record, error, topic, group_id, cluster, now_ms) for record in unit.records
         ]

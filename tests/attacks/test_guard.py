@@ -10,12 +10,12 @@ import pytest
 
 from headerware import Chain, ConfigError, Headers, Record
 from headerware.clients.partition_picker import partition_of_key
+from headerware.core.commit_metadata import decode_metadata
 from headerware.interceptors import Admission, Sign, Slice
 from headerware.kafka.messages import UnreadHeaders
 from headerware.keyring import read_keyring
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.guard import Guard, Routes
-from headerware.ops.stays import decode_stays
 from tests.ingress import (
     INGRESS,
     LETTERS,
@@ -56,7 +56,7 @@ class TestAdmitted:
         (came,) = ingress.sent(b"v", headers=[("a", b"1"), ("a", None)])
         came = came.replace(timestamp_ms=1_700_000_000_000, timestamp_type=1)
         (decision,) = gate.take([came])
-        (sent,) = decision.sent
+        (sent,) = decision.records
         assert (sent.topic, sent.partition, sent.timestamp_ms) == ("orders", 0, came.timestamp_ms)
         assert (sent.key, sent.value, sent.headers) == (came.key, came.value, came.headers)
         assert {name for name, _ in sent.headers} == {"a", "hw.admit", "hw.sig"}
@@ -185,7 +185,7 @@ class TestReplayed:
         gate = Gate(ingress, partitioner="murmur2_random")
         key = next(b"%d" % n for n in range(20) if partition_of_key(b"%d" % n, "murmur2_random", 3) == 0)
         came = [*ingress.sent(b"v", key=key), *ingress.sent(bytes(5_000), slice_bytes=2_000, key=key)]
-        gate.judge.assign((INGRESS, 1), 0)
+        gate.begin((INGRESS, 1), 0)
         assert set(verdicts(gate.take(came, partition=1))) == {GUARD}
         assert values(gate.take(came, at=0)) == [each.value for each in came]
 
@@ -193,7 +193,7 @@ class TestReplayed:
         """Behind a restart partitions come in any order, and the copy before what it is a copy of."""
         (came,) = ingress.sent(b"v")
         gate = Gate(ingress, begin=1, start=0)
-        gate.judge.assign((INGRESS, 1), 0)
+        gate.begin((INGRESS, 1), 0)
         assert gate.take([came, *ingress.sent(b"new")], partition=1) == []
         assert "read again" in str(gate.judge.held()[INGRESS, 1])
         assert gate.take([came], at=0) == []
@@ -211,7 +211,7 @@ class TestReplayed:
     def test_what_is_read_again_is_over_when_something_new_comes(self, ingress: Ingress) -> None:
         came = ingress.sent(b"1", b"2")
         gate = Gate(ingress, begin=1, start=0)
-        gate.judge.assign((INGRESS, 1), 0)
+        gate.begin((INGRESS, 1), 0)
         assert values(gate.take(came, at=0)) == [b"2"]
         assert verdicts(gate.take([came[0]], partition=1)) == [SIGN]
 
@@ -270,7 +270,7 @@ class TestOverQuota:
         ingress.policy(POLICY)
         ingress.now_ms += 2_000
         gate.judge.revoke([gate.place])  # as a rebalance does, so that they are no late ones
-        gate.judge.assign(gate.place, 100)
+        gate.begin(gate.place, 100)
         assert set(verdicts(gate.take(in_their_order, at=100))) == {"admitted"}
 
     def test_counts_bytes_of_whole_messages(self, ingress: Ingress) -> None:
@@ -326,7 +326,7 @@ class TestWhatCannotBeJudged:
         public.write_text("broken")
         ingress.now_ms += 5_000
         assert gate.take(slices[3:]) == []
-        assert decode_stays(*gate.commit()) == (3, frozenset({0, 1, 2}))
+        assert decode_metadata(*gate.commit())[:2] == (3, frozenset({0, 1, 2}))
         public.write_bytes(known)
         ingress.now_ms += 2_000
         gate.judge._partitions[gate.place].until = 0.0
@@ -389,11 +389,11 @@ class TestSlices:
         plain = ingress.sent(b"1", b"2")
         assert len(slices) > 3
         assert values(gate.take([slices[0], plain[0], *slices[1:-1]])) == [b"1"]
-        position, stays = decode_stays(*gate.commit())
+        position, stays, _ = decode_metadata(*gate.commit())
         assert (position, stays) == (len(slices), frozenset({0, *range(2, len(slices))}))
         decisions = gate.take([slices[-1], plain[1]])
         assert values(decisions) == [*(each.value for each in slices), b"2"]
-        sent = [record for decision in decisions for record in decision.sent]
+        sent = [record for decision in decisions for record in decision.records]
         assert [each.headers for each in sent[:-1]] == [each.headers for each in slices]
         assert gate.commit() == (len(slices) + 2, "")
 
@@ -404,8 +404,9 @@ class TestSlices:
         assert values(first.take(wire[:3])) == [b"1"]
         offset, metadata = first.commit()
         assert offset == 0
-        begin, stays = decode_stays(offset, metadata)
-        second = Gate(ingress, begin=begin, stays=stays)
+        position, stays, _ = decode_metadata(offset, metadata)
+        assert position is not None
+        second = Gate(ingress, begin=position, stays=stays)
         # Read again from the first that stays; what was between is not sent again.
         assert values(second.take(wire)) == [each.value for each in slices]
         assert second.commit() == (len(wire), "")
@@ -450,7 +451,7 @@ class TestSlices:
         wire.insert(at % len(slices), slices[at])
         decisions = gate.take(wire)
         assert values(decisions) == [each.value for each in slices]
-        refused = [each for each in decisions if each.verdict == "refused"]
+        refused = [each for each in decisions if each.disposition == "dead_letter"]
         assert len(refused) == 1 or at == -1
         if at == -1:  # the last one came behind the whole
             ingress.now_ms += 24 * 3_600_000
@@ -463,7 +464,7 @@ class TestSlices:
         partitions = {LETTERS: 1}
         gate = Gate(ingress, partitions=partitions)
         slices = ingress.sent(bytes(5_000), slice_bytes=2_000)
-        monkeypatch.setattr("headerware.ops.stays._MAX_METADATA_BYTES", 10)
+        monkeypatch.setattr("headerware.core.commit_metadata.MAX_PENDING_BYTES", 10)
         assert verdicts(gate.take(slices)) == ["refused slice: ReassemblyError"] * len(slices)
         partitions |= PARTITIONS
         assert gate.again() == []

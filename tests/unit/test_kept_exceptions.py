@@ -42,7 +42,6 @@ ALLOWED: Final = {
     "interceptors/trace.py: self._error": "its span ends with the batch",
     "kafka/first_answer.py: self._latest": "a KafkaError is a code and a text, and is not raised",
     "keyring/services/data_keys.py: failure.__cause__": "its own cause",
-    "ops/guard/judge.py: Decision.error": "its decision has the records themselves",
     "ops/guard/judge.py: self.why": "its partition has the record itself, which waits",
     "sources/engine/batches.py: self._failure": ENDS,
     "sources/extractors/parquet.py: self.error": "its stream is that of one object",

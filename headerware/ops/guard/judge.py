@@ -1,13 +1,13 @@
-"""From records of ingress topics to decisions, partition by partition, in order.
+"""From records of ingress topics to outcomes, partition by partition, in order.
 
 Each record goes through the consuming side of the chain, which decides; :mod:`headerware.ops.guard.rules`
 says what else must hold. What comes out is the record as it came, or, with a second chain, what that makes of
 the record behind the first one.
 
-A message in slices is one decision, made when its last slice comes: all of its slices go on then, next to
-one another, or all go to the dead letters. Until then they stay, and the others of the partition go on. What
-stays below the position of a partition is part of its commit (:mod:`headerware.ops.stays`), so that a restart
-reads the slices again, and nothing else.
+A message in slices is one unit, decided about when its last slice comes: all of its slices go on then, next
+to one another, or all go to the dead letters. Until then they are pending, and the others of the partition go
+on. What is pending is part of the commit (:mod:`headerware.workers.done`), so that a restart reads the slices
+again, and nothing else.
 
 A record that cannot be judged yet, or not sent on yet, holds its partition: a keyring that cannot be read, a
 key service that is down, a topic that is missing, a quota. And as long as a partition is read again to know
@@ -48,18 +48,20 @@ from headerware.ops.guard.rules import (
     require_admitted,
     require_own_partition,
 )
-from headerware.ops.slices import slice_header_of
-from headerware.ops.stays import encode_stays
+from headerware.workers.done import Done
+from headerware.workers.outcomes import Outcome
+from headerware.workers.units import Unit, slice_header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from confluent_kafka import Message, TopicPartition
 
-    from headerware.core.runner import Outcome
+    from headerware.core.runner import Outcome as Result
     from headerware.core.services import TopicPartitionKey
     from headerware.core.session import Session
     from headerware.interceptors.slice.header import SliceHeader
+    from headerware.workers.outcomes import Disposition
 
 Verdict = Literal["admitted", "refused", "dropped"]
 MAX_HEADERS: Final = 1_000
@@ -73,67 +75,56 @@ _LOOK_BACK_MS: Final = 100
 _log: Final = logging.getLogger("headerware.ops.guard")
 
 
-class Decision(NamedTuple):
-    """What becomes of a record, or of all slices of a message.
+class Admitted(NamedTuple):
+    """What an outcome is about that the chain has admitted.
 
     Args:
-        originals: the records as they came.
-        verdict: ``admitted``; ``refused``, with ``error``; or ``dropped``, by a step that drops on purpose.
-        sent: what goes on.
-        error: why it is refused.
-        whole: the record behind the chain, if that has admitted it.
-        delivery: takes the report of each record of ``sent``, for the steps of a second chain.
+        record: the record that came out of the chain, a message in slices put together.
+        delivery: takes the report of each record that is sent, for the steps of a second chain.
     """
 
-    originals: tuple[Record, ...]
-    verdict: Verdict
-    sent: tuple[Record, ...] = ()
-    error: InterceptorError | None = None
-    whole: Record | None = None
+    record: Record
     delivery: Report | JointDelivery | None = None
 
-    @property
-    def topic(self) -> str:
-        """The ingress topic."""
-        return self.originals[0].topic
 
-    @property
-    def reason(self) -> str:
-        """The step that refused it, and the class of the error, for counters; empty for others."""
-        error = self.error
-        return "" if error is None else f"{error.step or 'guard'}: {type(error).__name__}"
+def verdict_of(outcome: Outcome) -> Verdict:
+    """Return the verdict for counters, accounts and metrics."""
+    return _VERDICTS[outcome.disposition]
 
-    def refused(self, error: InterceptorError) -> Decision:
-        """Return the same decision the other way."""
-        return Decision(self.originals, "refused", (), error)
+
+_VERDICTS: Final[dict[Disposition, Verdict]] = {
+    "sent": "admitted",
+    "dead_letter": "refused",
+    "dropped": "dropped",
+}
 
 
 class _Ready(NamedTuple):
-    """A record that the chain has admitted, and that waits for what else must hold."""
+    """A unit that the chain has admitted, and that waits for what else must hold."""
 
-    originals: tuple[Record, ...]
-    whole: Record
+    unit: Unit
+    admitted: Admitted
     sent: tuple[Record, ...] | None = None
-    delivery: Report | JointDelivery | None = None
 
 
 class _Partition:
-    """One partition: what was read, what was decided, and what stays."""
+    """One partition: what was read, and what waits."""
 
-    def __init__(self, begin: int, stays: Iterable[int], start: int) -> None:
+    def __init__(self, key: TopicPartitionKey, done: Done, begin: int, start: int) -> None:
+        self.key: Final = key
+        self.done: Final = done
         self.begin: Final = begin
-        """Below this all is decided but what stays; it is read again only to know copies of it."""
+        """Below this all is done that is not pending; it is read again only to know copies of it."""
         self.looks_back = start < begin
         """Whether some of that is still to come."""
         self.is_at_end = False
-        """Whether there was nothing behind what was read."""
-        self.position = begin
+        """Whether there was nothing after what was read."""
         self.next = 0
         """The first offset that was not read."""
-        self.unseen: set[int] = set(stays)
-        """What stays of an earlier process, and was not read again yet."""
+        self.unseen: set[int] = {*done.pending(key)}
+        """What was pending at first, and was not read again yet."""
         self.slices: dict[int, tuple[SliceHeader, Record]] = {}
-        """The slices of messages that are not whole."""
+        """The slices of messages that are not complete."""
         self.places: set[tuple[bytes, int]] = set()
         """The messages and indexes of these, and of some that have gone since the last look."""
         self.backlog: deque[Record] = deque()
@@ -143,30 +134,28 @@ class _Partition:
         self.pause_s = 0.0
         self.why: HeldBackError | None = None
 
-    def stays(self) -> set[int]:
-        """Return the offsets below the position that are not decided."""
-        return {*self.unseen, *(offset for offset in self.slices if offset < self.position)}
-
     def saw(self, offset: int) -> None:
-        """Note that an offset was read; what stays before it, and did not come, is gone from the topic."""
+        """Note that an offset was read; what was pending before it, and did not come, is gone."""
         if self.unseen:
+            for gone in [each for each in self.unseen if each < offset]:
+                self.done.note(self.key, gone)
             self.unseen = {each for each in self.unseen if each > offset}
 
     def give_up_ready_slices(self) -> None:
-        """Put a whole message that waits back among the slices."""
-        if self.ready is None or len(self.ready.originals) == 1:
+        """Put a complete message that waits back among the slices."""
+        if self.ready is None or len(self.ready.unit.records) == 1:
             return
-        last, self.ready = self.ready.originals[-1], None
+        last, self.ready = self.ready.unit.records[-1], None
         header = slice_header_of(last)
-        assert header is not None  # noqa: S101 - it has made the message whole
+        assert header is not None  # noqa: S101 - it has made the message complete
         self.slices[last.offset or 0] = header, last
 
     def read_slices_again(self) -> None:
         """Put slices back, so that the chain, which has forgotten them, sees them again."""
-        ready = () if self.ready is None else self.ready.originals
+        ready = () if self.ready is None else self.ready.unit.records
         again = {record.offset or 0: record for record in ready}
         again |= {offset: record for offset, (_, record) in self.slices.items()}
-        self.unseen |= {offset for offset in again if offset < self.position}
+        self.unseen |= {offset for offset in again if offset in self.done.pending(self.key)}
         self.slices, self.places, self.ready = {}, set(), None
         self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
 
@@ -217,6 +206,8 @@ class Judge:
             if second is not None and second.acknowledges and waits
             else None
         )
+        self.done: Final = Done(str(session.context.group_id))
+        """What is done of each partition, by what was decided."""
         self._partitions: dict[TopicPartitionKey, _Partition] = {}
         self._buckets: Final = Buckets()
         self._looks_back = False
@@ -262,22 +253,37 @@ class Judge:
 
     # Partitions
 
-    def assign(
+    def begin(
         self,
-        topic_partition: TopicPartitionKey,
-        begin: int,
-        stays: Iterable[int] = (),
+        key: TopicPartitionKey,
+        low: int = 0,
+        high: int = 0,
+        committed: tuple[int, str] | None = None,
         *,
-        start: int | None = None,
-    ) -> None:
-        """Begin with a partition, below ``begin`` of which all is decided but what stays.
+        earliest: int | None = None,
+    ) -> int:
+        """Begin with a partition, and return from which offset on to read it.
 
-        If it is read from an earlier ``start`` on, nothing new is decided before it was read up to there, or
-        to its end.
+        If it is to be read again from an earlier offset on, nothing new is decided before it was read up to
+        what is done, or to its end.
+
+        Args:
+            key: the partition.
+            low: its first offset.
+            high: where it ends.
+            committed: what the group has committed, or None.
+            earliest: the offset from which on it is to be read again, to know copies; None for none.
+
+        Raises:
+            HeaderwareError: the group has done something else, or more was done than there is.
         """
-        partition = _Partition(begin, stays, begin if start is None else start)
-        self._partitions[topic_partition] = partition
+        start = self.done.begin(key, low, high, committed)
+        if committed is not None and earliest is not None:
+            start = max(low, min(start, earliest))
+        partition = _Partition(key, self.done, self.done.position(key), start)
+        self._partitions[key] = partition
         self._looks_back = self._looks_back or partition.looks_back
+        return start
 
     def ended(self, topic_partition: TopicPartitionKey) -> None:
         """Note that a partition was read to its end, as it is now."""
@@ -287,10 +293,13 @@ class Judge:
     def revoke(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
         """Forget partitions: what is not committed of them comes again, here or elsewhere."""
         gone = list(topic_partitions)
+        self.done.forget(gone)
         for topic_partition in gone:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None and partition.ready is not None:
-                self._failed(partition.ready, HeldBackError("its partition has gone to another process"))
+                self._failed(
+                    partition.ready.admitted, HeldBackError("its partition has gone to another process")
+                )
         self._session.revoke(gone)
 
     @property
@@ -302,15 +311,6 @@ class Judge:
         """Return the partitions that something holds back now, and what."""
         # A copy, for others may ask while partitions come and go.
         return {key: why for key, each in [*self._partitions.items()] if (why := each.why) is not None}
-
-    def position(self, topic_partition: TopicPartitionKey) -> int:
-        """Return the offset behind what was decided last."""
-        return self._partitions[topic_partition].position
-
-    def commit_of(self, topic_partition: TopicPartitionKey) -> tuple[int, str]:
-        """Return the offset and the metadata to commit, once what was decided is sent."""
-        partition = self._partitions[topic_partition]
-        return encode_stays(partition.position, partition.stays())
 
     # Records
 
@@ -334,56 +334,56 @@ class Judge:
         partition.backlog.append(record)
         return True
 
-    def decide(self) -> list[Decision]:
+    def decide(self) -> list[Outcome]:
         """Decide about what was added, as far as it can be decided now."""
         for session in self._ticking:
             session.tick()
-        decisions: list[Decision] = []
+        outcomes: list[Outcome] = []
         try:
-            self._decide(decisions)
+            self._decide(outcomes)
         except BaseException as failure:
             # None of them is committed, so what the second chain has sent comes again.
-            for decision in decisions:
-                self._failed(decision, failure)
+            for outcome in outcomes:
+                self._failed(outcome.about, failure)
             raise
-        return decisions
+        return outcomes
 
-    def _decide(self, decisions: list[Decision]) -> None:
+    def _decide(self, outcomes: list[Outcome]) -> None:
         self._kept.clear()
-        self._give_up(decisions)
+        self._give_up(outcomes)
         for partition in self._partitions.values():
             if partition.until > time.monotonic():
                 continue
             try:
                 while partition.ready is not None or partition.backlog:
-                    self._next(partition, decisions)
+                    self._next(partition, outcomes)
             except _Hold as hold:
                 self._hold(partition, hold.error)
             else:
                 self._let_go(partition)
-        self._give_up(decisions)
-        self._refuse_useless_slices(decisions)
+        self._give_up(outcomes)
+        self._refuse_useless_slices(outcomes)
 
-    def _next(self, partition: _Partition, decisions: list[Decision]) -> None:
+    def _next(self, partition: _Partition, outcomes: list[Outcome]) -> None:
         if partition.ready is None:
             record = partition.backlog[0]
             if _at(record) >= partition.begin:
                 partition.looks_back = False
                 self._require_whole_window()
                 self._require_topics(record.topic)
-            found = self._judged(partition, record, decisions)
+            found = self._judged(partition, record, outcomes)
             partition.backlog.popleft()
             if not isinstance(found, _Ready):
-                partition.position = max(partition.position, _at(record) + 1)
+                self.done.reached(partition.key, _at(record) + 1)
                 if found is not None:
-                    decisions.append(found)
+                    outcomes.append(found)
                 return
             partition.ready = found
-        decisions.append(self._passed_on(partition, partition.ready))
+        outcomes.append(self._passed_on(partition, partition.ready))
 
     def _judged(
-        self, partition: _Partition, record: Record, decisions: list[Decision]
-    ) -> Decision | _Ready | None:
+        self, partition: _Partition, record: Record, outcomes: list[Outcome]
+    ) -> Outcome | _Ready | None:
         """Return what the chain makes of a record; None if it waits for others, or was decided before."""
         offset = record.offset or 0
         is_known = offset < partition.begin and offset not in partition.unseen
@@ -393,7 +393,7 @@ class Judge:
         except InterceptorError as refusal:
             partition.saw(offset)
             refusal.at("guard", record)
-            return None if is_known else Decision((record,), "refused", (), refusal)
+            return None if is_known else self._decided(self._refused(_unit(record), refusal))
         outcome = self._consume(record)
         # A message comes out of its slices in a list.
         header = None if outcome.__class__ is Record else slice_header_of(record)
@@ -408,21 +408,22 @@ class Judge:
         if is_known:
             return None
         if header is None:
-            return self._verdict((record,), outcome, ())
+            return self._verdict(_unit(record), outcome, ())
         if isinstance(outcome, list) and not outcome:
             partition.slices[offset] = header, record
+            self.done.note(partition.key, offset, is_pending=True)
             place = header.message_id, header.index
             if place in partition.places:
                 # One of the two is no part of the message, and it would not fit with the others.
                 key = record.topic, record.partition or 0
-                self._refuse_late_slices(partition, self._session.waiting_offsets().get(key, ()), decisions)
+                self._refuse_late_slices(partition, self._session.waiting_offsets().get(key, ()), outcomes)
             partition.places.add(place)
             return None
         # What it has pushed out belongs to other messages.
-        self._give_up(decisions)
+        self._give_up(outcomes)
         group = self._message_of(partition, header, record)
         headers = [*(partition.slices[_at(each)][0] for each in group), header]
-        return self._verdict((*group, record), outcome, headers)
+        return self._verdict(_unit(*group, record), outcome, headers)
 
     def _message_of(self, partition: _Partition, header: SliceHeader, record: Record) -> tuple[Record, ...]:
         """Return the slices that went with a slice: they wait no longer."""
@@ -436,27 +437,40 @@ class Judge:
 
     def _verdict(
         self,
-        originals: tuple[Record, ...],
-        outcome: Outcome,
+        unit: Unit,
+        result: Result,
         slices: Sequence[SliceHeader],
-    ) -> Decision | _Ready:
-        if outcome is DROP or (isinstance(outcome, list) and not outcome):
-            return self._settled(Decision(originals, "dropped"))
-        if isinstance(outcome, list) and len(outcome) == 1:
-            (outcome,) = outcome
+    ) -> Outcome | _Ready:
+        if result is DROP or (isinstance(result, list) and not result):
+            return self._decided(Outcome(unit, "dropped"))
+        if isinstance(result, list) and len(result) == 1:
+            (result,) = result
         try:
-            if isinstance(outcome, HeaderwareError):
-                raise outcome
-            if not isinstance(outcome, Record):
+            if isinstance(result, HeaderwareError):
+                raise result
+            if not isinstance(result, Record):
                 raise InterceptorError("the chain makes several records of it, and only one can be judged")
             require_admitted(
-                outcome,
+                result,
                 slices,
                 by_certificate=bool(self._admissions),
             )
         except HeaderwareError as error:
-            return self._settled(Decision(originals, "refused", (), _at_guard(error, originals[0])))
-        return _Ready(originals, outcome)
+            return self._decided(self._refused(unit, _at_guard(error, unit.records[0])))
+        return _Ready(unit, Admitted(result))
+
+    def _refused(self, unit: Unit, error: InterceptorError) -> Outcome:
+        """Return the outcome of a unit that goes to the dead letters."""
+        context = self._session.context
+        return Outcome.dead_lettered(
+            unit,
+            error,
+            self._routes.dead_letters(unit.topic_partition[0]),
+            group_id=str(context.group_id),
+            cluster=context.cluster_id(),
+            now_ms=context.now_ms(),
+            why=f"{error.step or 'guard'}: {type(error).__name__}",
+        )
 
     def _require_fit(self, record: Record) -> None:
         """Raise an InterceptorError for a record that nobody needs to verify."""
@@ -505,9 +519,10 @@ class Judge:
         if self._logged.is_new_error(error):
             _log.warning("%s", error)
 
-    def _passed_on(self, partition: _Partition, ready: _Ready) -> Decision:
-        """Return the decision about an admitted record, once nothing holds it."""
-        original = ready.originals[0]
+    def _passed_on(self, partition: _Partition, ready: _Ready) -> Outcome:
+        """Return the outcome of an admitted unit, once nothing holds it."""
+        unit = ready.unit
+        original = unit.records[0]
         try:
             if ready.sent is None:
                 ready = partition.ready = self._sent(ready)
@@ -515,26 +530,28 @@ class Judge:
                 self._require_topics_of(ready.sent)
             self._count(ready)
         except HeldBackError as error:
-            if self._waits and self._second is None and len(ready.originals) == 1:
+            if self._waits and self._second is None and len(unit.records) == 1:
                 # It is judged anew when it goes on: its key may be revoked by then, its rule gone.
                 partition.backlog.appendleft(original)
                 partition.ready = None
             self._hold_for(error)
         except HeaderwareError as error:
-            refusal = _at_guard(error, original)
-            self.gave_up(ready, refusal)
-            return self._settled(Decision(ready.originals, "refused", (), refusal))
+            return self._decided(self.refuse(unit, ready.admitted, _at_guard(error, original)))
         sent = ready.sent or ()
         if self._second is None and self._observes:
-            with self._processing(ready.whole):
+            with self._processing(ready.admitted.record):
                 pass
-        verdict: Verdict = "dropped" if self._second is not None and not sent else "admitted"
-        return self._settled(Decision(ready.originals, verdict, sent, None, ready.whole, ready.delivery))
+        is_dropped = self._second is not None and not sent
+        return self._decided(Outcome(unit, "dropped" if is_dropped else "sent", sent, about=ready.admitted))
 
-    def gave_up(self, admitted: _Ready | Decision, error: InterceptorError) -> None:
-        """Tell the chains that an admitted record goes to the dead letters, and may come back from there."""
-        self._session.stopped(_first(admitted.originals), "dead_lettered", error)
+    def refuse(self, unit: Unit, admitted: Admitted, error: InterceptorError) -> Outcome:
+        """Return the outcome of an admitted unit that goes to the dead letters, and tell the chains.
+
+        It may come back from there.
+        """
+        self._session.stopped(_first(unit.records), "dead_lettered", error)
         self._failed(admitted, error)
+        return self._refused(unit, error)
 
     # What the steps of the chains hear beside their own hooks
 
@@ -547,24 +564,27 @@ class Judge:
             told.clear()  # it is done when it is committed
             yield
 
-    def _failed(self, admitted: _Ready | Decision, error: BaseException) -> None:
-        if self._deliveries is not None and admitted.delivery is not None:
+    def _failed(self, admitted: Admitted | None, error: BaseException) -> None:
+        if self._deliveries is not None and admitted is not None and admitted.delivery is not None:
             self._deliveries.acknowledge_failure(admitted.delivery.sent, error)
 
     def committed(
         self,
-        decisions: Iterable[tuple[Decision, Sequence[Message]]],
+        outcomes: Iterable[tuple[Outcome, Sequence[Message]]],
         offsets: Sequence[TopicPartition],
         *,
         began_ns: int,
     ) -> None:
-        """Tell the chains that decisions are committed, with the reports of the records that were sent."""
-        for decision, messages in decisions:
-            if decision.delivery is not None:
+        """Tell the chains that outcomes are committed, with the reports of the records that were sent."""
+        for outcome, messages in outcomes:
+            admitted: Admitted | None = outcome.about
+            if admitted is None:
+                continue
+            if admitted.delivery is not None:
                 for message in messages:
-                    decision.delivery(None, message)
-            if decision.whole is not None and self._session.hears_processing:
-                self._session.processed(decision.whole)
+                    admitted.delivery(None, message)
+            if self._session.hears_processing:
+                self._session.processed(admitted.record)
         ended_ns = time.time_ns()
         if self._second is not None and self._second.hears_operations:
             self._second.operation(Operation(name="commit_transaction", began_ns=began_ns, ended_ns=ended_ns))
@@ -574,28 +594,28 @@ class Judge:
                 Operation(name="commit", began_ns=began_ns, ended_ns=ended_ns, offsets=offsets)
             )
 
-    def undone(self, decisions: Iterable[Decision], error: BaseException, *, began_ns: int) -> None:
-        """Tell the second chain that decisions could not be committed; what it sent is sent again."""
-        for decision in decisions:
-            self._failed(decision, error)
+    def undone(self, outcomes: Iterable[Outcome], error: BaseException, *, began_ns: int) -> None:
+        """Tell the second chain that outcomes could not be committed; what it sent is sent again."""
+        for outcome in outcomes:
+            self._failed(outcome.about, error)
         if self._second is not None and self._second.hears_operations:
             self._second.operation(
                 Operation(name="abort_transaction", began_ns=began_ns, ended_ns=time.time_ns())
             )
 
-    def _settled(self, decision: Decision) -> Decision:
-        """Note a decision in its partition."""
-        partition = self._partitions[decision.topic, decision.originals[0].partition or 0]
-        if partition.slices:
-            for record in decision.originals:
-                partition.slices.pop(_at(record), None)
+    def _decided(self, outcome: Outcome) -> Outcome:
+        """Note an outcome in its partition."""
+        key = outcome.unit.topic_partition
+        partition = self._partitions[key]
+        for offset in outcome.unit.offsets:
+            partition.slices.pop(offset, None)
+            self.done.note(key, offset)
         partition.ready = None
-        partition.position = max(partition.position, _at(decision.originals[-1]) + 1)
-        return decision
+        return outcome
 
     def _sent(self, ready: _Ready) -> _Ready:
         """Return an admitted record with what goes on, or raise why nothing does."""
-        original = ready.originals[0]
+        original = ready.unit.records[0]
         egress = self._routes.egress(original.topic)
         if egress is None:
             raise HeldBackError(f"no route says where records of {original.topic} go")
@@ -608,54 +628,50 @@ class Judge:
                 else f"there is no egress topic {egress}; create it"
             )
         if self._second is None:
-            return _Ready(
-                ready.originals,
-                ready.whole,
-                tuple(
-                    [
-                        Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
-                        for each in ready.originals
-                    ]
-                ),
-            )
+            sent = [
+                Record(egress, each.value, each.key, each.headers, each.partition, each.timestamp_ms)
+                for each in ready.unit.records
+            ]
+            return ready._replace(sent=tuple(sent))
         # Its steps may ask who wrote it.
-        local = None if ready.whole.verified is None else {VERIFIED: ready.whole.verified}
-        whole = Record(
+        admitted = ready.admitted.record
+        local = None if admitted.verified is None else {VERIFIED: admitted.verified}
+        sending = Record(
             egress,
-            ready.whole.value,
-            ready.whole.key,
-            ready.whole.headers,
+            admitted.value,
+            admitted.key,
+            admitted.headers,
             original.partition,
-            ready.whole.timestamp_ms,
-            ready.whole.timestamp_type,
+            admitted.timestamp_ms,
+            admitted.timestamp_type,
             local=local,
         )
-        with self._processing(ready.whole) if self._observes else nullcontext():
-            outcome = self._second.send_outcome(whole)
-            if isinstance(outcome, HeaderwareError):
-                if self._deliveries is not None and not isinstance(outcome, HeldBackError):
-                    last = getattr(outcome, "last_record", None)
-                    self._deliveries.acknowledge_failure(last or whole, outcome)
-                raise outcome
-        records = list(outcome) if isinstance(outcome, FanOut) else list(flat(outcome))
+        with self._processing(admitted) if self._observes else nullcontext():
+            result = self._second.send_outcome(sending)
+            if isinstance(result, HeaderwareError):
+                if self._deliveries is not None and not isinstance(result, HeldBackError):
+                    last = getattr(result, "last_record", None)
+                    self._deliveries.acknowledge_failure(last or sending, result)
+                raise result
+        records = list(result) if isinstance(result, FanOut) else list(flat(result))
         if self._deliveries is not None and not records:
-            self._deliveries.queue_dropped(whole, None)
+            self._deliveries.queue_dropped(sending, None)
             self._reports.serve()
         delivery: Report | JointDelivery | None = None
         if self._deliveries is not None and len(records) == 1:
             delivery = Report(self._deliveries, records[0], records[0], None)
         elif self._deliveries is not None and records:
-            delivery = JointDelivery(self._deliveries, whole, None)
+            delivery = JointDelivery(self._deliveries, sending, None)
             delivery.note_first(records[0])
             delivery.expected = len(records)
         # Who sends it elsewhere leaves the partition to the key.
-        sent = tuple(
+        routed = tuple(
             each
             if each.topic == egress or each.partition != original.partition
             else each.replace(partition=None)
             for each in records
         )
-        return _Ready(ready.originals, ready.whole, sent, delivery)
+        return _Ready(ready.unit, Admitted(admitted, delivery), routed)
 
     def _require_topics_of(self, sent: Iterable[Record] | None) -> None:
         for each in sent or ():
@@ -664,18 +680,18 @@ class Judge:
 
     def _count(self, ready: _Ready) -> None:
         """Raise if a record is above a quota of whoever wrote it."""
-        verified = ready.whole.verified
+        verified = ready.admitted.record.verified
         if verified is None:
             return
-        quotas = [quota for step in self._admissions for quota in step.quotas(ready.whole)]
+        quotas = [quota for step in self._admissions for quota in step.quotas(ready.admitted.record)]
         if not quotas:
             return
         now_ms = self._session.context.now_ms()
         until_ms, over = self._buckets.take(
             quotas,
             (verified.issuer, verified.subject),
-            records=len(ready.originals),
-            size_bytes=sum(map(bytes_of, ready.originals)),
+            records=len(ready.unit.records),
+            size_bytes=sum(map(bytes_of, ready.unit.records)),
             now_ms=now_ms,
         )
         if not until_ms:
@@ -690,7 +706,7 @@ class Judge:
 
     # What waits
 
-    def _give_up(self, decisions: list[Decision]) -> None:
+    def _give_up(self, outcomes: list[Outcome]) -> None:
         """Refuse messages that the chain has given up, with all slices that had come."""
         if not self._session.polls:
             return
@@ -700,35 +716,37 @@ class Judge:
             partition = self._partitions.get((outcome.topic, outcome.partition or 0))
             if partition is not None:
                 offsets = [offset for offset in sorted(outcome.offsets) if offset in partition.slices]
-                self._refuse_slices(partition, offsets, outcome, decisions)
+                self._refuse_slices(partition, offsets, outcome, outcomes)
 
     def _refuse_late_slices(
-        self, partition: _Partition, waiting: Iterable[int], decisions: list[Decision]
+        self, partition: _Partition, waiting: Iterable[int], outcomes: list[Outcome]
     ) -> None:
         """Refuse slices that nothing waits for."""
-        kept = {*waiting, *(map(_at, partition.ready.originals) if partition.ready else ())}
+        kept = {*waiting, *(partition.ready.unit.offsets if partition.ready else ())}
         late = [offset for offset in sorted(partition.slices) if offset not in kept]
         error = ReassemblyError(
             "a slice that nothing waits for: it or its message has come already, or its message was given up "
             "or had no first slice",
             step="slice",
         )
-        self._refuse_slices(partition, late, error, decisions)
+        self._refuse_slices(partition, late, error, outcomes)
 
-    def _refuse_useless_slices(self, decisions: list[Decision]) -> None:
+    def _refuse_useless_slices(self, outcomes: list[Outcome]) -> None:
         """Refuse slices that nothing waits for, and those that a commit cannot note."""
         some = {key: partition for key, partition in self._partitions.items() if partition.places}
         waiting = self._session.waiting_offsets() if some else {}
         for key, partition in some.items():
-            self._refuse_late_slices(partition, waiting.get(key, ()), decisions)
+            self._refuse_late_slices(partition, waiting.get(key, ()), outcomes)
             partition.places = {(own.message_id, own.index) for own, _ in partition.slices.values()}
             try:
-                encode_stays(partition.position, partition.stays())
+                self.done.commit_of(key)
             except WireFormatError as too_many:
                 self._session.revoke([key])
                 error = ReassemblyError(f"its message is not sent yet, and {too_many}", step="slice")
                 partition.give_up_ready_slices()
-                self._refuse_slices(partition, sorted(partition.slices), error, decisions)
+                self._refuse_slices(partition, sorted(partition.slices), error, outcomes)
+                for offset in partition.unseen:
+                    self.done.note(key, offset)
                 partition.unseen.clear()
 
     def _refuse_slices(
@@ -736,12 +754,13 @@ class Judge:
         partition: _Partition,
         offsets: Iterable[int],
         error: InterceptorError,
-        decisions: list[Decision],
+        outcomes: list[Outcome],
     ) -> None:
-        originals = tuple(partition.slices.pop(offset)[1] for offset in offsets)
-        if originals:
-            partition.position = max(partition.position, _at(originals[-1]) + 1)
-            decisions.append(Decision(originals, "refused", (), error))
+        records = [partition.slices[offset][1] for offset in offsets]
+        if records:
+            ready = partition.ready
+            outcomes.append(self._decided(self._refused(_unit(*records), error)))
+            partition.ready = ready  # another message may wait to go on
 
     def _hold(self, partition: _Partition, error: HeldBackError) -> None:
         if isinstance(error, DelayedError):
@@ -763,17 +782,21 @@ class Judge:
             partition.looks_back = False
 
 
+def _unit(*records: Record) -> Unit:
+    return Unit(records, tuple(map(_at, records)))
+
+
 def _at(record: Record) -> int:
     return record.offset or 0
 
 
-def _first(originals: tuple[Record, ...]) -> Record:
+def _first(records: Sequence[Record]) -> Record:
     """Return the record that has the message's own key."""
-    for each in originals:
+    for each in records:
         header = slice_header_of(each)
         if header is not None and not header.index:
             return each
-    return originals[0]
+    return records[0]
 
 
 def _has_key_of_a_slice(record: Record) -> bool:

@@ -34,8 +34,7 @@ from headerware.clients.live_chain import FollowsFile
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
-from headerware.core.dead_letter import dead_letters
-from headerware.core.errors import ConfigError, HeaderwareError, InterceptorError, position
+from headerware.core.errors import ConfigError, InterceptorError, position
 from headerware.core.file_versions import settle_young
 from headerware.core.headers import EMPTY
 from headerware.core.hooks import Interceptor, states
@@ -49,10 +48,11 @@ from headerware.kafka.first_answer import Troubles
 from headerware.kafka.messages import is_readable, record_of
 from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
-from headerware.ops.guard.judge import MAX_HEADERS, Decision, Judge, Verdict
+from headerware.ops.guard.judge import MAX_HEADERS, Admitted, Judge, Verdict, verdict_of
 from headerware.ops.guard.rules import Routes
-from headerware.ops.stays import decode_stays
 from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
+from headerware.workers.done import topic_partitions
+from headerware.workers.outcomes import Outcome, transact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -194,7 +194,6 @@ class Guard(FollowsFile):
         self._left_alone: set[TopicPartitionKey] = set()
         """Those of them that are this process's own; nobody can say where to begin there."""
         self._looked = 0.0
-        self._committed: dict[TopicPartitionKey, tuple[int, str]] = {}
         self._paused: set[TopicPartitionKey] = set()
         self._paused_ends: dict[TopicPartitionKey, int] = {}
         self._ask_for_ends_at = 0.0
@@ -354,8 +353,7 @@ class Guard(FollowsFile):
                     tell_at = time.monotonic() + _TELL_S
         finally:
             if self._judge is not None:
-                self._judge.revoke(self._judge.assigned)
-            self._committed.clear()
+                self._judge.revoke(self._judge.done.partitions)
             self._paused.clear()
             self._leave_alone(set())
             self._lag = {}
@@ -406,7 +404,7 @@ class Guard(FollowsFile):
             reading = {(each.topic, each.partition) for each in begins}
             while reading and not self._stop.is_set():
                 reading -= self._read(consumer, judge)
-                self._count(self._plans(judge.decide()))
+                self._count(judge.decide())
                 self._learn_lag(consumer, judge)
                 tell(self.status())
             return self.status()
@@ -573,7 +571,6 @@ class Guard(FollowsFile):
         self._paused.difference_update(gone)
         self._leave_alone(self._left_alone.difference(gone))
         for key in gone:
-            self._committed.pop(key, None)
             self._lag.pop(f"{key[0]}[{key[1]}]", None)
 
     def _positions(self, consumer: Any, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
@@ -588,30 +585,20 @@ class Guard(FollowsFile):
             return []
         committed = consumer.committed(asked, timeout=self._timeout_s)
         earlier = self._seconds_before(consumer, asked)
-        begins = []
+        begins, deleted = [], self._judge.done.deleted
         for found in committed:
             if found.error is not None:
                 raise KafkaException(found.error)
             key = found.topic, found.partition
-            place = TopicPartition(*key)
             if found.offset < 0:
-                self._judge.assign(key, 0)
+                self._judge.begin(key)
                 begins.append(TopicPartition(*key, OFFSET_BEGINNING))
                 continue
-            done, stays = decode_stays(found.offset, found.metadata or "")
-            low, high = consumer.get_watermark_offsets(place, timeout=self._timeout_s)
-            if done > high:
-                raise HeaderwareError(
-                    f"group {self._group} is done with {key[0]}[{key[1]}] up to offset {done}, but it ends "
-                    f"at {high}: the topic was made again; delete the group's offsets of it, or name another "
-                    f"group"
-                )
-            self._deleted += max(0, low - done) + sum(offset < low for offset in stays)
-            start = max(low, min(found.offset, earlier.get(key, found.offset)))
-            own = [offset for offset in stays if offset >= low]
-            self._judge.assign(key, max(done, low), own, start=start)
-            self._committed[key] = found.offset, found.metadata or ""
+            low, high = consumer.get_watermark_offsets(TopicPartition(*key), timeout=self._timeout_s)
+            known = found.offset, found.metadata or ""
+            start = self._judge.begin(key, low, high, known, earliest=earlier.get(key))
             begins.append(TopicPartition(*key, start))
+        self._deleted += self._judge.done.deleted - deleted
         return begins
 
     def _seconds_before(
@@ -668,76 +655,61 @@ class Guard(FollowsFile):
         self._paused = held
 
     def _send(
-        self, consumer: Any, sender: TransactionalSender, judge: Judge, decisions: Sequence[Decision]
+        self, consumer: Any, sender: TransactionalSender, judge: Judge, outcomes: Sequence[Outcome]
     ) -> bool:
-        """Send what decisions lead to, with the offsets, and return whether there was anything."""
-        plans = self._plans(decisions)
-        changed: dict[TopicPartitionKey, tuple[int, str]] = {}
-        for key in judge.assigned:
-            commit = judge.commit_of(key)
-            if commit != self._committed.get(key, (0, "")):
-                changed[key] = commit
-        if not (plans or changed):
+        """Write what outcomes lead to, with the offsets, and return whether there was anything."""
+        commits = judge.done.commits()
+        if not (outcomes or commits):
             return False
-        offsets = [
-            TopicPartition(*key, offset, metadata) if metadata else TopicPartition(*key, offset)
-            for key, (offset, metadata) in changed.items()
-        ]
-        group_metadata = consumer.consumer_group_metadata()
+        offsets = topic_partitions(commits)
         began_ns = time.time_ns()
         delivered: dict[int, Message] = {}
+        refused: set[Outcome] = set()
+
+        def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
+            index, error = next(iter(errors.items()))
+            text = f"the topic {outcome.records[index].topic} refuses it: {error.str()}"
+            refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
+            admitted: Admitted = outcome.about
+            refused.add(outcome)
+            return judge.refuse(outcome.unit, admitted, refusal)
+
         try:
-            while True:
-                places = [(plan, index) for plan in plans for index in range(len(plan.records))]
-                records = [plan.records[index] for plan, index in places]
-                if self._audit_topic is not None and plans:
-                    records.append(self._account(self._audit_topic, plans, changed))
-                unfit = sender.send(records, offsets, group_metadata, delivered=delivered)
-                if not unfit:
-                    break
-                self._note_refusals(judge, places, unfit)
+            became = transact(
+                sender,
+                outcomes,
+                lambda _: offsets,
+                consumer.consumer_group_metadata(),
+                decide_again=decide_again,
+                account_of=self._account,
+                delivered=delivered,
+            )
         except BaseException as failure:
-            judge.undone([plan.decision for plan in plans], failure, began_ns=began_ns)
+            judge.undone([each for each in outcomes if each not in refused], failure, began_ns=began_ns)
             raise
-        self._committed |= changed
+        judge.done.committed(commits)
         self._transactions += 1
         if judge.is_heard:
-            told: dict[_Plan, list[Message]] = {plan: [] for plan in plans}
-            for at, (plan, _) in enumerate(places):
+            places = [outcome for outcome in became for _ in outcome.records]
+            told: dict[Outcome, list[Message]] = {outcome: [] for outcome in became}
+            for at, outcome in enumerate(places):
                 if at in delivered:
-                    told[plan].append(delivered[at])
-            judge.committed(
-                [(plan.decision, messages) for plan, messages in told.items()], offsets, began_ns=began_ns
-            )
-        self._count(plans)
+                    told[outcome].append(delivered[at])
+            judge.committed(told.items(), offsets, began_ns=began_ns)
+        self._count(became)
         return True
 
-    def _note_refusals(
-        self, judge: Judge, places: Sequence[tuple[_Plan, int]], unfit: Mapping[int, KafkaError]
-    ) -> None:
-        """Take the answers of topics that refuse some of the records, of which the places are given."""
-        if len(places) in unfit:
-            text = unfit[len(places)].str()
-            raise HeaderwareError(f"the topic {self._audit_topic} takes no accounts: {text}")
-        by_plan: dict[_Plan, dict[int, KafkaError]] = {}
-        for at, error in unfit.items():
-            plan, index = places[at]
-            by_plan.setdefault(plan, {})[index] = error
-        for plan, errors in by_plan.items():
-            admitted = plan.decision
-            if refusal := plan.refuse(errors):
-                judge.gave_up(admitted, refusal)
-
-    def _account(
-        self,
-        topic: str,
-        plans: Sequence[_Plan],
-        changed: Mapping[TopicPartitionKey, tuple[int, str]],
-    ) -> Record:
-        """Return what is told about a transaction."""
+    def _account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:
+        """Return what is told about a transaction, if anything is."""
+        topic = self._audit_topic
+        if topic is None or not outcomes:
+            return None
         sizes: Counter[_Judged] = Counter()
-        for plan in plans:
-            sizes[plan.judged] += sum(map(_size_of, plan.decision.originals))
+        for outcome in outcomes:
+            sizes[_judged(outcome)] += sum(map(_size_of, outcome.unit.records))
+        done = {}
+        for place in offsets:
+            done[place.topic, place.partition] = place.offset
         account = Account(
             group=self._group,
             instance=self._instance,
@@ -750,20 +722,17 @@ class Guard(FollowsFile):
                     count=count,
                     bytes=sizes[each],
                 )
-                for each, count in sorted(_counted(plans).items())
+                for each, count in sorted(_counted(outcomes).items())
             ),
             done=tuple(
                 Done(topic=name, partition=number, offset=offset)
-                for (name, number), (offset, _) in sorted(changed.items())
+                for (name, number), offset in sorted(done.items())
             ),
         )
         return Record(topic, account.encode(), self._instance.encode())
 
-    def _plans(self, decisions: Iterable[Decision]) -> list[_Plan]:
-        return [_Plan(each, self._routes, self._group, self._cluster_id) for each in decisions]
-
-    def _count(self, plans: Sequence[_Plan]) -> None:
-        for counted, count in _counted(plans).items():
+    def _count(self, outcomes: Sequence[Outcome]) -> None:
+        for counted, count in _counted(outcomes).items():
             self._counts[counted] += count
             topic, verdict, reason = counted
             attributes = {"messaging.destination.name": topic, "headerware.guard.verdict": verdict}
@@ -772,14 +741,14 @@ class Guard(FollowsFile):
             self._counter.add(count, attributes)
         self._sent_bytes += sum(
             bytes_of(record)
-            for plan in plans
-            if plan.decision.verdict == "admitted"
-            for record in plan.records
+            for outcome in outcomes
+            if outcome.disposition == "sent"
+            for record in outcome.records
         )
 
     def _learn_lag(self, consumer: Any, judge: Judge) -> None:
         ends = {}
-        for key in judge.assigned:
+        for key in judge.done.partitions:
             with suppress(KafkaException):  # not known yet, or it has gone
                 ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), cached=True)[1]
         # Of what is paused librdkafka learns no end, and it is there that the lag grows.
@@ -791,7 +760,7 @@ class Guard(FollowsFile):
                     self._paused_ends[each.topic, each.partition] = each.offset
         self._paused_ends = {key: end for key, end in self._paused_ends.items() if key in self._paused}
         self._lag = {
-            f"{key[0]}[{key[1]}]": max(0, max(end, self._paused_ends.get(key, 0)) - judge.position(key))
+            f"{key[0]}[{key[1]}]": max(0, max(end, self._paused_ends.get(key, 0)) - judge.done.position(key))
             for key, end in ends.items()
         }
 
@@ -812,75 +781,6 @@ class Guard(FollowsFile):
         if self._judge is not None:
             self._judge.close()
         self._beside.close()
-
-
-class _Plan:
-    """A decision, and the records that it leads to."""
-
-    __slots__ = ("_cluster", "_group_id", "_letters", "_routes", "decision", "records")
-
-    def __init__(self, decision: Decision, routes: Routes, group_id: str, cluster: str | None) -> None:
-        self._routes = routes
-        self._group_id = group_id
-        self._cluster = cluster
-        self._letters: Sequence[Iterator[Record]] = ()
-        self.decision = decision
-        self.records: Sequence[Record] = decision.sent
-        if decision.verdict == "refused":
-            self._make_letters()
-
-    @property
-    def judged(self) -> _Judged:
-        """What is counted of it."""
-        return _Judged(self.decision.topic, self.decision.verdict, self.decision.reason)
-
-    def refuse(self, errors: Mapping[int, KafkaError]) -> InterceptorError | None:
-        """Take the answers of topics that refuse some of the records, by index.
-
-        What was admitted becomes dead letters, and its refusal is returned; dead letters become smaller ones.
-
-        Raises:
-            HeaderwareError: not even a stub is taken.
-        """
-        if self.decision.verdict == "admitted":
-            index, error = next(iter(errors.items()))
-            text = f"the topic {self.records[index].topic} refuses it: {error.str()}"
-            refusal = InterceptorError(text).at("egress", self.decision.originals[0])
-            self.decision = self.decision.refused(refusal)
-            self._make_letters()
-            return refusal
-        for index, error in errors.items():
-            letter = next(self._letters[index], None)
-            if letter is None:
-                original = self.decision.originals[index]
-                where = position(original.topic, original.partition, original.offset)
-                raise HeaderwareError(
-                    f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
-                    f"{error.str()}; nothing of its partition goes on before that"
-                )
-            self.records = [*self.records[:index], letter, *self.records[index + 1 :]]
-        return None
-
-    def _make_letters(self) -> None:
-        self._letters = [self._letters_of(original) for original in self.decision.originals]
-        self.records = [next(letters) for letters in self._letters]
-
-    def _letters_of(self, original: Record) -> Iterator[Record]:
-        assert self.decision.error is not None  # noqa: S101 - what is refused has a reason
-        whole = is_readable(original)
-        for letter, is_stub in dead_letters(
-            original if whole else original.replace(headers=EMPTY),
-            self.decision.error,
-            stubs=True,
-            topic=self._routes.dead_letters(original.topic),
-            names="headerware",
-            stage="ON_CONSUME",
-            group_id=self._group_id,
-            cluster=self._cluster,
-            now_ms=time.time_ns() // 1_000_000,
-        ):
-            if whole or is_stub:  # a letter without its headers would be taken for the record
-                yield letter
 
 
 def _raising(chain: Chain) -> Chain:
@@ -931,11 +831,16 @@ def _is_of_no_use(error: KafkaError) -> bool:
     return is_fatal(error) or kind_of(error) is Kind.MEMBER_FENCED
 
 
-def _counted(plans: Iterable[_Plan]) -> Counter[_Judged]:
+def _judged(outcome: Outcome) -> _Judged:
+    """Return what is counted of an outcome."""
+    return _Judged(outcome.unit.topic_partition[0], verdict_of(outcome), outcome.why)
+
+
+def _counted(outcomes: Iterable[Outcome]) -> Counter[_Judged]:
     """Count original records by topic, verdict and reason."""
     counts: Counter[_Judged] = Counter()
-    for plan in plans:
-        counts[plan.judged] += len(plan.decision.originals)
+    for outcome in outcomes:
+        counts[_judged(outcome)] += len(outcome.unit.records)
     return counts
 
 

@@ -10,10 +10,8 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from headerware import Chain, ConfigError, Context, HeaderwareError, Interceptor, InterceptorError, Record
-from headerware.ops.guard import Guard, Routes
-from headerware.ops.guard.judge import Decision
-from headerware.ops.guard.worker import _Plan
+from headerware import Chain, ConfigError, Context, HeaderwareError, Interceptor, Record
+from headerware.ops.guard import Guard
 from headerware.testing import EmbeddedCluster
 from tests.ingress import INGRESS, LETTERS, ROUTES, Ingress
 from tests.waiting import DEADLINE_S, until
@@ -185,7 +183,7 @@ class TestAnAuditTopic:
         answers = Answers()
         judge = guard._begin(answers, dry_run=False)
         guard._topics = dict.fromkeys(topics, 1)
-        judge.assign((INGRESS, 0), 0)
+        judge.begin((INGRESS, 0))
         (record,) = ingress.sent(b"v")
         judge.add(record.replace(topic=INGRESS, partition=0, offset=0))
         refusal = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
@@ -194,18 +192,3 @@ class TestAnAuditTopic:
             guard._send(answers, refuses, judge, judge.decide())  # type: ignore[arg-type]
         assert told == [(b"v", HeaderwareError)]
         guard._close()
-
-
-class TestAPlan:
-    def test_whose_records_are_refused_together_gets_whole_dead_letters(self) -> None:
-        """A second chain may make more records of one than there were, and a topic refuse several."""
-        original = Record(INGRESS, b"v", b"k").replace(partition=0, offset=1)
-        sent = tuple(Record("orders", b"%d" % number) for number in range(3))
-        plan = _Plan(Decision((original,), "admitted", sent), Routes(ROUTES), "group", "c")
-        error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
-        refusal = plan.refuse({1: error, 2: error})
-        assert isinstance(refusal, InterceptorError)
-        assert plan.decision.verdict == "refused"
-        assert [(each.topic, each.value) for each in plan.records] == [(LETTERS, b"v")]
-        assert plan.refuse({0: error}) is None
-        assert [each.value for each in plan.records] == [None]
