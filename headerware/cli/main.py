@@ -8,7 +8,7 @@ Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the comm
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -28,7 +28,6 @@ from headerware.cli.redrive import redrive
 from headerware.cli.registry import registry
 from headerware.cli.retain import retain
 from headerware.cli.run import run
-from headerware.cli.slices import slices
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
@@ -38,6 +37,13 @@ from headerware.core.options import from_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+REMOVED: Final = {
+    "slices": "slices of messages on compacted topics have no keys of their own any more; claim_check stores "
+    "large values of compacted topics beside Kafka",
+}
+"""The commands that earlier versions had, each with what to do now."""
 
 
 class _PathFromHome(click.Path):
@@ -82,6 +88,14 @@ class _Root(click.Group):
         """Return the commands in the order in which they are needed: a chain, its records, keys, ids."""
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the arguments name; of one that was removed, say what to do now."""
+        if args[0] in REMOVED:
+            ctx.fail(f"No such command {args[0]!r}: {REMOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises on purpose becomes click's kind of error."""
         try:
@@ -113,7 +127,6 @@ main.add_command(audit)
 main.add_command(chargeback)
 main.add_command(dictionaries)
 main.add_command(claims)
-main.add_command(slices)
 main.add_command(keys)
 main.add_command(registry)
 _find_homes(main)

@@ -193,7 +193,7 @@ def _built(declared: Declared, kind: type[_AnyStruct]) -> _AnyStruct:
     values: dict[str, Any] = {}
     for option, given in declared.settings.items():
         if option not in known:
-            raise _unknown(option, known, declared)
+            raise _unknown(option, kind, declared)
         values[option] = _converted(given, hints[option], _below(declared.path, option))
     if declared.name != declared.type and "name" in known:
         values.setdefault("name", declared.name)
@@ -232,12 +232,14 @@ def _below(path: str, option: str) -> str:
     return f"{path}.{option}" if path else option
 
 
-def _unknown(option: str, known: set[str], declared: Declared) -> ConfigError:
+def _unknown(option: str, kind: type[msgspec.Struct], declared: Declared) -> ConfigError:
+    path = _below(declared.path, option)
+    instead = getattr(kind, "removed", {}).get(option)
+    if instead is not None:
+        return ConfigError(f"{declared.type!r} no longer has this option: {instead}", path=path)
+    known = sorted(kind.__struct_fields__)
     hint = did_you_mean(option, known)
-    return ConfigError(
-        f"{declared.type!r} has no such option; {hint}it has: {', '.join(sorted(known))}",
-        path=_below(declared.path, option),
-    )
+    return ConfigError(f"{declared.type!r} has no such option; {hint}it has: {', '.join(known)}", path=path)
 
 
 def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struct]], path: str) -> Any:

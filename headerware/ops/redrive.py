@@ -4,8 +4,7 @@ One transaction has the records of a batch and the offsets of their letters, und
 process that is killed at any moment neither loses a record nor sends one twice; the next one goes on where
 the last transaction ended. Whoever starts later takes over: the transactional id fences those before.
 
-The first slice of a message goes last into a compacted topic, for it alone has the message's key there
-(spec/slice.md): its letter waits until the others are sent, over transactions and runs.
+Slices stay where their topic is compacted, for compaction would keep one of them.
 
 Letters that are not sent stay: the committed offset is the first of them, and its metadata has those behind
 it (spec/dead-letter.md). They are looked at again next time.
@@ -27,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 import msgspec
 from confluent_kafka import TopicPartition
 
+from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.messages import is_readable, record_of
 from headerware.clients.partition_picker import partition_of_key
-from headerware.clients.topic_settings import topic_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
     STUB,
@@ -44,14 +43,12 @@ from headerware.core.dead_letter import (
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
-from headerware.interceptors.slice.header import MAX_SLICES, is_slice_key
-from headerware.keyring.signature import SIGNATURE_HEADER
+from headerware.interceptors.slice.header import MAX_SLICES
 from headerware.ops.single_records import SingleRecords
 from headerware.ops.slices import slice_header_of
 from headerware.ops.stays import Stays, decode_stays
 from headerware.ops.topic_reader import Progress, TopicReader
 from headerware.ops.transactions import PARTITIONER, TIMEOUT_S, TransactionalSender
-from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -74,6 +71,7 @@ Why = Literal[
     "no_payload",
     "of_a_source",
     "incomplete",
+    "compacted",
     "too_often",
     "unfit",
 ]
@@ -89,7 +87,8 @@ WHY: Final[dict[Why, str]] = {
     "changed": "it has no payload, and another record stands where the original was",
     "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
     "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
-    "incomplete": "its message lacks slices: it would replace a whole one in a compacted topic, or go astray",
+    "incomplete": "its message lacks its first slice, which alone tells where the others go",
+    "compacted": "its topic is compacted and would keep one slice of its message; --to sends it elsewhere",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -148,8 +147,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 class Letter(NamedTuple):
     """A letter and what becomes of it.
 
-    ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected), ``waits`` (a first slice that
-    goes when the others have gone) or ``stays``, then with ``why``.
+    ``outcome`` is ``sent``, ``parked``, ``passed_over`` (it is not selected), ``waits`` (for the first slice
+    of its message) or ``stays``, then with ``why``.
     ``sent`` is the record for ``sent`` and ``parked``. ``message`` is the partition and the id of the message
     in slices that it belongs to, or None.
     """
@@ -281,7 +280,7 @@ class Redrive:
         )
         self._partitions: dict[str, int] = {}
         self._messages: BoundedCache[tuple[int | None, bytes], _Message] = BoundedCache(_MAX_MESSAGES)
-        self._compacted: dict[str, bool | None] = {}
+        self._is_compacted: Final = CompactedTopics(self._conf)
         for target in (selection.to, selection.parking):
             if target not in (ORIGINAL, None) and not self._count_partitions(target):
                 self.close()
@@ -420,49 +419,43 @@ class Redrive:
                 break
             places.end(self._reader)
             unfinished = {
-                number or 0 for (number, _), known in self._messages.entries().items() if known.waits
+                number or 0 for (number, _), known in self._messages.entries().items() if known.early
             }
             if not unfinished:
                 break
             ends = {number: end for number, (_, end) in self._reader.bounds.items() if number in unfinished}
             self._reader.start(offsets=places.begins_before(MAX_SLICES), up_to=ends)
             look = self._look_again
-        yield list(map(noted, self._heads_left()))
+        yield []  # where the end is known, also without letters
         # Of more messages than are kept in mind, it is only known that they are not whole.
         if rest := sum(map(len, waiting.values())):
             result.letters += rest
             result.stays["incomplete"] = result.stays.get("incomplete", 0) + rest
 
     def _look(self, letter: Record, places: _Places) -> Iterator[Letter]:
-        """Yield what becomes of a letter, and of first slices that have waited for it."""
+        """Yield what becomes of a letter."""
         is_done = places.is_done(letter.partition or 0, letter.offset or 0)
         if is_done and slice_header_of(letter) is None:
             return
         found = self._judge(letter, is_done=is_done)  # an earlier run may have left other slices
         if not is_done:
             yield found
-        yield from self._heads(found.message)
 
     def _look_again(self, letter: Record, places: _Places) -> Iterator[Letter]:
         """Yield what becomes of a slice that has waited for the first one of its message.
 
-        That may stand behind it, or be done since long. And slices that are done since long may be all that a
-        first one waits for.
+        That may stand behind it, or be done since long.
         """
         header = slice_header_of(letter)
         known = None if header is None else self._messages.get((letter.partition, header.message_id))
-        if header is None or known is None or not known.waits:
+        if header is None or known is None or not known.early:
             return
         has_waited = known.early >> header.index & 1
         if places.is_done(letter.partition or 0, letter.offset or 0):
-            found = self._judge(letter, is_done=True)
+            self._judge(letter, is_done=True)
         elif has_waited:
             known.early &= ~(1 << header.index)  # a copy is for the next run
-            found = self._judge(letter, is_done=False, again=True)
-            yield found
-        else:
-            return
-        yield from self._heads(found.message)
+            yield self._judge(letter, is_done=False, again=True)
 
     def _judge(self, letter: Record, *, is_done: bool, again: bool = False) -> Letter:
         """Decide what becomes of one letter; one that is done only says what its message is."""
@@ -475,7 +468,7 @@ class Redrive:
         of = letter.partition, message.message_id
         known = self._messages.get(of)
         if known is None:
-            known = self._messages[of] = _Message(message.count)
+            known = self._messages[of] = _Message()
         if message.index == 0 or known.letter is None:
             found = self._judge_whole(letter)._replace(message=of)
             if message.index and self._needs_first(found):
@@ -495,70 +488,14 @@ class Redrive:
                 whither = found.sent
                 sent = letter.replace(topic=whither.topic, partition=whither.partition, headers=headers)
                 found = found._replace(sent=sent)
-        if found.sent is None or found.outcome != "sent" or self._is_compacted(found.sent.topic) is False:
-            return found
-        if message.index == 0:
-            if not is_done:
-                known.heads.append(letter.offset or 0)
-            return found._replace(outcome="waits", sent=None)
-        known.gone |= 1 << message.index
-        if is_slice_key(found.sent.key) or named_headers(letter).last(SIGNATURE_HEADER) is not None:
-            return found
-        # What a dead letter was split into has the message's key, of which compaction would leave one.
-        return found._replace(sent=found.sent.replace(key=message.own_key))
+        if found.sent is not None and found.outcome == "sent" and self._is_compacted(found.sent.topic):
+            return found._replace(outcome="stays", sent=None, why="compacted")
+        return found
 
     def _needs_first(self, found: Letter) -> bool:
         """Return whether only the first slice of a message can tell where another one goes."""
         sent = found.sent
-        if sent is None or sent.partition is not None:
-            return found.reason is None
-        return is_slice_key(sent.key) and self._count_partitions(sent.topic) > 1
-
-    def _heads(self, of: tuple[int | None, bytes] | None) -> Iterator[Letter]:
-        """Yield the first slices of a message that have waited, if the others have gone."""
-        known = None if of is None else self._messages.get(of)
-        if of is None or known is None or known.letter is None or known.letter.sent is None:
-            return
-        if known.heads and known.is_complete:
-            yield from self._taken_heads(of, known)
-            known.gone = 0  # a copy of the message may follow
-
-    def _taken_heads(self, of: tuple[int | None, bytes], known: _Message) -> Iterator[Letter]:
-        heads, known.heads = known.heads, []
-        for offset in heads:
-            letter = self._fetched.get(self._topic, of[0] or 0, offset, seen=True)
-            if letter is not None:
-                yield self._in_one_partition(self._judge_whole(letter)._replace(message=of), of[1])
-
-    def _heads_left(self) -> Iterator[Letter]:
-        """Yield the first slices that still wait at the end, because others of their messages are missing.
-
-        They stay where they would replace whole messages. Where nobody knows that, they go: the missing
-        slices may be in the topic, or come by another way.
-        """
-        for of, known in self._messages.entries().items():
-            if known.letter is None:
-                continue
-            sent = known.letter.sent
-            if sent is not None and self._is_compacted(sent.topic) is None:
-                yield from self._taken_heads(of, known)
-            for offset in known.heads:
-                yield known.letter._replace(
-                    record=known.letter.record.replace(offset=offset),
-                    outcome="stays",
-                    sent=None,
-                    why=known.letter.why or "incomplete",
-                )
-
-    def _is_compacted(self, topic: str) -> bool | None:
-        """Return whether a topic is compacted; None if that is not told.
-
-        Then its messages in slices go as into a compacted one, which does no harm on others.
-        """
-        if topic not in self._compacted:
-            told = topic_settings(self._conf, [topic]).get(topic)
-            self._compacted[topic] = None if told is None else "compact" in told["cleanup.policy"]
-        return self._compacted[topic]
+        return (sent is None or sent.partition is not None) and found.reason is None
 
     def _in_one_partition(self, found: Letter, message_id: bytes) -> Letter:
         """Choose one partition for all slices of a message, whatever their keys; each run chooses alike."""
@@ -700,28 +637,13 @@ def _fits_stub(found: Record, stub: Mapping[str, bytes | None]) -> bool:
 class _Message:
     """What is known of a message in slices; the same size whatever its headers and key are."""
 
-    __slots__ = ("_all", "early", "gone", "heads", "letter")
+    __slots__ = ("early", "letter")
 
-    def __init__(self, count: int) -> None:
-        self._all: Final = (1 << count) - 2
+    def __init__(self) -> None:
         self.letter: Letter | None = None
         """Where its slices go, or why they do not; None as long as only the first one can tell."""
         self.early = 0
         """The slices that wait for that, as bits by their indexes."""
-        self.gone = 0
-        """The slices that have gone into a compacted topic, as bits by their indexes."""
-        self.heads: list[int] = []
-        """The offsets of its first slice, that waits for the others; there may be copies."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether some of its slices wait for others."""
-        return bool(self.early or self.heads)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all slices but the first have gone."""
-        return self.gone & self._all == self._all
 
 
 def _stripped(letter: Letter) -> Letter:
