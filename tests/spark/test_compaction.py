@@ -282,8 +282,8 @@ class TestCopyTopic:
         target, beside = topics.copies[1]
         conf = {"bootstrap.servers": topics.kafka.servers}
         with Compaction(conf, topics.source, target, topics.rule, beside=beside) as work:
-            work.copied.claim("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
-            work.copied.release("job", {})
+            work.copied.begin("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
+            work.copied.end("job", lambda _: None)
         with pytest.raises(HeaderwareError, match=r"\[0\] is done up to offset 5, but it ends at 1"):
             topics.by_job()
 
