@@ -29,15 +29,10 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     pieces = [value[start : start + PIECE] for start in range(0, SIZE, PIECE)]
     sent: dict[str, list[float]] = {"ours": [], "cut": []}
     seen: dict[str, list[float]] = {"ours": [], "cut": []}
-    kept: dict[str, list[float]] = {"ours": [], "cut": sent["cut"]}
     broker.create_topic("large-ours")
     broker.create_topic("large-cut")
-    broker.create_topic("large-compacted", config={"cleanup.policy": "compact"})
     conf = {"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5}
     ours = headerware.Producer(conf, chain=Chain([Slice(max_bytes=PIECE)]))
-    compacted = headerware.Producer(
-        conf, chain=Chain([Slice(max_bytes=PIECE, compacted_topics=("large-compacted",))])
-    )
     cut = confluent_kafka.Producer(conf)
     mine = headerware.Consumer(_consumer(broker, "ours"), chain=Chain([Slice(max_bytes=PIECE)]))
     theirs = confluent_kafka.Consumer(_consumer(broker, "cut"))
@@ -57,17 +52,11 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
             if index:
                 sent[name].append(SIZE / (produced - began))
                 seen[name].append(SIZE / (ended - began))
-        began = time.perf_counter()
-        compacted.produce("large-compacted", value, key=b"k")
-        compacted.flush()
-        if index:
-            kept["ours"].append(SIZE / (time.perf_counter() - began))
     mine.close()
     theirs.close()
     note = f"{pairs} pairs; {PIECE:,}-byte records"
     yield _throughput("64 MiB message, produced", sent, note)
     yield _throughput("64 MiB message, produced and consumed", seen, note)
-    yield _throughput("64 MiB message, produced to a compacted topic", kept, note)
     yield from (_memory(broker, side) for side in ("produce", "consume"))
 
 

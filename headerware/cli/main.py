@@ -28,7 +28,6 @@ from headerware.cli.lineage import lineage
 from headerware.cli.redrive import redrive
 from headerware.cli.retain import retain
 from headerware.cli.run import run
-from headerware.cli.slices import slices
 from headerware.cli.source import source
 from headerware.cli.tail import tail
 from headerware.cli.trail import trail
@@ -38,6 +37,13 @@ from headerware.core.options import from_home
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+REMOVED: Final = {
+    "slices": "slices of messages on compacted topics have no keys of their own any more; claim_check stores "
+    "large values of compacted topics beside Kafka",
+}
+"""The commands that earlier versions had, each with what to do now."""
 
 
 class _PathFromHome(click.Path):
@@ -114,6 +120,8 @@ class _Root(click.Group):
         if args[0] in _RENAMED:
             now = _RENAMED[args[0]]
             ctx.fail(f"No such command {args[0]!r}: `headerware {args[0]}` is `headerware {now}` now.")
+        if args[0] in REMOVED:
+            ctx.fail(f"No such command {args[0]!r}: {REMOVED[args[0]]}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -133,5 +141,5 @@ def main() -> None:
 main.add_section("Develop", run, check, explain, doctor, dictionaries, header_ids)
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
-main.add_section("Operate", source, guard, redrive, retain, compact, slices, claims, chargeback)
+main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)
 _find_homes(main)

@@ -15,7 +15,7 @@ from headerware.cli.times import Duration
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.interceptors.trail import TrailReading, decode_trail, read_trail
 from headerware.interceptors.trail_timeline import duration_text, time_text, timeline
 from headerware.kafka.reader import Start, TopicReader
@@ -124,8 +124,6 @@ class _RecordPrinter:
             values = headers.all(SLICE_HEADER)
             slice_header = SliceHeader.unpack(values[-1]) if values else None
             if slice_header is not None:
-                if is_slice_key(record.key):
-                    return  # on a compacted topic the first slice comes last
                 if slice_header.message_id in self._sliced:
                     return
                 self._sliced.add(slice_header.message_id)

@@ -1272,7 +1272,6 @@ def consumer_context(
         publish=dead_letters.publish,
         post=reports.post,
         pick_partition=dead_letters.pick_partition,
-        partition_of=dead_letters.partition_of,
         max_message_bytes=number(conf, f"{DEAD_LETTER}message.max.bytes", MAX_MESSAGE_BYTES),
     )
 

@@ -75,11 +75,6 @@ class DeadLetters:
         with self._lock:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
-    def partition_of(self, record: Record) -> int:
-        """Return the partition of a dead letter whose slices have keys of their own."""
-        with self._lock:
-            return PartitionPicker(self._open(), str(self._conf.get("partitioner", ""))).partition_of(record)
-
     def _open(self) -> cimpl.Producer:
         if self._producer is None:
             self._producer = _Publisher(self._conf)

@@ -209,11 +209,6 @@ class JointDelivery:
         self._sent = first.with_value(self._original.value, first.headers)
 
     @property
-    def arrived(self) -> int:
-        """How many slices have been reported."""
-        return self._arrived
-
-    @property
     def error(self) -> KafkaError | None:
         """The first error that a slice met, or None."""
         return self._error

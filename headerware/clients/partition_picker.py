@@ -91,18 +91,6 @@ class PartitionPicker:
             return None
         return secrets.choice(self._partitions(record.topic))
 
-    def partition_of(self, record: Record) -> int:
-        """Return the partition that librdkafka would send a record to, or one that is chosen.
-
-        Raises:
-            KafkaException: the number of the topic's partitions is not known, and nobody answers.
-        """
-        if record.partition is not None:
-            return record.partition
-        partitions = self._partitions(record.topic)
-        decided = partition_of_key(record.key, self._partitioner, len(partitions))
-        return secrets.choice(partitions) if decided is None else partitions[decided]
-
     def knows(self, topic: str) -> bool:
         """Return whether the partitions of a topic are known, so that a choice asks nobody."""
         asked_at, partitions = self._known.get(topic, (0.0, ()))

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Final, Literal
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
 from headerware.clients.cluster_id import cluster_id_port
+from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.dead_letters import DeadLetters, close_all, dead_letter_error
 from headerware.clients.deliveries import (
     Deliveries,
@@ -173,7 +174,7 @@ class Producer(FollowsFile, cimpl.Producer):
             publish=publish,
             post=beside.post,
             pick_partition=picker,
-            partition_of=picker.partition_of,
+            is_compacted=CompactedTopics(conf),
             max_message_bytes=self._hw_max_message_bytes,
             transactional=bool(conf.get("transactional.id")),
         )
@@ -528,9 +529,7 @@ class Producer(FollowsFile, cimpl.Producer):
             joint.note_first(whole)
         try:
             self._hw_require_room(record, pieces)
-            sent = self._hw_queue_pieces(
-                iter(pieces), joint, last_waits=isinstance(pieces, FanOut) and pieces.last_waits
-            )
+            sent = self._hw_queue_pieces(iter(pieces), joint)
         except BaseException as error:
             joint.cancel()
             deliveries.acknowledge_failure(joint.sent, error)
@@ -538,35 +537,21 @@ class Producer(FollowsFile, cimpl.Producer):
         if not sent:
             deliveries.queue_dropped(record, user)
 
-    def _hw_queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery, *, last_waits: bool) -> int:
-        """Queue piece after piece; only two are held at a time.
-
-        If the last one waits for the others, return once these are stored and it is queued.
-        """
+    def _hw_queue_pieces(self, pieces: Iterator[Record], joint: JointDelivery) -> int:
+        """Queue piece after piece; only two are held at a time."""
         deadline = time.monotonic() + self._hw_room_timeout_s
         count = 0
         piece: Record | None = next(pieces, None)
         while piece is not None:
             following = next(pieces, None)
             count += 1
-            if (following is None) if last_waits else (count == 1):
+            if count == 1:
                 joint.note_first(piece)
             if following is None:
                 joint.expected = count
-                if last_waits:
-                    self._hw_await_pieces(joint, count - 1, deadline)
             self._hw_queue_piece(piece, joint, deadline)
             piece = following
         return count
-
-    def _hw_await_pieces(self, joint: JointDelivery, count: int, deadline: float) -> None:
-        """Wait until pieces are stored, so that the one behind them stands for all."""
-        while joint.arrived < count and joint.error is None:
-            if not self._hw_may_wait():
-                raise KafkaException(KafkaError(STATE, "cannot wait for slices inside a callback"))
-            if time.monotonic() >= deadline:
-                raise KafkaException(KafkaError(TIMED_OUT, "the slices were not delivered in time"))
-            self._hw_make_room()
 
     def _hw_queue_piece(self, piece: Record, joint: JointDelivery, deadline: float) -> None:
         """Queue a piece, waiting for room as long as librdkafka would try to deliver it."""

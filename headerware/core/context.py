@@ -33,6 +33,10 @@ def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's sign
     return None
 
 
+def _no_policy(topic: str) -> bool | None:  # noqa: ARG001 - a port's signature
+    return None
+
+
 def _no_overhead(record: Record) -> int:  # noqa: ARG001 - a port's signature
     return 0
 
@@ -60,8 +64,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             once; then calls back with None or the error, later and on any thread. It raises if there is no
             room. None if there is nothing to send with.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
-        partition_of: returns the partition that a record goes to, by its key or chosen; None if there is no
-            client that could know.
+        is_compacted: returns whether the cluster compacts a topic, or None if nobody tells. It asks the
+            cluster the first time.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
         transactional: whether the client sends in transactions only; ``on_operation`` tells of their ends.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
@@ -92,7 +96,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     is_duplicate: Callable[[bytes, Record], bool] | None = None
     post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition
-    partition_of: Callable[[Record], int] | None = None
+    is_compacted: Callable[[str], bool | None] = _no_policy
     max_message_bytes: int | None = None
     transactional: bool = False
     overhead_bytes: Callable[[Record], int] = _no_overhead

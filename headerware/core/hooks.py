@@ -112,10 +112,9 @@ class FanOut:
         records: called for each pass over them.
         size_bytes: what they take on the wire together, as far as it is known.
         whole: the record that they are made from; the session sets it.
-        last_waits: whether the last may only be sent once the others are stored.
     """
 
-    __slots__ = ("_records", "count", "last_waits", "size_bytes", "whole")
+    __slots__ = ("_records", "count", "size_bytes", "whole")
 
     def __init__(
         self,
@@ -124,9 +123,7 @@ class FanOut:
         *,
         size_bytes: int = 0,
         whole: Record | None = None,
-        last_waits: bool = False,
     ) -> None:
-        self.last_waits: Final = last_waits
         self.count: Final = count
         self.size_bytes: Final = size_bytes
         self.whole: Final = whole
@@ -218,7 +215,7 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
-    removed: ClassVar[dict[str, str]] = {}
+    removed: ClassVar[Mapping[str, str]] = {}
     """The options that earlier versions had, each with what to do now; whoever still gives one is told."""
 
     name: str | None = None

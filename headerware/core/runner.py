@@ -315,9 +315,7 @@ class Runner:
             return self._next(hooks, index, sound, original)
         if isinstance(out, FanOut):
             lazily = partial(self._run_lazily, hooks, index, out, current)
-            return FanOut(
-                out.count, lazily, size_bytes=out.size_bytes, whole=current, last_waits=out.last_waits
-            )
+            return FanOut(out.count, lazily, size_bytes=out.size_bytes, whole=current)
         if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
             error = InterceptorError(
                 f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"

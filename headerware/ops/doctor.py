@@ -814,13 +814,13 @@ class _Cluster:
         if "compact" not in policy:
             return
         slicing = (step for step in self._chain if isinstance(step, Slice))
-        if any(step.cuts(topic) and not step.is_compacted(topic) for step in slicing):
+        if any(step.cuts(topic) for step in slicing):
             yield _fail(
                 check,
-                "the topic is compacted and slice does not know it: all slices of a message have its key, so "
-                "that only the last of them is kept",
-                f"add it to compacted_topics of slice (compacted_topics = [..., '{topic}']), or set "
-                f"cleanup.policy=delete",
+                "the topic is compacted and slice works on it: all slices of a message have its key, so that "
+                "compaction would keep only the last of them",
+                f"leave it out of slice (topics = ['*', '!{topic}']) and put claim_check into the chain for "
+                f"large values, or set cleanup.policy=delete",
             )
         else:
             yield _ok(check, f"cleanup.policy is {policy}")

@@ -2,8 +2,11 @@
 
 It is a worker (:mod:`headerware.workers`): one transaction has the records of a batch, and says which dead
 letters are done. So a process that is killed at any moment neither loses a record nor sends one twice. Dead
-letters that are not sent are pending, and are looked at again next time. The dead letters of the slices of a
-message are one unit: all of them go where the first slice's goes, into one partition, or none.
+letters that are not sent are pending, and are looked at again next time.
+
+The dead letters of the slices of a message are one unit: all of them go where that of the first slice goes,
+into one partition. Where slices are missing, those that are there go at the end of the topic, for the missing
+ones may be in their topic, or come by another way.
 
 What a dead letter says of its original is a claim of whoever wrote it. So records only go to topics, and are
 only read from topics, that the command or the configuration permits.
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
 
+from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.partition_picker import partition_of_key
 from headerware.core.dead_letter import (
     STUB,
@@ -62,6 +66,7 @@ Why = Literal[
     "no_payload",
     "of_a_source",
     "incomplete",
+    "compacted",
     "too_often",
     "unfit",
 ]
@@ -77,7 +82,8 @@ WHY: Final[dict[Why, str]] = {
     "changed": "it has no payload, and another record stands where the original was",
     "no_payload": "it only names the place of a record, or of slices, that could not be kept; look there",
     "of_a_source": "it is a part of an object, no record; repair it, and its source reads it again",
-    "incomplete": "its message lacks slices, without which it is of no use",
+    "incomplete": "its message lacks the first slice, which alone tells where it goes",
+    "compacted": "its topic is compacted and would keep one slice of its message; --to sends it elsewhere",
     "too_often": "it was sent back too often; --max-attempts permits more, --parking TOPIC moves it away",
     "unfit": "its topic refuses it, for its size, key or time",
 }
@@ -228,6 +234,7 @@ class Redrive(Policy):
     """
 
     paces = "written"
+    takes_incomplete = True
     too_many_pending = (
         "Redrive the first of those that are pending, with other conditions or into a parking topic"
     )
@@ -253,6 +260,7 @@ class Redrive(Policy):
         self._allowed: Final = None if selection.allow is None else TopicPatterns(selection.allow)
         self._pattern: Final = None if selection.reason is None else re.compile(selection.reason)
         self._partitions: dict[str, int] = {}
+        self._is_compacted: Final = CompactedTopics({"log_level": 0, **conf})
         self._room = selection.limit
         self._result = Result(topic=topic, executed=False)
         self._work: Final = Worker(
@@ -299,10 +307,6 @@ class Redrive(Policy):
         work()
         result.deleted = self._work.deleted
         result.stopped = self._work.is_stopped
-        # The slices of messages that are not complete are pending, and no unit.
-        if incomplete := self._work.incomplete:
-            result.dead_letters += incomplete
-            result.pending["incomplete"] = result.pending.get("incomplete", 0) + incomplete
         return result
 
     def _targets(self) -> list[str]:
@@ -353,17 +357,21 @@ class Redrive(Policy):
         if not is_readable(letter):
             return DeadLetter(letter, None, "pending", why="unreadable")
         found = self._judged_alone(letter)
-        if unit.problem is not None and found.outcome != "passed_over":
-            return found._replace(outcome="pending", sent=None, why="incomplete")
+        is_sliced = slice_header_of(letter) is not None
+        if is_sliced and found.why == "no_reason":
+            return found._replace(why="incomplete")
+        if is_sliced and found.outcome == "sent" and found.sent and self._is_compacted(found.sent.topic):
+            return found._replace(outcome="pending", sent=None, why="compacted")
         return found
 
     def _records(self, unit: Unit, letter: DeadLetter) -> list[Record]:
         """Return what is sent for a unit: slices go where the first one goes, into one partition."""
         sent = letter.sent
-        if sent is None or len(unit.records) == 1:
-            return [] if sent is None else [sent]
-        if sent.partition is None:
-            sent = sent.replace(partition=self._partition_of(sent, unit))
+        if sent is None:
+            return []
+        header = slice_header_of(letter.record)
+        if header is not None and sent.partition is None:
+            sent = sent.replace(partition=self._partition_of(sent, header.message_id))
         return [
             sent,
             *(
@@ -376,13 +384,11 @@ class Redrive(Policy):
             ),
         ]
 
-    def _partition_of(self, sent: Record, unit: Unit) -> int:
+    def _partition_of(self, sent: Record, message_id: bytes) -> int:
         """Return the partition for all slices of a message; each run chooses alike."""
         count = self._count_partitions(sent.topic)
         decided = partition_of_key(sent.key, self._partitioner, count)
-        header = slice_header_of(unit.records[0])
-        assert header is not None  # noqa: S101 - it was gathered by that
-        return zlib.crc32(header.message_id) % count if decided is None else decided
+        return zlib.crc32(message_id) % count if decided is None else decided
 
     def _judged_alone(self, letter: Record) -> DeadLetter:
         reason = read_reason(letter.headers)

@@ -6,7 +6,7 @@ verify records. What is known of a record after that has a hundred bytes, and is
 what is kept is found among these rows, and only the records that are written are fetched and shuffled.
 
 Spark's sink has no transactions, and sets no times. So the workers write by themselves, each partition in one
-task, in transactions that also say how far it is: see ``headerware.ops.compaction.handover``.
+task, in transactions that also say how far it is: see ``headerware.ops.compaction.job``.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ def copy_topic(
     """Copy what a rule keeps of a topic: of each key the highest version, or what has not expired.
 
     It does what ``headerware compact`` does, or ``headerware retain --into``, with what the source has when
-    it begins, and shares their group: it begins where the worker or the last job has ended, and the worker
-    goes on where it ends. Each record goes into the same partition, in order, as it is. Nothing comes twice,
-    wherever a task or the driver is killed. If the driver is killed, run it again.
+    it begins, and shares their group: it begins where the worker or the last job has ended. It ends a worker
+    that runs, and its mark stands in the group's offsets until it ends; as long as it stands, the worker
+    refuses to begin. Each record goes into the same partition, in order, as it is. Nothing comes
+    twice, wherever a task or the driver is killed. If the driver is killed, run it again.
 
     Args:
         spark: the session.
@@ -110,7 +111,7 @@ def copy_topic(
     with KafkaAdmin(spark, options) as admin:
         begins = admin.begin_offsets([source, target])
         own = {number: begin for (topic, number), begin in begins.items() if topic == source}
-        done = work.copied.claim(job, own, admin.fence_producers) if execute else work.copied.positions()
+        done = work.copied.begin(job, own, admin.fence_producers) if execute else work.copied.positions()
         try:
             ends = admin.end_offsets([source, target], committed=True)
             _require_uncut(source, done, ends)
@@ -144,10 +145,11 @@ def copy_topic(
             if execute:
                 # Else the next job does it.
                 with suppress(HeaderwareError, KafkaException):
-                    work.copied.give_up(job, admin.fence_producers)
+                    work.copied.end(job, admin.fence_producers)
             raise
-    if execute:
-        work.copied.release(job, {number: end for (topic, number), end in ends.items() if topic == source})
+        if execute:
+            own_ends = {number: end for (topic, number), end in ends.items() if topic == source}
+            work.copied.end(job, admin.fence_producers, own_ends)
     return result
 
 
@@ -294,8 +296,7 @@ def _count(told: DataFrame, result: Result) -> None:
 def _write(records: DataFrame, told: DataFrame, writing: Writing, target: str, beside: str) -> None:
     """Write records as they are, each partition by one task.
 
-    A message in slices comes where its last slice came, and its slices as they came: on a compacted topic
-    the one with the message's key is the last.
+    A message in slices comes where its last slice came, and its slices as they came.
     """
     topic = F.when(F.col("outcome") == "wins", target).otherwise(beside).alias("topic")
     chosen = told.where("outcome = 'wins' OR outcome = 'untouched' AND why != 'unreadable'")

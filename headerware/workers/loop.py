@@ -54,6 +54,11 @@ class Policy:
     """The worker, which sets it when it is made."""
     dead_letter_topic: str = "{topic}.dead-letter"
     """Where :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
+    takes_incomplete: bool = False
+    """Whether :meth:`decide` is asked, at the end of the topic, about messages of which slices are missing.
+
+    Else they are pending, and may be complete the next time.
+    """
     paces: Literal["read", "written"] = "read"
     """Which records the ``rate`` of the worker counts."""
     too_many_pending: str = ""
@@ -181,11 +186,6 @@ class Worker:
         return self._done.deleted
 
     @property
-    def incomplete(self) -> int:
-        """How many slices were read whose message lacks others."""
-        return sum(each.count for found in self._units.incomplete().values() for each in found)
-
-    @property
     def progress(self) -> Progress:
         """How far it is on the way to where the topic ended when it began, in offsets."""
         return self.reader.progress
@@ -256,6 +256,9 @@ class Worker:
             if self._rate:
                 self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
         if not (self._stop.is_set() or self._finishes):
+            if self._policy.takes_incomplete:
+                for outcomes in _by_size([*self._policy.decide([*self._units.give_up()])]):
+                    self._write(sender, outcomes)
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
             self._write(sender, [])

@@ -195,10 +195,9 @@ class TestWhatIsKept:
 
 
 class TestMessagesInSlices:
-    @pytest.mark.parametrize("has_own_keys", [False, True])
-    def test_are_kept_or_left_out_whole(self, cluster: Cluster, *, has_own_keys: bool) -> None:
-        topics = Topics(cluster, compacted=has_own_keys)
-        step = Slice(max_bytes=1_500, compacted_topics=("orders-*", "latest-*") if has_own_keys else ())
+    def test_are_kept_or_left_out_whole(self, cluster: Cluster) -> None:
+        topics = Topics(cluster, compacted=False)
+        step = Slice(max_bytes=1_500)
         producer = cluster.producer(step)
         values = [b"%d" % number * 5_000 for number in range(4)]
         for key, version, value in zip(b"aaab", (1, 3, 2, 1), values, strict=True):
@@ -215,7 +214,6 @@ class TestMessagesInSlices:
         assert [message.value() for message in found] == [values[1], values[3]]
 
     def test_that_are_not_whole_wait(self, topics: Topics, cluster: Cluster, cut: Any) -> None:
-        topics.put(b"key", None, b"")  # its target is compacted, and these have the key of the message
         topics = Topics(cluster, compacted=False)
         pieces = cut(topics.source, bytes(5_000))
         wire = cluster.plain_producer()
@@ -238,9 +236,7 @@ class TestMessagesInSlices:
         found = cluster.rest_of(cluster.consumer(topics.target, Slice()), topics.target)
         assert [message.value() for message in found] == [b"whole", bytes(5_000)]
 
-    def test_with_the_key_of_the_message_do_not_go_into_a_compacted_target(
-        self, topics: Topics, cluster: Cluster
-    ) -> None:
+    def test_do_not_go_into_a_compacted_target(self, topics: Topics, cluster: Cluster) -> None:
         producer = cluster.producer(Slice(max_bytes=1_500))
         producer.produce(topics.source, bytes(5_000), b"a", 0, headers=[("version", b"2")])
         assert producer.flush(DEADLINE_S) == 0

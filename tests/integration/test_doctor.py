@@ -211,17 +211,15 @@ class TestTopics:
         status, text = told(problems(broker, "small", config=slicing), "topic small: size")
         assert (status, text) == ("fail", "slices are up to 900000 bytes, and the topic takes 100000")
 
-    def test_that_is_compacted_fails_with_slices_only(self, broker: KafkaBroker, slicing: Path) -> None:
+    def test_that_is_compacted_fails_with_slices_only(
+        self, broker: KafkaBroker, slicing: Path, tmp_path: Path
+    ) -> None:
         check = "topic compacted: compaction"
         assert told(problems(broker, "compacted", config=slicing), check)[0] == "fail"
-        assert check not in {one.check for one in problems(broker, "compacted")}
-
-    def test_that_is_compacted_passes_if_slice_knows_it(self, broker: KafkaBroker, tmp_path: Path) -> None:
-        config = tmp_path / "compacted.toml"
-        config.write_text('[[interceptors]]\ntype = "slice"\ncompacted_topics = ["compacted"]\n')
-        assert "topic compacted: compaction" not in {
-            one.check for one in problems(broker, "compacted", config=config)
-        }
+        without = tmp_path / "without.toml"
+        without.write_text('[[interceptors]]\ntype = "slice"\ntopics = ["*", "!compacted"]\n')
+        for config in (None, without):
+            assert check not in {one.check for one in problems(broker, "compacted", config=config)}
 
     def test_that_takes_no_record_fails(self, broker: KafkaBroker) -> None:
         status, text = told(problems(broker, "strict"), "topic strict: replicas")

@@ -506,43 +506,85 @@ class TestMessagesInSlices:
             "the last one would fit, but goes with them"
         )
 
-    def test_that_lack_some_are_pending_until_these_come(self, cluster: Cluster) -> None:
-        topic = cluster.topic("orders")
+    @pytest.mark.parametrize("to", ["original", "another"])
+    def test_of_which_some_are_missing_go_at_the_end_and_into_one_partition(
+        self, cluster: Cluster, to: str
+    ) -> None:
+        topic = cluster.topic("orders", partitions=16)
         letters = f"{topic}.dead-letter"
         cluster.broker.create_topic(letters)
         wire = cluster.plain_producer()
         pieces = cut_by_hand(b"a" * 300, 100)
+        other = cluster.topic("repaired", partitions=16) if to == "another" else topic
 
-        def put(index: int) -> None:
+        def put(index: int, reason: list[Pair]) -> None:
             value, header = pieces[index]
-            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, index)])
+            wire.produce(letters, value, None, 0, headers=[header, *reason])
             assert wire.flush(DEADLINE_S) == 0
 
         def run() -> Result:
-            with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
+            selection = Selection(to="original" if other == topic else other)
+            with Redrive({"bootstrap.servers": cluster.servers}, letters, selection) as work:
                 return work.execute()
 
-        put(0)
-        put(2)
-        for _ in range(2):
-            result = run()
-            assert (result.dead_letters, result.done, result.pending) == (2, 0, {"incomplete": 2})
-        put(1)
+        put(0, connect(topic, 3, 0))
+        put(2, [])
+        wire.produce(letters, b"plain", b"key", 0, headers=list(connect(topic, 3, 3)))
+        assert wire.flush(DEADLINE_S) == 0
         assert run().done == 3
-        wire_values = [message.value() for message in cluster.on_the_wire(topic)]
-        assert wire_values == [b"a" * 100] * 3
+        put(1, connect(topic, 3, 1))
+        assert run().done == 1
+        found = cluster.on_the_wire(other)
+        assert [message.value() for message in found][:1] == [b"plain"]
+        slices = [message for message in found if message.value() != b"plain"]
+        assert len({message.partition() for message in slices}) == 1
+        assert len(slices) == 3
         assert run().dead_letters == 0
 
-    def test_that_say_other_things_of_their_message_are_pending(self, cluster: Cluster) -> None:
+    def test_without_the_first_one_are_pending(self, cluster: Cluster) -> None:
         topic = cluster.topic("orders")
         letters = f"{topic}.dead-letter"
         cluster.broker.create_topic(letters)
         wire = cluster.plain_producer()
-        for value, header in (cut_by_hand(b"a" * 200, 100)[0], cut_by_hand(b"a" * 300, 100)[1]):
-            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, 0)])
+        first, *rest = cut_by_hand(b"a" * 300, 100)
+        for value, header in rest:
+            wire.produce(letters, value, b"key", 0, headers=[header])
+        assert wire.flush(DEADLINE_S) == 0
+        for _ in range(2):
+            with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
+                result = work.execute()
+            assert (result.dead_letters, result.done, result.pending) == (2, 0, {"incomplete": 2})
+        wire.produce(letters, first[0], b"key", 0, headers=[first[1], *connect(topic, 0, 0)])
         assert wire.flush(DEADLINE_S) == 0
         with Redrive({"bootstrap.servers": cluster.servers}, letters, SELECTED) as work:
-            assert work.execute().pending == {"incomplete": 2}
+            assert work.execute().done == 3
+        found = cluster.rest_of(cluster.consumer(topic, Slice()), topic)
+        assert [message.value() for message in found] == [b"a" * 300]
+
+
+class TestSlicesOnCompactedTopics:
+    """Compaction would keep one of them."""
+
+    def test_are_pending_and_may_go_elsewhere(self, cluster: Cluster) -> None:
+        topic = cluster.topic("customers", config={"cleanup.policy": "compact"})
+        other = cluster.topic("repaired")
+        letters = f"{topic}.dead-letter"
+        cluster.broker.create_topic(letters)
+        wire = cluster.plain_producer()
+        for offset, (value, header) in enumerate(cut_by_hand(b"a" * 300, 100)):
+            wire.produce(letters, value, b"key", 0, headers=[header, *connect(topic, 0, offset)])
+        wire.produce(letters, b"small", b"key", 0, headers=list(connect(topic, 0, 3)))
+        assert wire.flush(DEADLINE_S) == 0
+        settings = {"bootstrap.servers": cluster.servers}
+        for letters_left in (4, 3):
+            with Redrive(settings, letters, SELECTED) as work:
+                result = work.execute()
+            assert (result.dead_letters, result.pending) == (letters_left, {"compacted": 3})
+        assert [message.value() for message in cluster.on_the_wire(topic)] == [b"small"]
+        with Redrive(settings, letters, Selection(to=other)) as work:
+            assert work.execute().done == 3
+        found = cluster.rest_of(cluster.consumer(other, Slice()), other)
+        assert [message.value() for message in found] == [b"a" * 300]
 
 
 def cut_by_hand(value: bytes, size: int) -> list[tuple[bytes, tuple[str, bytes]]]:

@@ -38,11 +38,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from headerware.clients.offsets import decode_metadata, encode_metadata
 from headerware.connect.converters import JsonConverter, SimpleHeaderConverter
 from headerware.connect.modes import Mode
 from headerware.connect.values.parse import parse_nested, parse_string
 from headerware.core.chain import Chain
+from headerware.core.commit_metadata import MAX_PENDING, Committed, decode_metadata, encode_metadata
 from headerware.core.context import Context
 from headerware.core.dead_letter import origin_of, read_reason, redrives, without_reason
 from headerware.core.errors import BadRecordError, HeaderwareError
@@ -88,7 +88,6 @@ from headerware.keyring.services import FileKeys
 from headerware.keyring.signature import STAMP_BYTES, decode_statement
 from headerware.keyring.snapshot import verify_snapshot
 from headerware.object_store import FolderObjects
-from headerware.ops.stays import decode_stays
 from headerware.registry.stores.toml import read_registry, registry_text
 from headerware.registry.stores.topic import Ledger, decode_change
 from headerware.registry.wire.codec import HeaderIdCodec
@@ -1153,11 +1152,16 @@ def _metadata(_folder: Path) -> Target:
     vectors = _vectors("commit-metadata")
     seeds = _single(case["text"] for case in (*vectors["cases"], *vectors["foreign"]))
 
-    def holds(parts: Parts, accepted: tuple[int | None, str | None]) -> bool:
-        again = decode_metadata(encode_metadata(*accepted))
-        return again == accepted and (accepted[0] is None or 0 <= accepted[0] < 1 << 63)
+    def holds(_: Parts, accepted: Committed) -> bool:
+        position, pending, own = accepted
+        if not pending:
+            again = decode_metadata(0, encode_metadata(position, own))
+            return again == accepted and (position is None or 0 <= position < 1 << 63)
+        return position is not None and len(pending) <= MAX_PENDING and max(pending) < position
 
-    return Target(seeds, lambda parts: decode_metadata(_text(parts[0])), holds, refusals=())
+    return Target(
+        seeds, lambda parts: decode_metadata(0, _text(parts[0])), holds, refusals=(), free_bytes=150 << 20
+    )
 
 
 def _moments(_folder: Path) -> Target:
@@ -1300,12 +1304,6 @@ TARGETS: Final[dict[str, Callable[[Path], Target]]] = {
         lambda parts: parse_content_type(_text(parts[0])),
     ),
     "dead letters": _letters,
-    "dead letters: which stay": lambda _: Target(
-        _single([*_texts("dead-letter", "offsets", "metadata"), *_vectors("dead-letter")["refused_offsets"]]),
-        lambda parts: decode_stays(0, _text(parts[0])),
-        lambda _, accepted: len(accepted[1]) <= 1_000_000 and max(accepted[1], default=-1) < accepted[0],
-        free_bytes=150 << 20,
-    ),
     "dedup": _duplicates,
     "dedup: identities": lambda _: Target(
         _layouts(_texts("dedup", "identities", "wire") + _texts("dedup", "derived", "wire")),

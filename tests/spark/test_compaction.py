@@ -136,8 +136,8 @@ def counts(result: Result) -> Mapping[str, Any]:
 
 
 def send_slices(topics: Topics, *records: Record, drop_last: bool = False) -> None:
-    """Send messages in slices, with keys of their own but for the first, perhaps without the end."""
-    chain = Chain([Slice(max_bytes=1_500, compacted_topics=("*",))])
+    """Send messages in slices, perhaps without the end."""
+    chain = Chain([Slice(max_bytes=1_500)])
     pieces = []
     for each in records:
         aside = topics.kafka.topic("aside", partitions=PARTITIONS)
@@ -161,6 +161,7 @@ def aborted(topics: Topics) -> None:
 
 class TestCopyTopic:
     def test_keeps_what_the_worker_keeps(self, topics: Topics) -> None:
+        topics.copies = topics.copy("delete"), topics.copy("delete")
         for number in range(60):
             key = b"%d" % (number % 7)
             topics.put(key, number * 37 % 11, b"%d" % number, number % PARTITIONS)
@@ -281,8 +282,8 @@ class TestCopyTopic:
         target, beside = topics.copies[1]
         conf = {"bootstrap.servers": topics.kafka.servers}
         with Compaction(conf, topics.source, target, topics.rule, beside=beside) as work:
-            work.copied.claim("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
-            work.copied.release("job", {})
+            work.copied.begin("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
+            work.copied.end("job", lambda _: None)
         with pytest.raises(HeaderwareError, match=r"\[0\] is done up to offset 5, but it ends at 1"):
             topics.by_job()
 

@@ -25,6 +25,7 @@ from click.testing import CliRunner
 
 from headerware import Context, Interceptor, Record, load_chain
 from headerware.cli import main
+from headerware.cli.main import REMOVED
 from headerware.core import plugins
 from headerware.core.plugins import interceptor_type
 from headerware.dictionaries import dictionaries_type
@@ -50,6 +51,8 @@ PAGES = ("*.md", "docs/**/*.md", "spec/*.md", "examples/**/README.md")
 DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in PAGES for path in ROOT.glob(pattern))
 # Their blocks are run by tests/integration/test_guides.py.
 GUIDES = "docs/guides/"
+HISTORY = ("CHANGELOG.md", "docs/decisions/")
+"""Documents that may tell of commands of earlier versions."""
 # Its configurations are those of sources.
 SOURCES = "docs/sources.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -83,12 +86,17 @@ def blocks(kind: str, documents: Iterable[str] = DOCUMENTS) -> list[Any]:
 def commands(word: str) -> list[Any]:
     """Return the command lines that begin with a word, fenced or in the middle of a sentence."""
     found: list[tuple[str, str]] = []
+    removed = tuple(f"{word} {each} " for each in REMOVED)
     for document in DOCUMENTS:
         fences = [] if document.startswith(GUIDES) else FENCE.findall(text_of(document))
         fenced = [line.strip() for _, block in fences for line in block.splitlines()]
         inline = [code[1] for code in CODE.finditer(prose(document))]
         lines = (line.partition("  #")[0].strip() for line in [*fenced, *inline])
-        found += [(document, line) for line in lines if line.startswith(f"{word} ")]
+        found += [
+            (document, line)
+            for line in lines
+            if line.startswith(f"{word} ") and not (document.startswith(HISTORY) and line.startswith(removed))
+        ]
     return [pytest.param(line, id=f"{document}: {line}") for document, line in dict.fromkeys(found)]
 
 

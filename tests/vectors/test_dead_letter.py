@@ -21,11 +21,10 @@ from headerware.core.dead_letter import (
     redrives,
     without_reason,
 )
-from headerware.core.errors import SignatureError, WireFormatError
+from headerware.core.errors import SignatureError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.ops.stays import decode_stays, encode_stays
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "dead-letter.json").read_text(encoding="utf-8")
@@ -116,24 +115,3 @@ def test_a_count(case: dict[str, Any]) -> None:
     assert redrives([("headerware.redriven", value)]) == (case["count"], case["first_ms"])
     if case["count"]:
         assert redriven(EMPTY, case["count"], case["first_ms"]) == (("headerware.redriven", value),)
-
-
-@pytest.mark.parametrize("case", VECTORS["offsets"], ids=lambda case: str(len(case["stays"])))
-def test_offsets(case: dict[str, Any]) -> None:
-    expected = case["position"], frozenset(case["stays"])
-    assert decode_stays(case["offset"], case["metadata"]) == expected
-    offset, metadata = encode_stays(case["position"], set(case["stays"]))
-    assert offset == case["offset"]
-    assert decode_stays(offset, metadata) == expected
-
-
-@pytest.mark.parametrize("metadata", VECTORS["refused_offsets"])
-def test_other_metadata_is_refused(metadata: str) -> None:
-    with pytest.raises(WireFormatError):
-        decode_stays(9, metadata)
-
-
-@pytest.mark.parametrize(("position", "stays"), [(10**17, {0}), (2_000_000, set(range(1_000_001)))])
-def test_what_does_not_fit_is_refused_before_it_takes_memory(position: int, stays: set[int]) -> None:
-    with pytest.raises(WireFormatError, match="do not fit"):
-        encode_stays(position, stays)

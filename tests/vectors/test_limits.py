@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import msgspec
 
 from headerware.clients import offsets
-from headerware.core import dead_letter, strict_json
+from headerware.core import commit_metadata, dead_letter, strict_json
 from headerware.core.header_ids import MAX_ID
 from headerware.dictionaries import dictionary
 from headerware.dictionaries import topic as dictionary_topic
@@ -34,7 +34,6 @@ from headerware.interceptors.times import moments
 from headerware.interceptors.times.delay import Delay
 from headerware.keyring import asymmetric, certificate, file, keyring, merkle, signature
 from headerware.keyring.services import FileKeys, data_keys
-from headerware.ops import stays
 from headerware.registry import header_names
 from headerware.registry.stores import toml
 from headerware.registry.stores import topic as registry_topic
@@ -119,9 +118,9 @@ IN_CODE: Final[dict[str, int]] = {
     "`headerware.redriven`: the count": max(
         count for count in LARGE if dead_letter.redrives([(dead_letter.REDRIVEN, b"%d" % count)])[0]
     ),
-    "`redrive`: the metadata of a commit": stays._MAX_METADATA_BYTES,
-    "`redrive`: the field of bits": stays._MAX_STAYS_BYTES,
-    "`redrive`: letters that stay": stays._MAX_STAYS,
+    "commit metadata: the pending records": commit_metadata.MAX_PENDING_BYTES,
+    "commit metadata: the field of bits": commit_metadata.MAX_FIELD_BYTES,
+    "commit metadata: pending records": commit_metadata.MAX_PENDING,
     "commit metadata: a watermark": offsets._LAST_OFFSET,
     "JSON of files that decide: its depth": strict_json._MAX_DEPTH,
     "JSON of files that decide: an integer": strict_json.MAX_INTEGER,

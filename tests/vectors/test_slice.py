@@ -15,7 +15,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
 from headerware.interceptors.slice import Slice
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "spec" / "vectors" / "slice.json").read_text(encoding="utf-8")
@@ -45,13 +45,9 @@ def slices_of(case: dict[str, Any]) -> list[Record]:
 
 class TestSliceVectors:
     def test_covers_every_kind(self) -> None:
-        assert {
-            kind: len(VECTORS[kind]) for kind in ("cases", "messages", "keys", "not_keys", "refused")
-        } == {
+        assert {kind: len(VECTORS[kind]) for kind in ("cases", "messages", "refused")} == {
             "cases": 9,
             "messages": 3,
-            "keys": 4,
-            "not_keys": 10,
             "refused": 19,
         }
 
@@ -85,27 +81,6 @@ class TestSliceVectors:
         given = [step.on_consume(piece) for piece in slices_of(case)]
         assert given[:-1] == [[]] * (len(given) - 1)
         assert given[-1] == [Record("t", bytes.fromhex(case["value_hex"]))]
-
-    @by_name("keys")
-    def test_writes_and_reads_the_key(self, case: dict[str, Any]) -> None:
-        header = SliceHeader(bytes.fromhex(case["message_id"]), case["index"], 100_000, 100_000, 1)
-        assert header.own_key.decode() == case["key"]
-        assert is_slice_key(case["key"].encode())
-
-    @by_name("not_keys")
-    def test_takes_no_other_key_for_one(self, case: dict[str, Any]) -> None:
-        assert not is_slice_key(case["key"].encode())
-
-    def test_cuts_for_compaction(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        case = VECTORS["keys"][0]
-        monkeypatch.setattr("os.urandom", lambda size: bytes.fromhex(case["message_id"])[:size])
-        step = Slice(max_bytes=1_015, compacted_topics=("t",)).open(Context(partition_of=lambda _: 0))
-        pieces = step.on_send(Record("t", bytes(2_000), b"key"))
-        assert isinstance(pieces, FanOut)
-        assert [piece.key.decode() for piece in pieces] == [
-            *(one["key"] for one in VECTORS["keys"][:2]),
-            "key",
-        ]
 
     @by_name("refused")
     def test_refuses(self, case: dict[str, Any]) -> None:

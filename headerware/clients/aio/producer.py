@@ -33,6 +33,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition,
 
 from headerware.clients.aio.lane import Lane, LoopResults, settle
 from headerware.clients.cluster_id import ClusterIdPort
+from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.deliveries import Deliveries, DeliveryCallback
 from headerware.clients.live_chain import ChainInForce, ShownChain
@@ -73,6 +74,7 @@ class QueueingProducer(Producer):
 
     chain: Chain
     picker: PartitionPicker
+    compacted: CompactedTopics
     _cluster_id: ClusterIdPort
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None, results: LoopResults) -> None:
@@ -113,12 +115,14 @@ class QueueingProducer(Producer):
             return True
         if self._names_cluster and self._cluster_id.may_wait:
             return True
-        return self._splits and not self.picker.knows(topic)
+        return self._splits and not (self.picker.knows(topic) and self.compacted.knows(topic))
 
     def _hw_context(self, conf: Mapping[str, Any], beside: DeadLetters) -> Context:
         context = super()._hw_context(conf, beside)
         assert isinstance(context.pick_partition, PartitionPicker)  # noqa: S101 - the base class makes it
         self.picker = context.pick_partition
+        assert isinstance(context.is_compacted, CompactedTopics)  # noqa: S101 - as above
+        self.compacted = context.is_compacted
         assert isinstance(context.cluster_id, ClusterIdPort)  # noqa: S101 - as above
         self._cluster_id = context.cluster_id
         return context
@@ -140,6 +144,7 @@ class QueueingProducer(Producer):
         """Do on the lane's thread what sends a record, or what is left of that."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
+            self.compacted(topic)
         if self._names_cluster:
             self._cluster_id.wait()  # also if no step of this record's does: once is enough
         queue()

@@ -14,9 +14,7 @@ spec/slice.md has the rules.
 
 from __future__ import annotations
 
-import re
 import struct
-from base64 import b64encode
 from typing import Final
 
 import msgspec
@@ -29,13 +27,6 @@ VERSION: Final = 1
 ID_BYTES: Final = 16
 MAX_SLICES: Final = 100_000
 """The most slices that a message may have."""
-
-SLICE_KEY: Final = "hw.slice:"
-"""What the keys of slices begin with that have keys of their own."""
-_OWN_KEY: Final = re.compile(SLICE_KEY.encode() + rb"[A-Za-z0-9+/]{21}[AQgw]==:[1-9][0-9]{0,4}")
-
-_FIRST: Final = SLICE_KEY[:1].encode()
-"""Most keys begin with something else, which is quicker to see."""
 
 _LAYOUT: Final = struct.Struct(">B16sIIQI")
 HEADER_BYTES: Final = text_bytes(_LAYOUT.size)
@@ -64,11 +55,6 @@ class SliceHeader(msgspec.Struct, frozen=True):
         if self.index == self.count - 1:
             return self.total_bytes - self.index * self.slice_bytes
         return self.slice_bytes
-
-    @property
-    def own_key(self) -> bytes:
-        """The key that this slice has on a compacted topic, unless it is slice 0: no other record has it."""
-        return b"%s%s:%d" % (SLICE_KEY.encode(), b64encode(self.message_id), self.index)
 
     @property
     def whole_in_words(self) -> str:
@@ -140,11 +126,6 @@ class SliceHeader(msgspec.Struct, frozen=True):
             raise WireFormatError(f"hw.slice has {len(layout)} bytes as base64; expected {_LAYOUT.size}")
         _, message_id, index, count, total_bytes, slice_bytes = _LAYOUT.unpack(layout)
         return cls(message_id, index, count, total_bytes, slice_bytes)
-
-
-def is_slice_key(key: object) -> bool:
-    """Return whether a key is that of a slice which has one of its own, on a compacted topic."""
-    return isinstance(key, bytes) and key[:1] == _FIRST and _OWN_KEY.fullmatch(key) is not None
 
 
 def _require_possible(header: SliceHeader) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -11,7 +12,7 @@ from msgspec import Meta
 from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
-from headerware.core.topics import Elsewhere, TopicPatterns, check_patterns
+from headerware.core.topics import TopicPatterns
 from headerware.interceptors.slice.header import HEADER_BYTES, ID_BYTES, MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.reassembly import Reassembler
 
@@ -33,8 +34,10 @@ _NO_DISK: Final = (
     "slice keeps messages in memory; claim_check stores large values beside Kafka, so that a record carries "
     "only where its value is"
 )
-_NONE: Final = Elsewhere([TopicPatterns(())])
-_OWN_KEY_BYTES: Final = len(SliceHeader(bytes(ID_BYTES), MAX_SLICES, MAX_SLICES, 1, 1).own_key)
+_NO_COMPACTION: Final = (
+    "compaction would keep one slice of a message; claim_check stores large values of compacted topics "
+    'beside Kafka, so leave these topics out of slice (topics = ["*", "!customers"])'
+)
 _UTF8_MAX_BYTES: Final = 4
 
 
@@ -56,12 +59,10 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             newer one.
         expire_ms: how long an incomplete message waits for its next slice, in milliseconds.
         max_gap: how many offsets an incomplete message waits for its next slice.
-        compacted_topics: patterns of the compacted topics. There the first slice is sent last and alone has
-            the message's key; the others have keys of their own, so that compaction keeps them.
 
     Raises:
-        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``, or a pattern can match no
-            topic; on opening, ``max_bytes`` is larger than what the client takes.
+        ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``; on opening, ``max_bytes`` is
+            larger than what the client takes.
     """
 
     type: ClassVar[str] = "slice"
@@ -70,7 +71,11 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     decodes: ClassVar[tuple[str, ...]] = (SLICE_HEADER,)
     atomic: ClassVar[bool] = True
     splits: ClassVar[bool] = True
-    removed: ClassVar[dict[str, str]] = dict.fromkeys(("stream_above_bytes", "stream_folder"), _NO_DISK)
+    removed: ClassVar[Mapping[str, str]] = {
+        "compacted_topics": _NO_COMPACTION,
+        "stream_above_bytes": _NO_DISK,
+        "stream_folder": _NO_DISK,
+    }
 
     max_bytes: Annotated[int, Meta(ge=1_000, le=1_000_000_000)] | None = None
     max_message_bytes: Annotated[int, Meta(ge=1)] = 256 * 1024 * 1024
@@ -78,15 +83,10 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     max_pending_messages: Annotated[int, Meta(ge=1)] = 1_000
     expire_ms: Annotated[int, Meta(ge=1)] = 300_000
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
-    compacted_topics: tuple[str, ...] = ()
 
     def cuts(self, topic: str) -> bool:
         """Return whether it works on a topic."""
         return TopicPatterns(self.topics).matches(topic)
-
-    def is_compacted(self, topic: str) -> bool:
-        """Return whether it takes a topic for a compacted one."""
-        return bool(self.compacted_topics) and TopicPatterns(self.compacted_topics).matches(topic)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict one another."""
@@ -96,7 +96,6 @@ class Slice(Interceptor, frozen=True, kw_only=True):
                 f"that the largest message could never be reassembled",
                 path="max_pending_bytes",
             )
-        check_patterns(self.compacted_topics, path="compacted_topics")
 
     @property
     def carries_bytes(self) -> tuple[int, int]:
@@ -110,12 +109,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
             ConfigError: ``max_bytes`` is larger than what the client takes.
         """
         max_bytes = _limit(self.max_bytes, context)
-        splitter = Splitter(
-            context,
-            max_bytes=max_bytes,
-            max_message_bytes=self.max_message_bytes,
-            compacted=TopicPatterns(self.compacted_topics) if self.compacted_topics else _NONE,
-        )
+        splitter = Splitter(context, max_bytes=max_bytes, max_message_bytes=self.max_message_bytes)
         reassembler = Reassembler(
             context.now_ms,
             max_message_bytes=self.max_message_bytes,
@@ -171,7 +165,6 @@ class Splitter:
     """Split records that are too large for the wire; safe for several threads at once."""
 
     __slots__ = (
-        "_compacted",
         "_context",
         "_fits_bytes",
         "_lock",
@@ -181,11 +174,8 @@ class Splitter:
         "_slices",
     )
 
-    def __init__(
-        self, context: Context, *, max_bytes: int, max_message_bytes: int, compacted: TopicPatterns
-    ) -> None:
+    def __init__(self, context: Context, *, max_bytes: int, max_message_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._compacted = compacted
         self._max_message_bytes = max_message_bytes
         self._context = context
         self._lock = Lock()
@@ -230,23 +220,21 @@ class Splitter:
             record.with_headers(record.headers.append((SLICE_HEADER, bytes(HEADER_BYTES))))
         )
         room = self._max_bytes - first - beside
-        compacted = self._compacted.matches(record.topic)
-        if compacted:
-            room -= max(_OWN_KEY_BYTES - len(record.key or b""), 0)
         count = self._count(total, room, first, beside)
-        later = _frame_bytes(bytes(_OWN_KEY_BYTES) if compacted else record.key, EMPTY) + _SLICE_HEADER_BYTES
-        placed = self._with_known_partition(record) if compacted else self._with_partition(record)
+        later = _frame_bytes(record.key, EMPTY) + _SLICE_HEADER_BYTES
+        if self._context.is_compacted(record.topic):
+            raise InterceptorError(
+                f"the value has {total} bytes, more than one record takes (max_bytes is {self._max_bytes}), "
+                f"and topic {record.topic!r} is compacted: compaction would keep one slice of the message; "
+                f"put claim_check into the chain for large values of compacted topics"
+            )
+        placed = self._with_partition(record)
         with self._lock:
             self._sliced += 1
             self._slices += count
         whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
-        pieces = _Pieces(placed, whole)
-        return FanOut(
-            count,
-            pieces.split_for_compaction if compacted else pieces.split,
-            size_bytes=total + first + (count - 1) * later + count * beside,
-            last_waits=compacted,
-        )
+        size_bytes = total + first + (count - 1) * later + count * beside
+        return FanOut(count, _Pieces(placed, whole).split, size_bytes=size_bytes)
 
     def _count(self, total: int, room: int, frame: int, beside: int) -> int:
         if total > self._max_message_bytes:
@@ -273,22 +261,6 @@ class Splitter:
         partition = self._context.pick_partition(record)
         return record if partition is None else record.replace(partition=partition)
 
-    def _with_known_partition(self, record: Record) -> Record:
-        """Find the partition that the record's key decides, because its slices have other keys."""
-        if record.key is None:
-            raise InterceptorError(
-                "a record without a key in one of compacted_topics; compaction needs keys, and a broker "
-                "refuses such records"
-            )
-        if record.partition is not None:
-            return record
-        if self._context.partition_of is None:
-            raise InterceptorError(
-                "the slices of a compacted topic have keys of their own, and nobody here knows which "
-                "partition the record's key decides; set the partition of the record"
-            )
-        return record.replace(partition=self._context.partition_of(record))
-
 
 class _Pieces:
     """A message and how it is split; each pass over it splits it again."""
@@ -303,22 +275,13 @@ class _Pieces:
         """Make the slices one at a time, so that only one copy is in memory."""
         return map(self._piece, range(self._whole.count))
 
-    def split_for_compaction(self) -> Iterator[Record]:
-        """Make the slices one at a time; the first comes last, and the others have keys of their own."""
-        for index in range(1, self._whole.count):
-            yield self._piece(index).replace(key=self._header(index).own_key)
-        yield self._piece(0)
-
     def _piece(self, index: int) -> Record:
-        record, header = self._record, self._header(index)
+        record, whole = self._record, self._whole
+        header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, whole.slice_bytes)
         begin = index * header.slice_bytes
         piece: Any = record.value[begin : begin + header.slice_bytes]
         headers = record.headers if index == 0 else EMPTY
         return record.with_value(piece, headers.append((SLICE_HEADER, header.encode())))
-
-    def _header(self, index: int) -> SliceHeader:
-        whole = self._whole
-        return SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, whole.slice_bytes)
 
 
 def _limit(max_bytes: int | None, context: Context) -> int:

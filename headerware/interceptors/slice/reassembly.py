@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from msgspec import structs
 
 from headerware.core.errors import ReassemblyError, WireFormatError
-from headerware.core.hooks import DROP
 from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import (
     Closes,
@@ -46,7 +45,7 @@ from headerware.core.services import (
     Seeks,
     Waits,
 )
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -64,7 +63,7 @@ _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
 _OFFSET_BYTES: Final = 16
 
-_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted", "swept")
+_COUNTS: Final[tuple[str, ...]] = ("glued", "duplicates", "orphans", "late", "expired", "evicted")
 _log: Final = logging.getLogger("headerware")
 
 _TopicPartition = tuple[str, int | None]
@@ -131,9 +130,6 @@ class Reassembler(
                 return self._take(record)
         if self._pending:
             self._advance(record)
-        if record.value is None and is_slice_key(record.key):
-            self._counts["swept"] += 1
-            return DROP
         return record
 
     def poll(self, now_ms: int) -> list[ReassemblyError]:

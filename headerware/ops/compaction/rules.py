@@ -21,7 +21,7 @@ import msgspec
 from headerware.core.errors import ConfigError, HeaderError, WireFormatError
 from headerware.core.headers import Headers
 from headerware.core.record import bytes_of
-from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ UNTOUCHED: Final[dict[Untouched, str]] = {
     "unverified": "the chain does not verify them, or they are not signed",
     "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
     "refused": "their new topic refuses them, see below; what it refuses stays in the source alone",
-    "exposed_slices": "they are slices that have their message's own key, of which the target keeps one only",
+    "exposed_slices": "they are slices of a message, of which the target, which is compacted, would keep one",
 }
 Why = Untouched | Literal["kept"]
 """Why a record is not judged, or that it is kept by a rule that judges each record alone."""
@@ -219,8 +219,7 @@ def judge(
     except WireFormatError:
         return Judged(*at, size, None, 0, "malformed")
     if part is not None and part.index:
-        is_exposed = compacts and not is_slice_key(record.key)
-        return Judged(*at, size, None, 0, "exposed_slices" if is_exposed else None, part)
+        return Judged(*at, size, None, 0, "exposed_slices" if compacts else None, part)
     version = rule.version_of(read)
     if isinstance(version, str):
         return Judged(*at, size, None, 0, version, part)

@@ -54,7 +54,7 @@ from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.settings import connection_settings
 from headerware.kafka.single_records import SingleRecords
-from headerware.ops.compaction.handover import Copied, refusal
+from headerware.ops.compaction.job import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
 from headerware.ops.transactions import TransactionalSender
@@ -659,17 +659,19 @@ class Compaction:
         """Return up to where the group is done.
 
         Raises:
-            HeaderwareError: it has done something else, or a job has claimed the copy.
+            HeaderwareError: it has done something else, or a job has marked the copy.
         """
         committed = self.copied.offsets()
-        if any(self.copied.is_claimed(metadata) for _, metadata in committed.values()):
-            raise HeaderwareError(self._claimed())
+        if self.copied.is_marked(committed):
+            raise HeaderwareError(self._marked())
         return {partition: offset for partition, (offset, _) in committed.items()}
 
-    def _claimed(self) -> str:
+    def _marked(self) -> str:
         return (
-            f"a Spark job copies {self._source} into {self._target}, or was cut off: let it end, or run it "
-            f"again with execute=True; then this goes on where it has ended"
+            f"a Spark job copies {self._source} into {self._target}, or was killed: its mark stands in the "
+            f"metadata of the offsets of group {self._group}. Let it end, or run it again: "
+            f"copy_topic(..., execute=True) goes on where it was, and removes the mark when it ends. Or "
+            f"begin anew, with another group (--group) and a new target"
         )
 
     def problems(self, *, for_job: bool = False) -> list[str]:
@@ -720,8 +722,8 @@ class Compaction:
         if self._audit is not None and self._audit not in self._topics:
             problems.append(f"there is no topic {self._audit}; create it")
         committed = self.copied.offsets()
-        if not for_job and any(self.copied.is_claimed(metadata) for _, metadata in committed.values()):
-            problems.append(self._claimed())
+        if not for_job and self.copied.is_marked(committed):
+            problems.append(self._marked())
         if not problems and (partition := self._written_by_others(committed)) is not None:
             problems.append(
                 f"{self._target}[{partition}] has records that group {self._group} has not written, or the "

@@ -39,7 +39,6 @@ from headerware.core.record import VERIFIED, Operation, Record, bytes_of
 from headerware.core.runner import flat
 from headerware.core.step import LoggedReasons, wrapped
 from headerware.interceptors.admission.interceptor import AdmissionStep
-from headerware.interceptors.slice.header import is_slice_key
 from headerware.kafka.messages import UnreadHeaders
 from headerware.ops.guard.rules import (
     Buckets,
@@ -477,7 +476,7 @@ class Judge:
         headers: object = record.headers
         if isinstance(headers, UnreadHeaders):
             raise InterceptorError(headers.why)
-        if self._partitioner is None or _has_key_of_a_slice(record):
+        if self._partitioner is None:
             return
         try:
             require_own_partition(record, self._partitioner, self._partitions_of(record.topic, 1))
@@ -797,17 +796,6 @@ def _first(records: Sequence[Record]) -> Record:
         if header is not None and not header.index:
             return each
     return records[0]
-
-
-def _has_key_of_a_slice(record: Record) -> bool:
-    """Return whether its key decides no partition: on compacted topics a slice stands by its message's key.
-
-    Without the first one, which has that key, it is of no use.
-    """
-    if not is_slice_key(record.key):
-        return False
-    header = slice_header_of(record)
-    return record.value is None or (header is not None and header.index > 0)
 
 
 def _kind(error: HeldBackError) -> str:

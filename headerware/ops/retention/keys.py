@@ -31,14 +31,10 @@ CREATE TABLE latest (
     PRIMARY KEY (digest, partition)
 ) WITHOUT ROWID;
 CREATE INDEX unsettled ON latest (partition) WHERE message IS NOT NULL;
-CREATE TABLE slice_key (
-    digest BLOB NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, own BLOB NOT NULL,
-    key BLOB NOT NULL, PRIMARY KEY (digest, partition, number)
-) WITHOUT ROWID;
 CREATE TABLE beginning (partition INTEGER PRIMARY KEY, before INTEGER NOT NULL);
 CREATE TABLE chosen (
-    partition INTEGER NOT NULL, offset INTEGER NOT NULL, number INTEGER NOT NULL, digest BLOB NOT NULL,
-    key BLOB NOT NULL, count INTEGER NOT NULL, PRIMARY KEY (partition, offset, number)
+    partition INTEGER NOT NULL, offset INTEGER NOT NULL, digest BLOB NOT NULL, key BLOB NOT NULL,
+    count INTEGER NOT NULL, PRIMARY KEY (partition, offset)
 ) WITHOUT ROWID;
 """
 _NOTE: Final = """
@@ -59,21 +55,13 @@ _STAYS: Final = """
 
 A legal hold keeps the key in all partitions, also where a later record of the key has expired.
 """
-_SLICES: Final = """
-(SELECT count(*) FROM slice_key WHERE slice_key.digest = latest.digest
-    AND slice_key.partition = latest.partition)
-"""
-_COUNT: Final = f"SELECT partition, {_STAYS}, count, {_SLICES} {_EXPIRED}"
+_COUNT: Final = f"SELECT partition, {_STAYS}, count {_EXPIRED}"
 _CHOOSE: Final = f"""
-INSERT INTO chosen SELECT partition, offset, 0, digest, key, count {_EXPIRED} AND NOT {_STAYS}
+INSERT INTO chosen SELECT partition, offset, digest, key, count {_EXPIRED} AND NOT {_STAYS}
 ORDER BY partition, offset
 """
 _INDEX: Final = "CREATE INDEX chosen_digest ON chosen (partition, digest)"
 """Made at once from all, which takes less than adding to it row by row."""
-_CHOOSE_SLICES: Final = """
-INSERT INTO chosen SELECT partition, offset, slice_key.number, own, slice_key.key, 0
-FROM slice_key JOIN chosen USING (partition, digest) WHERE chosen.number = 0
-"""
 _WAITING: Final = 50_000
 """So many keys are sorted before they go into the file, so that fewer of its pages are written."""
 _WAITING_BYTES: Final = 16 << 20
@@ -83,7 +71,7 @@ class Choice(NamedTuple):
     """The keys of a partition that may be deleted.
 
     Args:
-        tombstones: how many tombstones that takes, those for slices among them.
+        tombstones: how many tombstones that takes.
         replaced: how many records these stand for.
         left: how many expired records stay, for their key has a legal hold, or a record in another partition.
     """
@@ -150,21 +138,12 @@ class Keys:
                 "SELECT digest, message FROM latest WHERE partition = ? AND message IS NOT NULL", (partition,)
             ).fetchall()
 
-    def settle(
-        self, partition: int, digest: bytes, fate: Fate, *, last: int, count: int, slice_keys: Iterable[bytes]
-    ) -> None:
+    def settle(self, partition: int, digest: bytes, fate: Fate, *, last: int, count: int) -> None:
         """Say what becomes of the message in slices that is the latest record of a key."""
         with _errors():
             self._connection.execute(
                 "UPDATE latest SET fate = ?, last = ?, count = ? WHERE digest = ? AND partition = ?",
                 (_FATES.get(fate, 0), last, count, digest, partition),
-            )
-            self._connection.executemany(
-                "INSERT INTO slice_key VALUES (?, ?, ?, ?, ?)",
-                (
-                    (digest, partition, number, digest_of(key), key)
-                    for number, key in enumerate(slice_keys, 1)
-                ),
             )
 
     def choose(self, beginnings: Mapping[int, int]) -> dict[int, Choice]:
@@ -178,27 +157,26 @@ class Keys:
         with _errors():
             run = self._connection.execute
             self._connection.executemany("INSERT INTO beginning VALUES (?, ?)", beginnings.items())
-            for partition, stays, count, slice_keys in run(_COUNT):
+            for partition, stays, count in run(_COUNT):
                 if stays:
                     left[partition] += count
                 else:
-                    tombstones[partition] += 1 + slice_keys
+                    tombstones[partition] += 1
                     replaced[partition] += count
         return {each: Choice(tombstones[each], replaced[each], left[each]) for each in beginnings}
 
     def chosen(self, partition: int, *, most: int, most_bytes: int) -> list[Tombstone]:
-        """Return the next of the chosen keys of a partition; those of a message in slices together."""
+        """Return the next of the chosen keys of a partition."""
         found: list[Tombstone] = []
         size = 0
         self._write_chosen()
         with _errors():
             rows = self._connection.execute(
-                "SELECT key, count, number FROM chosen WHERE partition = ? ORDER BY offset, number",
-                (partition,),
+                "SELECT key, count FROM chosen WHERE partition = ? ORDER BY offset", (partition,)
             )
-            for key, replaced, number in rows:
+            for key, replaced in rows:
                 size += len(key)
-                if found and not number and (len(found) >= most or size > most_bytes):
+                if found and (len(found) >= most or size > most_bytes):
                     break
                 found.append(Tombstone(key, replaced))
             rows.close()
@@ -222,7 +200,7 @@ class Keys:
             return
         self._has_chosen = True
         with _errors():
-            for statement in (_CHOOSE, _INDEX, _CHOOSE_SLICES):
+            for statement in (_CHOOSE, _INDEX):
                 self._connection.execute(statement)
 
     def _write(self) -> None:

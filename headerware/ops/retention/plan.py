@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headerware.interceptors.slice.header import is_slice_key
 from headerware.ops.retention.keys import digest_of
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ class _Message:
         "end",
         "fate",
         "first",
-        "has_own_keys",
         "last",
         "part",
         "room",
@@ -95,25 +93,20 @@ class _Message:
         self.fate: Fate = "not_whole"
         self.count = 0
         self.begin = self.end = part.index
-        """Which slices have come in a row, on a compacted topic from the second on and the first one last."""
+        """Which slices have come in a row."""
         self.apart: set[int] | None = None
         """Which others have come."""
         self.digest: bytes | None = None
         self.digests: set[bytes] | None = None
-        self.has_own_keys = False
 
-    def add(self, offset: int, key: bytes | None, fate: Fate, part: SliceHeader) -> None:
+    def add(self, offset: int, fate: Fate, part: SliceHeader) -> None:
         """Add a slice."""
         self.count += 1
         self.last = offset
         self._add_number(part.index)
-        own_key = is_slice_key(key)
-        self.has_own_keys = self.has_own_keys or own_key
-        # A key of another message's slice would be deleted with this one.
-        lies = not part.same_message(self.part) or (own_key and key != part.own_key)
         if fate == "held" or self.fate == "held":
             self.fate = "held"
-        elif lies or self.fate == "malformed":
+        elif not part.same_message(self.part) or self.fate == "malformed":
             self.fate = "malformed"
         elif part.index == 0:
             # Two first slices that say different things are believed neither.
@@ -142,7 +135,7 @@ class _Message:
             self.room.left += 1
 
     def add_key(self, digest: bytes) -> bool:
-        """Remember the key of a slice that has none of its own, if there is room."""
+        """Remember the key of a slice, if there is room."""
         if self.digest is None or digest == self.digest:
             self.digest = digest
         elif self.digests is None or digest not in self.digests:
@@ -167,15 +160,6 @@ class _Message:
         if self.fate in ("expired", "signed", "stale") and not self.is_whole:
             return "not_whole"
         return self.fate
-
-    @property
-    def slice_keys(self) -> Collection[bytes]:
-        """The keys that its slices have of their own."""
-        if not self.has_own_keys:
-            return ()
-        return [
-            msgspec.structs.replace(self.part, index=index).own_key for index in range(1, self.part.count)
-        ]
 
 
 class Partition:
@@ -218,7 +202,7 @@ class Partition:
             if message is None:
                 fate = "held" if fate == "held" else "not_remembered"
         if message is not None and part is not None:
-            message.add(offset, key, fate, part)
+            message.add(offset, fate, part)
             if message.is_whole and self._keys is None and self._stays_anyhow(message):
                 # Nothing depends on it any more. What comes of it once more is taken as another message.
                 self._fates[message.judged] += message.count
@@ -230,7 +214,7 @@ class Partition:
                 self._singles += 1
             elif self._first_kept is None:
                 self._first_kept, self._singles_before_kept, self._stays = offset, self._singles, fate
-        if self._keys is not None and key is not None and not is_slice_key(key):
+        if self._keys is not None and key is not None:
             if part is None:
                 self._keys.note(self._number, key, offset, fate, None)
             elif message is not None and message.add_key(digest_of(key)):
@@ -301,7 +285,6 @@ class Partition:
                 message.judged,
                 last=message.last,
                 count=message.count,
-                slice_keys=message.slice_keys if message.judged == "expired" else (),
             )
 
 

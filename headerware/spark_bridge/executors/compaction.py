@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from headerware.core.record import Record, bytes_of
-from headerware.ops.compaction.handover import Copied, PartitionCopy
+from headerware.ops.compaction.job import Copied, PartitionCopy
 from headerware.ops.compaction.rules import Decision, Why
 from headerware.ops.verify import Verification
 from headerware.spark_bridge.chain_source import ChainSource

@@ -1,6 +1,6 @@
 """Be a job that copies all of a topic, in small transactions: ``copy_job.py SERVERS SOURCE TARGET``.
 
-What Spark adds, the rule and the shuffle, is left out; what claims, writes and hands over is the job's.
+What Spark adds, the rule and the shuffle, is left out; the mark and what writes are the job's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.transactions import TransactionalSender
 
 if TYPE_CHECKING:
-    from headerware.ops.compaction.handover import Copied, Fence
+    from headerware.ops.compaction.job import Copied, Fence
 
 AT_ONCE = 20
 
@@ -47,7 +47,7 @@ def copy(servers: str, source: str, target: str) -> None:
     with TopicReader(copied.conf, source, group_id="job") as reader:
         reader.start()
         ends = {number: end for number, (_, end) in reader.bounds.items()}
-        copied.claim(job, {number: begin for number, (begin, _) in reader.bounds.items()}, fence(copied))
+        copied.begin(job, {number: begin for number, (begin, _) in reader.bounds.items()}, fence(copied))
         found = [record_of(message) for batch in reader.to_end() for message in batch]
     for number in ends:
         own = [record.replace(topic=target) for record in found if record.partition == number]
@@ -57,7 +57,7 @@ def copy(servers: str, source: str, target: str) -> None:
                 batch = left[at : at + AT_ONCE]
                 writer.send(batch, (batch[-1].offset or 0) + 1)
                 say("writes")
-    copied.release(job, ends)
+    copied.end(job, fence(copied), ends)
     say("ends")
 
 

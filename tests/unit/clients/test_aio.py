@@ -167,24 +167,6 @@ class TestProduce:
         found = [consumer.poll(60).value() for _ in values]
         assert found == values
 
-    def test_slices_of_a_compacted_topic_come_before_their_first(
-        self, connection: dict[str, Any], topic: str, make_consumer: Callable[..., Any]
-    ) -> None:
-        values = [noise(str(at), 10_000) for at in range(3)]
-        chain = Chain([Slice(max_bytes=5_000, compacted_topics=(topic,))])
-
-        async def main() -> list[Message]:
-            async with AsyncProducer(connection, chain=chain) as producer:
-                deliveries = [await producer.produce(topic, value, key=b"k") for value in values]
-                return [await delivery for delivery in deliveries]
-
-        assert [(message.key(), message.value()) for message in run(main())] == [
-            (b"k", each) for each in values
-        ]
-        on_the_wire = make_consumer(topic=topic)
-        keys = [on_the_wire.poll(60).key() for _ in range(9)]
-        assert [at for at, key in enumerate(keys) if key == b"k"] == [2, 5, 8]
-
     def test_hooks_run_on_the_loop_in_the_tasks_context(self, connection: dict[str, Any], topic: str) -> None:
         variable = contextvars.ContextVar("variable", default="")
         seen: list[str] = []

@@ -178,38 +178,3 @@ class TestSlicesWhileTheBrokerIsDown:
             producer.flush(60)
         assert len(acks.seen) == 2
         assert len(seen) == 1
-
-
-class TestCompacted:
-    def test_is_acknowledged_as_the_application_sent_it(
-        self,
-        make_producer: Callable[..., Producer],
-        connection: dict[str, Any],
-        unique_topic: Callable[[str], str],
-    ) -> None:
-        name = unique_topic("compacted")
-        acks = Acks()
-        seen, report = reports()
-        producer = make_producer(acks, Slice(max_bytes=1_000, compacted_topics=(name,)))
-        producer.produce(name, bytes(5_000), b"key", headers={"own": "1"}, callback=report)
-        assert len(producer) == 1, "the others are stored, and the first is on its way"
-        producer.flush(60)
-        ((error, message),) = seen
-        assert error is None
-        assert (message.key(), message.headers()) == (b"key", [("own", b"1")])
-        ((sent, _, failure),) = acks.seen
-        assert (sent.key, sent.headers.last("own"), failure) == (b"key", b"1", None)
-
-    def test_the_first_slice_is_not_sent_if_another_fails(
-        self, connection: dict[str, Any], topic: str
-    ) -> None:
-        acks = Acks()
-        unreachable = {**connection, "bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 200}
-        producer = Producer(
-            unreachable, chain=Chain([acks, Slice(max_bytes=1_000, compacted_topics=(topic,))])
-        )
-        with pytest.raises(KafkaException):
-            producer.produce(topic, bytes(5_000), b"key", 0)
-        ((sent, _, failure),) = acks.seen
-        assert (sent.key, failure is None) == (b"key", False)
-        producer.close()

@@ -548,8 +548,6 @@ class TestRevoke:
 
 
 class TestAFirstSliceThatComesLate:
-    """As on a compacted topic, where it comes last."""
-
     @pytest.mark.parametrize("dead_letters", [False, True])
     def test_is_not_dropped_in_silence(self, dead_letters: bool) -> None:  # noqa: FBT001 - a parameter
         step = opened(max_gap=10, on_error="dead_letter" if dead_letters else "raise")

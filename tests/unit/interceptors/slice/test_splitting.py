@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import msgspec
@@ -14,7 +14,7 @@ from headerware.core.errors import ConfigError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import FanOut
 from headerware.core.record import Record
-from headerware.interceptors.slice.header import MAX_SLICES, SLICE_HEADER, SliceHeader, is_slice_key
+from headerware.interceptors.slice.header import MAX_SLICES, SLICE_HEADER, SliceHeader
 from headerware.interceptors.slice.interceptor import Slice, SliceStep
 
 if TYPE_CHECKING:
@@ -268,73 +268,32 @@ def _fits(on_send: Callable[[Record], Record | FanOut], record: Record) -> bool:
 
 
 class TestCompactedTopics:
-    """There the first slice comes last, with the message's key, and the others have keys of their own."""
+    """Compaction would keep one slice of a message."""
 
-    STEP = Slice(max_bytes=1_000, compacted_topics=("customers",))
-    CONTEXT = Context(partition_of=lambda record: len(record.key))
+    def step(self, *, told: bool | None = True) -> Any:
+        return Slice(max_bytes=1_000).open(Context(is_compacted=lambda topic: told and topic == "customers"))
 
-    def split(self, record: Record) -> list[Record]:
-        return list(fan_out(self.STEP.open(self.CONTEXT), record))
+    def test_a_message_is_not_cut(self) -> None:
+        with pytest.raises(InterceptorError, match=r"topic 'customers' is compacted.* put claim_check into"):
+            self.step().on_send(Record("customers", b"v" * 5_000, b"k"))
+        assert self.step().stats()["sliced"] == 0
 
-    @pytest.mark.parametrize("key", [b"", b"k", b"k" * 300], ids=len)
-    def test_keys_and_order(self, key: bytes) -> None:
-        record = Record("customers", b"v" * 5_000, key, Headers([("a", b"1")]), timestamp_ms=5)
-        *others, first = self.split(record)
-        assert [header_of(piece).index for piece in others] == list(range(1, len(others) + 1))
-        assert [piece.key for piece in others] == [header_of(piece).own_key for piece in others]
-        assert (first.key, header_of(first).index, first.headers.last("a")) == (key, 0, b"1")
-        assert [list(dict(piece.headers)) for piece in others] == [[SLICE_HEADER]] * len(others)
-        assert {piece.partition for piece in [*others, first]} == {len(key)}
-        assert {piece.timestamp_ms for piece in [*others, first]} == {5}
-        assert all(wire_bytes(piece) <= 1_000 for piece in [*others, first])
-        assert b"".join(piece.value for piece in [first, *others]) == record.value
-
-    def test_the_last_waits_for_the_others(self) -> None:
-        pieces = fan_out(self.STEP.open(self.CONTEXT), Record("customers", b"v" * 5_000, b"k"))
-        assert pieces.last_waits
-        assert not fan_out(self.STEP.open(self.CONTEXT), Record("orders", b"v" * 5_000, b"k")).last_waits
-        assert pieces.size_bytes >= sum(wire_bytes(piece) for piece in pieces)
+    def test_a_record_that_fits_and_a_tombstone_are_themselves(self) -> None:
+        for value in (None, b"", b"v" * 500):
+            record = Record("customers", value, b"k")
+            assert self.step().on_send(record) is record
 
     def test_other_topics_are_as_ever(self) -> None:
-        pieces = self.split(Record("orders", b"v" * 5_000, b"k"))
+        pieces = list(fan_out(self.step(), Record("orders", b"v" * 5_000, b"k")))
         assert {piece.key for piece in pieces} == {b"k"}
         assert [header_of(piece).index for piece in pieces] == list(range(len(pieces)))
 
-    def test_a_record_that_fits_and_a_tombstone_are_themselves(self) -> None:
-        step = self.STEP.open(self.CONTEXT)
-        for value in (None, b"", b"v" * 500):
-            record = Record("customers", value, b"k")
-            assert step.on_send(record) is record
+    def test_a_topic_of_which_nobody_tells_is_as_ever(self) -> None:
+        assert len(fan_out(self.step(told=None), Record("customers", b"v" * 5_000, b"k"))) > 1
 
-    def test_a_key_is_needed(self) -> None:
-        with pytest.raises(InterceptorError, match="without a key"):
-            self.split(Record("customers", b"v" * 5_000))
-
-    def test_somebody_must_know_the_partition(self) -> None:
-        record = Record("customers", b"v" * 5_000, b"k")
-        step = self.STEP.open(Context())
-        with pytest.raises(InterceptorError, match="set the partition"):
-            step.on_send(record)
-        pieces = fan_out(step, record.replace(partition=3))
-        assert {piece.partition for piece in pieces} == {3}
-
-    def test_a_pattern_that_matches_nothing_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="regular expression"):
-            Slice(compacted_topics=("customers.*(a|b)",))
-
-    @pytest.mark.parametrize(
-        ("key", "own"),
-        [
-            (SliceHeader(bytes(range(16)), 1, 2, 2, 1).own_key, True),
-            (SliceHeader(b"\xff" * 16, 99_999, 100_000, 100_000, 1).own_key, True),
-            (b"hw.slice:AAAAAAAAAAAAAAAAAAAAAA==:0", False),
-            (b"hw.slice:AAAAAAAAAAAAAAAAAAAAAB==:1", False),
-            (b"hw.slice:AAAAAAAAAAAAAAAAAAAAAA==:01", False),
-            (b"hw.slice:AAAAAAAAAAAAAAAAAAAAAA==:1\n", False),
-            (b"hw.slice:customer", False),
-            ("hw.slice:AAAAAAAAAAAAAAAAAAAAAA==:1", False),
-            (None, False),
-        ],
-    )
-    def test_own_keys_have_one_form(self, key: object, own: object) -> None:
-        assert is_slice_key(key) is own
+    def test_the_former_option_says_what_to_do_now(self) -> None:
+        with pytest.raises(TypeError, match=r"no longer has 'compacted_topics': .*claim_check"):
+            Slice(compacted_topics=("customers",))  # type: ignore[call-arg]  # it is gone
+        with pytest.raises(ConfigError, match=r"no longer has this option: .*claim_check") as refused:
+            Chain.from_config({"interceptors": "slice", "interceptors.slice.compacted_topics": "customers"})
+        assert refused.value.path == "interceptors.slice.compacted_topics"

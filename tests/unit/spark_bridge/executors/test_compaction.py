@@ -37,7 +37,6 @@ def record(offset: int, dice: random.Random) -> Record:
             bytes([dice.randrange(3)]) * 16, dice.randrange(2), 2, dice.choice((4, 4, 4, 3)), 2
         )
         headers.append((SLICE_HEADER, part.encode() if dice.random() < 0.9 else b"bad"))
-        key = part.own_key if part.index and dice.random() < 0.8 else key
     value = dice.choice((b"value", None))
     return Record("orders", value, key, Headers(headers), dice.randrange(2), 1_000, 1, offset)
 

@@ -1,18 +1,16 @@
-"""Let a job of many tasks do the worker's copy, and let the worker go on where the job has ended.
+"""Let a job of many tasks make the worker's copy, while the worker refuses to begin.
 
 The worker's offsets are those of its group, and a job's tasks cannot share its transactional id. So a job
-claims the copy: in a transaction under the worker's id, which ends a worker that runs, it commits the offsets
-again, with a name of its own in their metadata. A worker that finds a claim does not begin. Each task copies
-partitions, each under an id of that partition; how far it has come is committed to a group of the job, in the
-transaction of what it writes. At its end the job commits the worker's offsets without a claim.
+marks the copy: in a transaction under the worker's id, which ends a worker that runs, it commits the offsets
+of the group again, with its name in their metadata. A worker that finds the mark does not begin. Each task
+copies partitions, each under an id of that partition; how far it has come is committed to a group of the job,
+in the transaction of what it writes. A job that ends, also by an error, commits how far it has come without
+the mark.
 
-A job that was killed leaves its claim, and the next one takes it over. Then a task of the killed one may
-still run, so the order counts. The next job commits its own claim; then it ends all tasks by their ids; then
-it reads how far they have come. A task opens its id, and then looks for the claim: either it did that before,
-and is ended, or it finds that the claim is another's.
-
-Claims that take over from one another are a series, named by the first. What tasks have committed counts in
-their series alone: where nobody has a claim, the worker's offsets say it all, also if the group was deleted.
+A job that was killed leaves its mark, and the next one goes on. Then a task of the killed one may still run,
+so the order counts. The next job commits its own mark; then it ends all tasks by their ids; then it reads how
+far they have come. A task opens its id, and then looks for the mark: either it did that before, and is ended,
+or it finds that the mark is another's.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from headerware.kafka.reader import TopicReader
 from headerware.ops.transactions import TransactionalSender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from confluent_kafka import KafkaError
 
@@ -63,20 +61,20 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         """The metadata of the worker's offsets."""
         return _METADATA + self.purpose
 
-    def is_claimed(self, metadata: str) -> bool:
-        """Return whether a job has claimed an offset with this metadata."""
-        return metadata.startswith(f"{self.metadata}:")
+    def is_marked(self, offsets: Offsets) -> bool:
+        """Return whether a job has marked the offsets of the group."""
+        return any(metadata != self.metadata for _, metadata in offsets.values())
 
     def offsets(self, number: int | None = None) -> Offsets:
-        """Return what the group has committed, also by a claim, of all partitions or of one.
+        """Return what the group has committed, also by a mark, of all partitions or of one.
 
         Raises:
             HeaderwareError: it has done something else.
         """
         with self._reader(self.group, number) as reader:
             committed = reader.committed()
-        for metadata in {metadata for _, metadata in committed.values()}:
-            if metadata != self.metadata and not self.is_claimed(metadata):
+        for _, metadata in committed.values():
+            if metadata != self.metadata and not metadata.startswith(f"{self.metadata}:"):
                 raise HeaderwareError(
                     f"group {self.group} has read {self.source} for something else: by another rule, or "
                     f"from or into a topic that was made again; name another group (--group) and a new "
@@ -91,12 +89,10 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             HeaderwareError: the group has done something else.
         """
         found = self.offsets()
-        done = {each: offset for each, (offset, _) in found.items()}
-        series = self._series(found)
-        return done if series is None else self._with_progress(done, series)
+        return self._progress(found)[0] if self.is_marked(found) else _done(found)
 
-    def claim(self, job: str, begins: Mapping[int, int], fence: Fence) -> dict[int, int]:
-        """Claim the copy for a job, and return up to where it is done. The worker and other jobs end.
+    def begin(self, job: str, begins: Mapping[int, int], fence: Fence) -> dict[int, int]:
+        """Mark the copy for a job, and return up to where it is done. The worker and other jobs end.
 
         Args:
             job: its name, which no other has.
@@ -109,80 +105,73 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         """
         with closing(self._sender(self.group)) as sender:
             found = self.offsets()
-            done = {each: offset for each, (offset, _) in found.items()}
-            return self._take(sender, {**begins, **done}, self._series(found) or job, job, fence)
+            done = {**begins, **_done(found)}
+            known = found if self.is_marked(found) else {}
+            begun = {each: at for each, at in done.items() if each not in known}
+            self._commit(sender, self._job_group, begun, self.metadata)
+            return self._take(sender, done, job, fence)
 
-    def release(self, job: str, ends: Mapping[int, int]) -> None:
-        """Say where a job has ended that has done all; the worker goes on from there.
-
-        Raises:
-            HeaderwareError: another job has taken over.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked.
-        """
-        with closing(self._sender(self.group)) as sender:
-            claimed, _ = self._claimed(job)
-            self._commit(sender, {each: max(at, ends.get(each, at)) for each, at in claimed.items()})
-
-    def give_up(self, job: str, fence: Fence) -> None:
-        """Say how far a job has come that has failed; its tasks end, and the worker may do the rest.
+    def end(self, job: str, fence: Fence, ends: Mapping[int, int] | None = None) -> None:
+        """End a job's tasks and remove its mark; ``ends`` says up to where all is done, if it is.
 
         Raises:
             HeaderwareError: another job has taken over.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
         with closing(self._sender(self.group)) as sender:
-            claimed, series = self._claimed(job)
-            self._commit(sender, self._take(sender, claimed, series, f"{job}-failed", fence))
+            done = self._take(sender, self._marked(job), f"{job}-ended", fence)
+            done = {each: max(at, (ends or {}).get(each, at)) for each, at in done.items()}
+            self._commit(sender, self.group, done, self.metadata)
 
     def partition(self, job: str, number: int) -> PartitionCopy:
         """Begin to copy a partition in a task of a job; whoever copies it is ended."""
         return PartitionCopy(self, job, number)
 
     def _take(
-        self, sender: TransactionalSender, done: Mapping[int, int], series: str, job: str, fence: Fence
+        self, sender: TransactionalSender, done: Mapping[int, int], job: str, fence: Fence
     ) -> dict[int, int]:
-        self._commit(sender, done, series, job)
+        """Mark the copy, end all tasks, and return how far they have come; in this order."""
+        self._commit(sender, self.group, done, self._mark(job))
         fence([self._task_id(number) for number in done])
-        return self._with_progress(done, series)
+        return self._progress(done)[0]
 
-    def _with_progress(self, done: Mapping[int, int], series: str) -> dict[int, int]:
-        progress, _ = self._progress(series)
-        return {each: max(offset, progress.get(each, 0)) for each, offset in done.items()}
-
-    def _series(self, found: Offsets) -> str | None:
-        """Return which series of claims offsets belong to; None if no job has claimed them."""
-        claims = [metadata for _, metadata in found.values() if self.is_claimed(metadata)]
-        return claims[0].removeprefix(f"{self.metadata}:").partition(":")[0] if claims else None
-
-    def _claimed(self, job: str, number: int | None = None) -> tuple[dict[int, int], str]:
-        """Return the offsets that a job has claimed, all of them or that of one partition, and its series.
+    def _marked(self, job: str, number: int | None = None) -> dict[int, int]:
+        """Return the offsets that a job has marked, all of them or that of one partition.
 
         Raises:
             HeaderwareError: another has.
         """
         found = self.offsets(number)
-        series = self._series(found)
-        if series is None or any(metadata != self._claim(series, job) for _, metadata in found.values()):
+        if not found or any(metadata != self._mark(job) for _, metadata in found.values()):
             raise HeaderwareError(
                 f"another job has taken over the copy of {self.source}, or the offsets of group {self.group} "
                 f"have changed or expired; what this job had not finished is undone"
             )
-        return {each: offset for each, (offset, _) in found.items()}, series
+        return _done(found)
 
-    def _claim(self, *names: str) -> str:
-        return ":".join((self.metadata, *names))
+    def _progress(self, wanted: Iterable[int], number: int | None = None) -> tuple[dict[int, int], Any]:
+        """Return how far tasks have come with some partitions, and the metadata of their group.
 
-    def _progress(self, series: str, number: int | None = None) -> tuple[dict[int, int], Any]:
-        """Return how far tasks have come in a series, and the metadata of their group."""
+        Raises:
+            HeaderwareError: nobody knows how far.
+        """
         with self._reader(self._job_group, number) as reader:
             committed = reader.committed()
             member = reader.group_metadata()
-        own = self._claim(series)
-        return {each: offset for each, (offset, metadata) in committed.items() if metadata == own}, member
+        if any(each not in committed for each in wanted):
+            raise HeaderwareError(
+                f"nobody knows any more how far a job has copied {self.source}: the offsets of group "
+                f"{self._job_group} have expired or were deleted; begin anew, with another group and target"
+            )
+        return {each: committed[each][0] for each in wanted}, member
 
-    def _commit(self, sender: TransactionalSender, offsets: Mapping[int, int], *claim: str) -> None:
-        with self._reader(self.group) as reader:
-            metadata = self._claim(*claim)
+    def _mark(self, job: str) -> str:
+        return f"{self.metadata}:{job}"
+
+    def _commit(
+        self, sender: TransactionalSender, group: str, offsets: Mapping[int, int], metadata: str
+    ) -> None:
+        with self._reader(group) as reader:
             places = [TopicPartition(self.source, each, at, metadata) for each, at in offsets.items()]
             sender.send([], places, reader.group_metadata())
 
@@ -215,14 +204,13 @@ class PartitionCopy:
         self._number: Final = number
         self._sender: Final = copied._sender(copied._task_id(number))  # noqa: SLF001 - one thing in two classes
         try:
-            # Only behind the sender's start: then nobody else goes on with this partition.
-            claimed, series = copied._claimed(job, number)  # noqa: SLF001 - as above
-            progress, self._member = copied._progress(series, number)  # noqa: SLF001 - as above
+            # Only after the sender's start: then nobody else goes on with this partition.
+            copied._marked(job, number)  # noqa: SLF001 - as above
+            progress, self._member = copied._progress([number], number)  # noqa: SLF001 - as above
         except BaseException:
             self._sender.close()
             raise
-        self._metadata: Final = copied._claim(series)  # noqa: SLF001 - as above
-        self.done: Final = max(claimed[number], progress.get(number, 0))
+        self.done: Final = progress[number]
         """Up to which offset it was copied before."""
 
     def send(self, records: Sequence[Record], done: int) -> None:
@@ -232,7 +220,7 @@ class PartitionCopy:
             HeaderwareError: a topic refuses a record, or another task has taken over.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        place = TopicPartition(self._copied.source, self._number, done, self._metadata)
+        place = TopicPartition(self._copied.source, self._number, done, self._copied.metadata)
         for index, error in self._sender.send(records, [place], self._member).items():
             text = refusal(self._copied.source, records[index], error)
             raise HeaderwareError(f"{text}; nothing of its transaction is written")
@@ -255,3 +243,7 @@ def refusal(source: str, record: Record, error: KafkaError) -> str:
         f"{position(source, record.partition, record.offset)}: {error.str()} (let it take what {source} "
         f"takes: max.message.bytes, message.timestamp.*)"
     )
+
+
+def _done(offsets: Offsets) -> dict[int, int]:
+    return {each: offset for each, (offset, _) in offsets.items()}

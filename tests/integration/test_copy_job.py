@@ -1,4 +1,4 @@
-"""A job of many tasks and the worker take turns on one copy, wherever a job is killed: nothing is twice."""
+"""A job of many tasks makes the worker's copy, wherever it is killed: nothing is twice, and one refuses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.programs.copy_job import fence
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from headerware.ops.compaction.handover import Copied, PartitionCopy
+    from headerware.ops.compaction.job import Copied, PartitionCopy
     from tests.integration.conftest import Cluster
 
 pytestmark = pytest.mark.broker
@@ -57,9 +57,13 @@ class Topics:
     def copied(self) -> Copied:
         return self.worker().copied
 
-    def claim(self, job: str) -> dict[int, int]:
+    def begin(self, job: str) -> dict[int, int]:
         copied = self.copied()
-        return copied.claim(job, BEGINS, fence(copied))
+        return copied.begin(job, BEGINS, fence(copied))
+
+    def end(self, job: str, done: int | None = None) -> None:
+        copied = self.copied()
+        copied.end(job, fence(copied), None if done is None else dict.fromkeys(range(PARTITIONS), done))
 
     def send(self, writer: PartitionCopy, number: int, begin: int, end: int) -> None:
         """Copy some of a partition's records."""
@@ -83,32 +87,35 @@ def topics(cluster: Cluster) -> Topics:
     return found
 
 
-class TestHandover:
+class TestJob:
     def test_begins_and_ends_where_the_worker_does(self, topics: Topics) -> None:
         with topics.worker() as worker:
             worker.execute()
         topics.grow(10)
-        assert topics.claim("job") == {0: 10, 1: 10}
+        assert topics.begin("job") == {0: 10, 1: 10}
         for number in range(PARTITIONS):
             with topics.copied().partition("job", number) as writer:
                 assert writer.done == 10
                 topics.send(writer, number, 10, 15)
-        topics.copied().release("job", dict.fromkeys(range(PARTITIONS), 15))
+        topics.end("job", 15)
         topics.grow(10)
         with topics.worker() as worker:
             assert worker.execute().records == 10
         topics.require_all_once()
 
-    def test_of_a_job_that_was_cut_off_is_for_the_next_job_alone(self, topics: Topics) -> None:
-        topics.claim("first")
+    def test_that_was_killed_leaves_its_mark_for_the_next_job_alone(self, topics: Topics) -> None:
+        topics.begin("first")
         writer, late = (topics.copied().partition("first", number) for number in (0, 1))
         topics.send(writer, 0, 0, 4)
         with topics.worker() as worker:
-            assert "was cut off" in worker.problems()[0]
-            with pytest.raises(ConfigError, match="run it again"):
+            (problem,) = worker.problems()
+            assert (
+                "was killed: its mark stands in the metadata of the offsets of group headerware-" in problem
+            )
+            with pytest.raises(ConfigError, match=r"copy_topic\(\.\.\., execute=True\) goes on"):
                 worker.execute()
         assert topics.copied().positions() == {0: 4, 1: 0}
-        assert topics.claim("second") == {0: 4, 1: 0}
+        assert topics.begin("second") == {0: 4, 1: 0}
         # Its tasks may still run, or begin only now.
         for each in (writer, late):
             with pytest.raises(TakenOverError):
@@ -117,22 +124,21 @@ class TestHandover:
         with pytest.raises(HeaderwareError, match="another job has taken over"):
             topics.copied().partition("first", 0)
         with pytest.raises(HeaderwareError, match="another job has taken over"):
-            topics.copied().release("first", {0: 10, 1: 10})
+            topics.end("first", 10)
         for number, done in ((0, 4), (1, 0)):
             with topics.copied().partition("second", number) as again:
                 assert again.done == done
                 topics.send(again, number, done, 10)
-        topics.copied().release("second", {0: 10, 1: 10})
+        topics.end("second", 10)
         with topics.worker() as worker:
             assert worker.execute().records == 0
         topics.require_all_once()
 
-    def test_of_a_job_that_has_failed_says_how_far_it_has_come(self, topics: Topics) -> None:
-        topics.claim("job")
+    def test_that_has_failed_removes_its_mark_and_says_how_far_it_has_come(self, topics: Topics) -> None:
+        topics.begin("job")
         writer = topics.copied().partition("job", 1)
         topics.send(writer, 1, 0, 7)
-        copied = topics.copied()
-        copied.give_up("job", fence(copied))
+        topics.end("job")
         with pytest.raises(TakenOverError):
             topics.send(writer, 1, 7, 9)
         writer.close()
@@ -143,7 +149,7 @@ class TestHandover:
         topics.require_all_once()
 
     def test_gives_a_partition_to_the_later_of_two_attempts(self, topics: Topics) -> None:
-        topics.claim("job")
+        topics.begin("job")
         first = topics.copied().partition("job", 0)
         topics.send(first, 0, 0, 3)
         with topics.copied().partition("job", 0) as second:
@@ -157,11 +163,11 @@ class TestHandover:
             assert third.done == 10
 
     def test_begins_anew_where_the_group_was_deleted_with_what_it_has_written(self, topics: Topics) -> None:
-        topics.claim("job")
+        topics.begin("job")
         for number in range(PARTITIONS):
             with topics.copied().partition("job", number) as writer:
                 topics.send(writer, number, 0, 10)
-        topics.copied().release("job", dict.fromkeys(range(PARTITIONS), 10))
+        topics.end("job", 10)
         admin = AdminClient({"bootstrap.servers": topics.cluster.servers})
         group = topics.copied().group
         for future in admin.delete_consumer_groups([group]).values():
@@ -172,12 +178,12 @@ class TestHandover:
             future.result(DEADLINE_S)
         assert topics.worker().problems() == []
         assert topics.copied().positions() == {}
-        assert topics.claim("again") == {0: 0, 1: 0}
+        assert topics.begin("again") == {0: 0, 1: 0}
         for number in range(PARTITIONS):
             with topics.copied().partition("again", number) as writer:
                 assert writer.done == 0
                 topics.send(writer, number, 0, 6)
-        assert topics.claim("third") == topics.copied().positions() == {0: 6, 1: 6}
+        assert topics.begin("third") == topics.copied().positions() == {0: 6, 1: 6}
 
     def test_ends_a_worker_that_follows(self, topics: Topics) -> None:
         failures: list[str] = []
@@ -193,7 +199,7 @@ class TestHandover:
             thread.start()
             try:
                 until(lambda: topics.cluster.count_committed(topics.target) == 20)
-                assert topics.claim("job") == {0: 10, 1: 10}
+                assert topics.begin("job") == {0: 10, 1: 10}
                 topics.grow(2)
                 thread.join(DEADLINE_S)
             finally:
@@ -223,7 +229,7 @@ class TestKilledAtAnyMoment:
                     worker.execute()
                 except ConfigError as error:
                     said.append(str(error))
-        assert said, "some were killed behind their claim"
+        assert said, "some were killed after they had marked the copy"
         assert all("Spark job" in each for each in said)
         topics.grow(self.SHARE)
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)

@@ -1,0 +1,40 @@
+"""Whether topics are compacted, so that no message is cut there whose slices compaction would remove."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+_REFRESH_S: Final = 300.0
+
+
+class CompactedTopics:
+    """Ask the cluster for ``cleanup.policy``, once in five minutes and topic; for several threads.
+
+    That takes the right ``DESCRIBE_CONFIGS`` on the topic.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+    """
+
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        self._conf: Final = dict(conf)
+        self._known: Final[dict[str, tuple[float, bool | None]]] = {}
+
+    def __call__(self, topic: str) -> bool | None:
+        """Return whether a topic is compacted; None if nobody tells."""
+        if not self.knows(topic):
+            self._known[topic] = time.monotonic(), self._ask(topic)
+        return self._known[topic][1]
+
+    def knows(self, topic: str) -> bool:
+        """Return whether the answer is known, so that a call asks nobody."""
+        asked_at, _ = self._known.get(topic, (float("-inf"), None))
+        return time.monotonic() - asked_at <= _REFRESH_S
+
+    def _ask(self, topic: str) -> bool | None:
+        from headerware.clients.topic_settings import topic_settings  # noqa: PLC0415 - slow to import
+
+        told = topic_settings(self._conf, [topic]).get(topic)
+        return None if told is None else "compact" in told["cleanup.policy"]
