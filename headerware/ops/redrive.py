@@ -28,7 +28,6 @@ import msgspec
 from confluent_kafka import TopicPartition
 
 from headerware.clients.partition_picker import partition_of_key
-from headerware.clients.topic_settings import topic_settings
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.dead_letter import (
     STUB,
@@ -44,6 +43,8 @@ from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.interceptors.slice.header import MAX_SLICES, is_slice_key
+from headerware.kafka.admin import Admin
+from headerware.kafka.batch_size import SETTINGS_TIMEOUT_S
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import Progress, TopicReader
 from headerware.kafka.single_records import SingleRecords
@@ -556,7 +557,7 @@ class Redrive:
         Then its messages in slices go as into a compacted one, which does no harm on others.
         """
         if topic not in self._compacted:
-            told = topic_settings(self._conf, [topic]).get(topic)
+            told = Admin(self._conf, timeout_s=SETTINGS_TIMEOUT_S).told_settings([topic]).get(topic)
             self._compacted[topic] = None if told is None else "compact" in told["cleanup.policy"]
         return self._compacted[topic]
 

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
-from headerware.clients.topic_settings import batch_size
-from headerware.clients.unfit import only_unfit, unfit_alone
 from headerware.core.errors import HeaderwareError
+from headerware.kafka.batch_size import batch_size
 from headerware.kafka.errors import Kind, is_fatal, kind_of, with_text
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.kafka.messages import wire_headers
+from headerware.kafka.unfit import only_unfit, unfit_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

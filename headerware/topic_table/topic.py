@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headerware.core.errors import RegistryError
+from headerware.kafka.admin import Admin
 from headerware.kafka.errors import NO_ANSWER, Kind, kind_of
 from headerware.topic_table.rows import TableRecord
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headerware.topic_table")
 
-_MIN_TIMEOUT_S: Final = 0.05
-"""Admin requests refuse a timeout of 0."""
 _GROUP: Final = "headerware-table"
 """librdkafka requires a group, but no consumer joins it, and nothing is committed."""
 _READING: Final = {
@@ -359,43 +358,34 @@ def _make_producer(conf: Mapping[str, Any]) -> Producer:
 def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: int, timeout_s: float) -> None:
     """Create a compacted topic of one partition; nothing if another process has been faster."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
-    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - heavy; its stub shows it here only
 
-    config = {"cleanup.policy": "compact"}
-    wanted = NewTopic(topic, num_partitions=1, replication_factor=replication_factor, config=config)
-    admin = _admin(conf)  # without a name it would be deleted before the answer
     try:
-        admin.create_topics([wanted], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))[topic].result()
+        Admin(conf, timeout_s=timeout_s).create_topic(
+            topic,
+            partitions=1,
+            replication_factor=replication_factor,
+            settings={"cleanup.policy": "compact"},
+        )
     except KafkaException as error:
         if kind_of(error) is Kind.TOPIC_EXISTS:
             return
         kind = UnreachableError if kind_of(error) in NO_ANSWER else RegistryError
-        raise kind(f"topic {topic!r} cannot be created: {error.args[0].str()}") from error
+        raise kind(f"cannot create topic {error.args[0].str()}") from error
 
 
 def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:
     """Warn if the brokers delete the topic's records by age."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
-    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; heavy
 
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = _admin(conf)
     try:
-        asked = admin.describe_configs([resource], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))
-        found = asked[resource].result()
+        told = Admin(conf, timeout_s=timeout_s).topic_settings(topic)
     except KafkaException as error:  # a client that may read need not be allowed to describe
-        _log.debug("topic %s: its cleanup.policy is not known: %s", topic, error)
+        _log.debug("its cleanup.policy is not known: topic %s", error.args[0].str())
         return
-    policy, retention = found["cleanup.policy"].value, found["retention.ms"].value
+    policy, retention = told["cleanup.policy"], told["retention.ms"]
     if "delete" in policy and retention != "-1":
         text = "topic %s: records are deleted by their age (cleanup.policy=%s, retention.ms=%s); compact it"
         _log.warning(text, topic, policy, retention)
-
-
-def _admin(conf: Mapping[str, Any]) -> Any:
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - heavy
-
-    return AdminClient({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS)})
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
