@@ -49,6 +49,7 @@ from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
 from headerware.kafka.admin import Admin, TopicDescription, operations
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
+from headerware.kafka.settings import bootstrap_servers, number
 from headerware.keyring import Key, Keyring, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
@@ -145,7 +146,7 @@ def examine(
             found += object_stores(loaded, side)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
-    if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
+    if settings is not None and bootstrap_servers(settings):
         found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
     return found
 
@@ -219,8 +220,6 @@ def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iter
 
 
 def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    from headerware.kafka.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
-
     servers = bootstrap_servers(settings)
     max_bytes = number(settings, "message.max.bytes", _CLIENT_MAX_BYTES)
     for each in _SIDES if side is None else (side,):

@@ -16,7 +16,7 @@ from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
 from headerware.kafka.admin import Admin, require_reachable
 from headerware.kafka.errors import Kind, kind_of
-from headerware.kafka.settings import number
+from headerware.kafka.settings import bootstrap_servers, number
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable
@@ -222,8 +222,7 @@ def _reading_errors(kafka: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except RegistryError as error:
-        servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
-        raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
+        raise SourceError(f"the offsets cannot be read from {bootstrap_servers(kafka)}: {error}") from error
     except KafkaException as error:
         raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
 
