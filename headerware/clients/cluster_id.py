@@ -20,7 +20,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaException
 
 from headerware.core.bounded_cache import BoundedCache
-from headerware.kafka.settings import bootstrap_servers, connection_settings
+from headerware.kafka.admin import Admin
+from headerware.kafka.settings import bootstrap_servers
 
 _WAIT_S: Final = 2.0
 """How long the first record may wait; a client that reaches its brokers knows the id within milliseconds."""
@@ -168,16 +169,14 @@ def _asked(client: Any, timeout_s: float) -> str | None:
 
 def _background_asker(conf: Mapping[str, Any]) -> _Ask:
     """Ask through a client of its own, so that closing the application's never meets a call under way."""
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import, and new versions need none
-
-    settings = connection_settings(conf)
+    settings = dict(conf)
     found: list[str] = []
     is_answered = Event()
     again_at = 0.0
 
     def look() -> None:
         try:
-            cluster_id: str | None = AdminClient(settings).list_topics(timeout=_TIMEOUT_S).cluster_id
+            cluster_id: str | None = Admin(settings, timeout_s=_TIMEOUT_S).metadata().cluster_id
         except Exception as error:  # noqa: BLE001 - a thread that nobody sees; it is asked again
             _log.debug("the cluster's id is not known yet: %s", type(error).__name__)
             return

@@ -6,6 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headerware.kafka.admin import Admin
+from headerware.kafka.batch_size import SETTINGS_TIMEOUT_S
+
 _REFRESH_S: Final = 300.0
 
 
@@ -34,7 +37,5 @@ class CompactedTopics:
         return time.monotonic() - asked_at <= _REFRESH_S
 
     def _ask(self, topic: str) -> bool | None:
-        from headerware.clients.topic_settings import topic_settings  # noqa: PLC0415 - slow to import
-
-        told = topic_settings(self._conf, [topic]).get(topic)
+        told = Admin(self._conf, timeout_s=SETTINGS_TIMEOUT_S).told_settings([topic]).get(topic)
         return None if told is None else "compact" in told["cleanup.policy"]

@@ -40,6 +40,7 @@ from headerware.clients.processing import tell_received
 from headerware.clients.progress import Job, Processing, Progress
 from headerware.clients.raw import NO_OFFSET, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
+from headerware.core.backoff import Backoff
 from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE
 from headerware.core.errors import (
     DeadLetterError,
@@ -504,10 +505,10 @@ class Lanes:
             return partial(self._fail, raised, job)  # it belongs to no record, so there is nothing to pass
         if not isinstance(reason, InterceptorError):
             reason = InterceptorError(str(reason)).at(PROCESSING, original)
-        return self._keep(job, reason, original, 0.0)
+        return self._keep(job, reason, original)
 
     def _keep(
-        self, job: Job, reason: InterceptorError, original: Record, pause_s: float
+        self, job: Job, reason: InterceptorError, original: Record, backoff: Backoff | None = None
     ) -> Callable[[], object]:
         """Store the dead letter of a record; if that fails, try it again later."""
         try:
@@ -526,9 +527,9 @@ class Lanes:
                 _log.warning("%s; %s (further failures are not logged)", str(error), then)
             if refuses:
                 return self._pass_over(job, reason, original, "skipped", is_lost=True)
-            pause_s = min(max(pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            job.carried = reason, original, pause_s
-            return partial(self._retry, job, pause_s, count=None)
+            backoff = backoff or Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            job.carried = reason, original, backoff
+            return partial(self._retry, job, backoff.next_s(), count=None)
         # A dead letter gets none of its own.
         return self._pass_over(job, reason, original, "dead_lettered" if stored else "skipped")
 

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from headerware.core.backoff import jittered, pause_s
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
 from headerware.core.services import TopicPartitionKey
@@ -80,9 +81,7 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
         """Return the seconds until the next attempt after so many, or None if there is to be none."""
         if attempts >= self.attempts or not isinstance(error, self.retry_on):
             return None
-        # At most 2**30 times the first pause, so that the power stays a number.
-        longest: float = min(self.max_backoff_s, self.backoff_s * 2.0 ** min(attempts - 1, 30))
-        return longest * (0.5 + chance() / 2)
+        return jittered(pause_s(attempts, self.backoff_s, self.max_backoff_s), chance)
 
 
 class Job:

@@ -33,6 +33,7 @@ from headerware.clients.raw import (
     VALUE_DESERIALIZATION,
     VALUE_SERIALIZATION,
 )
+from headerware.core.backoff import Backoff
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 from headerware.core.services import TopicPartitionKey
 
@@ -218,11 +219,11 @@ class RetryPauses:
         self.held_s: float = 0.0
         """For how long nothing could come; pending slices do not expire for that time."""
         self._counted_until = 0.0  # 0 while nothing is held back
-        self._pauses: dict[TopicPartitionKey, tuple[int | None, float, float]] = {}
+        self._pauses: dict[TopicPartitionKey, tuple[int | None, Backoff, float]] = {}
 
     def is_due(self, entry: Entry) -> bool:
         """Return whether a dead letter may be tried again."""
-        offset, _, due = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        offset, _, due = self._pauses.get(entry.topic_partition, (None, None, 0.0))
         if not entry.blocked or offset != entry.offset or time.monotonic() >= due:
             return True
         self.until = due
@@ -230,14 +231,15 @@ class RetryPauses:
 
     def were_for_another(self, entry: Entry) -> bool:
         """Return whether a blocked record was last tried before another one of its partition blocked."""
-        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        offset, _, _ = self._pauses.get(entry.topic_partition, (None, None, 0.0))
         return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
 
     def postpone(self, entry: Entry) -> None:
         """Begin a pause before the next attempt; it grows with each attempt."""
-        offset, pause, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
-        pause = min(pause * 2, _LONGEST_PAUSE_S) if offset == entry.offset and pause else _FIRST_PAUSE_S
-        self._pauses[entry.topic_partition] = entry.offset, pause, time.monotonic() + pause
+        offset, backoff, _ = self._pauses.get(entry.topic_partition, (None, None, 0.0))
+        if backoff is None or offset != entry.offset:
+            backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._pauses[entry.topic_partition] = entry.offset, backoff, time.monotonic() + backoff.next_s()
         self.count(time.monotonic())
         self._counted_until = self._counted_until or time.monotonic()
 

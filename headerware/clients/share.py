@@ -36,6 +36,7 @@ from headerware.clients.raw import unless_chained
 from headerware.clients.refused_records import as_message
 from headerware.clients.sessions import InUse, Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged
+from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import ConfigError, HeaderwareError, HeldBackError, MissingPartError
@@ -129,7 +130,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         self._hw_unanswered: dict[_Position, None] = {}
         # Records that cannot be judged yet, each with the time at which it is released.
         self._hw_held: dict[_Position, tuple[Message, float]] = {}
-        self._hw_pause_s = self._hw_next_attempt = 0.0
+        self._hw_next_attempt = 0.0
+        self._hw_backoff = Backoff(_FIRST_PAUSE_S, _HOLD_S)
         self._hw_is_fetching = False
         self._hw_next_tick = 0.0
         self._hw_next_chain = None
@@ -190,7 +192,7 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             _C.poll(self, _TICK_S if self._hw_session.ticks and not 0 <= left <= _TICK_S else left)
         )
         self._hw_unanswered = dict.fromkeys(_position_of(each) for each in fetched if each.error() is None)
-        self._hw_pause_s = 0.0
+        self._hw_backoff.reset()
         return fetched
 
     def _hw_due_again(self, left: float) -> list[Message]:
@@ -233,9 +235,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
             for message in given:
                 hide_own_headers(message)
         if fetched and self._hw_held:
-            self._hw_pause_s = min(self._hw_pause_s * 2, _HOLD_S) or _FIRST_PAUSE_S
             ends = min(until for _, until in self._hw_held.values())
-            self._hw_next_attempt = min(time.monotonic() + self._hw_pause_s, ends)
+            self._hw_next_attempt = min(time.monotonic() + self._hw_backoff.next_s(), ends)
         return given
 
     def _hw_hold(self, message: Message, record: Record, was_held: tuple[Message, float] | None) -> None:

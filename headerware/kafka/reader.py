@@ -23,6 +23,7 @@ from headerware.core.durations import duration_s
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.settings import bootstrap_servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -132,9 +133,7 @@ class TopicReader:
             }
         )
         try:
-            metadata = troubles.first_metadata(
-                self._consumer, conf.get("bootstrap.servers"), topic, self._deadline
-            )
+            metadata = troubles.first_metadata(self._consumer, bootstrap_servers(conf), topic, self._deadline)
             self.cluster_id: Final[str | None] = metadata.cluster_id
             """The cluster's id."""
             self.partitions: Final = _partitions(metadata.topics[topic], partition)
@@ -146,6 +145,8 @@ class TopicReader:
         self._ends: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._open: set[int] = set()
+        self._unread: list[Message] = []
+        """What was fetched and not returned, behind an error."""
 
     def start(
         self,
@@ -183,41 +184,56 @@ class TopicReader:
                 number: max(self._begin[number], min(end, up_to.get(number, 0)))
                 for number, end in self._ends.items()
             }
-        self._positions = dict(self._begin)
+        self._positions, self._unread = dict(self._begin), []
         self._open = {number for number, end in self._ends.items() if self._begin[number] < end}
         self._consumer.assign(
             [TopicPartition(self._topic, number, offset) for number, offset in self._begin.items()]
         )
 
-    def read(self, *, max_records: int = 100, timeout_s: float = 0.2) -> list[Message]:
+    def read(self, *, max_records: int = 100, timeout_s: float = 0.2, at_once: bool = False) -> list[Message]:
         """Return the next records, perhaps none, also those behind the end; wait for them up to a time.
 
+        With ``at_once`` it waits for one record only, and returns what has come with it.
+
         Raises:
-            confluent_kafka.KafkaException: a partition cannot be read.
+            confluent_kafka.KafkaException: a partition cannot be read. Records that came before the error are
+                returned first, and those behind it by later calls: the client gives each record once.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
-        found = self._consumer.consume(max_records, timeout=timeout_s)
-        records = [message for message in found if message.error() is None]
-        # Of a partition the last one counts, and few of them have any.
-        for number, offset in {message.partition(): message.offset() for message in records}.items():
-            assert number is not None and offset is not None  # noqa: PT018, S101 - a record has both
-            self._positions[number] = offset + 1
-            if offset + 1 >= self._ends[number]:
-                self._open.discard(number)
-        if len(records) == len(found):
-            return records
-        for message in found:
-            error, number, offset = message.error(), message.partition(), message.offset()
+        found, self._unread = self._unread or self._fetched(max_records, timeout_s, at_once=at_once), []
+        records: list[Message] = []
+        for at, message in enumerate(found):
+            error = message.error()
             if error is None:
+                records.append(message)
+            elif kind_of(error) is Kind.END_OF_PARTITION:
+                self._came_to(message.partition(), message.offset())
+            elif error.retriable() or kind_of(error) is Kind.ALL_UNREACHABLE:
                 continue
-            if kind_of(error) is Kind.END_OF_PARTITION:
-                assert number is not None and offset is not None  # noqa: PT018, S101 - as above
-                if offset >= self._ends[number]:
-                    self._open.discard(number)
-            elif not error.retriable() and kind_of(error) is not Kind.ALL_UNREACHABLE:
+            elif records:
+                self._unread = found[at:]
+                break
+            else:
+                self._unread = found[at + 1 :]
                 raise KafkaException(error)
+        # Of a partition the last one counts.
+        for number, offset in {message.partition(): message.offset() for message in records}.items():
+            self._came_to(number, None if offset is None else offset + 1)
         return records
+
+    def _fetched(self, max_records: int, timeout_s: float, *, at_once: bool) -> list[Message]:
+        if not at_once:
+            return self._consumer.consume(max_records, timeout=timeout_s)
+        first = self._consumer.poll(timeout_s)
+        return [] if first is None else [first, *self._consumer.consume(max_records - 1, timeout=0)]
+
+    def _came_to(self, partition: int | None, offset: int | None) -> None:
+        """Note that all of a partition was read below an offset."""
+        assert partition is not None and offset is not None  # noqa: PT018, S101 - what was read has both
+        self._positions[partition] = max(self._positions[partition], offset)
+        if offset >= self._ends[partition]:
+            self._open.discard(partition)
 
     def finish(self, partition: int) -> None:
         """Read no more of a partition, as if its end had come; for callers of :meth:`to_end`."""
@@ -300,6 +316,11 @@ class TopicReader:
     def bounds(self) -> dict[int, tuple[int, int]]:
         """Where each partition was begun, and where it ended then."""
         return {number: (begin, self._ends[number]) for number, begin in self._begin.items()}
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The offset of each partition at which reading goes on."""
+        return self._positions
 
     @property
     def has_reached_the_end(self) -> bool:

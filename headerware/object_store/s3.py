@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headerware.core.backoff import pause_s
 from headerware.core.errors import ConfigError, MissingPartError, NoSuchObjectError, ObjectStoreError
 from headerware.core.extras import install_command
 from headerware.core.options import PATH
@@ -37,6 +38,7 @@ _CONNECT_S: Final = 5.0
 _LIST_S: Final = 30.0
 _ATTEMPTS: Final = 3
 _FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
 _SIGNED_FOR_S: Final = 900
 _CODE: Final = re.compile(rb"<Code>([A-Za-z]{1,64})</Code>")
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
@@ -160,8 +162,8 @@ class S3ObjectStore:
         self, method: str, url: SplitResult, body: bytes | None, headers: dict[str, str], deadline: float
     ) -> tuple[_Exchange, HTTPResponse]:
         """Make a request until it succeeds, is refused for good, or its time is over."""
-        pause = _FIRST_PAUSE_S
         for attempt in range(1, _ATTEMPTS + 1):
+            pause = pause_s(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             again = attempt < _ATTEMPTS and time.monotonic() + pause < deadline
             exchange = _Exchange(deadline)
             try:
@@ -183,7 +185,6 @@ class S3ObjectStore:
                 if response.status not in _TRANSIENT or not again:
                     raise refusal
             time.sleep(pause)
-            pause *= 2
         raise AssertionError("the last attempt has returned or raised")
 
     def _refusal(self, response: HTTPResponse) -> ObjectStoreError:

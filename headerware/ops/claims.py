@@ -24,6 +24,7 @@ from headerware.core.topics import TopicPatterns
 from headerware.interceptors.built_in import HEADERS
 from headerware.interceptors.claim_check import CLAIM_HEADER, ClaimCheck, decode_claim
 from headerware.interceptors.header_ids import HeaderIds
+from headerware.kafka.admin import Admin
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import ObjectStore, open_object_store
@@ -340,9 +341,7 @@ def _dead_letter_topics(
     conf: Mapping[str, Any], topics: Iterable[str], chain: Chain, timeout_s: float
 ) -> list[str]:
     """Return the topics of dead letters that are there, by the chain's patterns and by the default."""
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
-
     patterns = {_DEAD_LETTERS, *(getattr(each, "dead_letter_topic", _DEAD_LETTERS) for each in chain)}
-    there = AdminClient(dict(conf)).list_topics(timeout=timeout_s).topics
+    there = Admin(conf, timeout_s=timeout_s).metadata().topics
     named = sorted({pattern.replace("{topic}", topic) for topic in topics for pattern in patterns})
     return [name for name in named if name in there]

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -46,16 +47,15 @@ from headerware.interceptors.encrypt.keys import EncryptionOptions
 from headerware.interceptors.encrypt.record_keys import RECORD_KEY_SCOPE, decode_key_secret
 from headerware.interceptors.sign import Sign
 from headerware.interceptors.slice import Slice
+from headerware.kafka.admin import Admin, TopicDescription, operations
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
+from headerware.kafka.settings import bootstrap_servers, number
 from headerware.keyring import Key, Keyring, read_keyring
 from headerware.keyring.file import naming_file
 from headerware.keyring.services import DataKeys, open_key_service
 from headerware.object_store import open_object_store
 from headerware.serdes.avro.schema import Fingerprint
 from headerware.serdes.stores.store import SchemaStore, Store
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 Status = Literal["ok", "warn", "fail", "unknown"]
 Side = Literal["producer", "consumer"]
@@ -146,7 +146,7 @@ def examine(
             found += object_stores(loaded, side)
             found += _keys(loaded, topics, side)
             found += key_services(loaded, side, timeout_s)
-    if settings is not None and (settings.get("bootstrap.servers") or settings.get("metadata.broker.list")):
+    if settings is not None and bootstrap_servers(settings):
         found += _Cluster(settings, loaded or Chain(), topics, group, side, timeout_s).findings()
     return found
 
@@ -220,8 +220,6 @@ def _reload(config: str | os.PathLike[str], settings: Mapping[str, Any]) -> Iter
 
 
 def _opens(loaded: Chain, side: Side | None, settings: Mapping[str, Any]) -> Iterator[Finding]:
-    from headerware.kafka.settings import bootstrap_servers, number  # noqa: PLC0415 - it imports a client
-
     servers = bootstrap_servers(settings)
     max_bytes = number(settings, "message.max.bytes", _CLIENT_MAX_BYTES)
     for each in _SIDES if side is None else (side,):
@@ -551,7 +549,7 @@ class _Cluster:
         self._group = group
         self._side = side
         self._timeout_s = timeout_s
-        self._admin: AdminClient
+        self._admin: Admin
         self._known: frozenset[str] = frozenset()
         self._broker_configs: dict[str, str] = {}
         self._topic_configs: dict[str, dict[str, str] | None] = {}
@@ -559,13 +557,10 @@ class _Cluster:
     def findings(self) -> Iterator[Finding]:
         """Yield what is found; if nobody answers, one finding says so."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - likewise
-
-        from headerware.kafka.settings import connection_settings  # noqa: PLC0415 - likewise
 
         try:
-            self._admin = AdminClient({**connection_settings(self._settings), "log_level": 0})
-            metadata = self._admin.list_topics(timeout=self._timeout_s)
+            self._admin = Admin(self._settings, timeout_s=self._timeout_s)
+            metadata = self._admin.metadata()
         except KafkaException as error:
             yield _fail("cluster", error.args[0].str(), TO_REACH_A_CLUSTER)
             return
@@ -606,21 +601,12 @@ class _Cluster:
             return None
 
     def _of_cluster(self) -> Iterator[Finding]:
-        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
-
-        found = yield from self._ask(
-            "cluster",
-            "DESCRIBE on the cluster",
-            lambda: self._admin.describe_cluster(
-                include_authorized_operations=True, request_timeout=self._timeout_s
-            ).result(),
-        )
-        may_create = "CREATE" in _operations(found)
-        broker = None if found is None or found.controller is None else str(found.controller.id)
-        if broker is not None:
-            resource = ConfigResource(ConfigResource.Type.BROKER, broker)
+        found = yield from self._ask("cluster", "DESCRIBE on the cluster", self._admin.describe_cluster)
+        may_create = "CREATE" in operations(found)
+        if found is not None and found.controller is not None:
+            ask = partial(self._admin.broker_settings, found.controller.id)
             right = "DESCRIBE_CONFIGS on the cluster"
-            configs = yield from self._ask("cluster: settings", right, lambda: self._configs(resource))
+            configs = yield from self._ask("cluster: settings", right, ask)
             self._broker_configs = configs or {}
         metadata_bytes = int(self._broker_configs.get("offset.metadata.max.bytes", 4096))
         if metadata_bytes < _METADATA_BYTES:
@@ -644,23 +630,18 @@ class _Cluster:
             description = yield from self._description(check, step.audit_topic)
             if description is None:
                 continue
-            operations = _operations(description)
-            if not operations:
+            if not description.operations:
                 yield Finding(check=check, status="unknown", found=_NOT_TOLD)
-            elif "WRITE" in operations:
+            elif "WRITE" in description.operations:
                 yield _ok(check, f"this user may write to {step.audit_topic}")
             else:
                 found = f"this user may not write to {step.audit_topic}"
                 yield _fail(check, found, "give it WRITE: reports are lost without it")
 
-    def _description(self, check: str, topic: str) -> Generator[Finding, None, Any]:
+    def _description(self, check: str, topic: str) -> Generator[Finding, None, TopicDescription | None]:
         """Return what the cluster says of a topic, with what this user may do there."""
-        from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
-
-        (asked,) = self._admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
-        ).values()
-        return (yield from self._ask(check, f"DESCRIBE on {topic}", asked.result))
+        ask = partial(self._admin.describe_topic, topic)
+        return (yield from self._ask(check, f"DESCRIBE on {topic}", ask))
 
     def _dead_letters(self, *, may_create: bool) -> Iterator[Finding]:
         if self._broker_configs.get("auto.create.topics.enable") == "true":
@@ -715,18 +696,16 @@ class _Cluster:
     def _of_group(self) -> Iterator[Finding]:
         if self._group is None:
             return
-        (asked,) = self._admin.describe_consumer_groups(
-            [self._group], include_authorized_operations=True, request_timeout=self._timeout_s
-        ).values()
         check = f"group {self._group}"
-        group = yield from self._ask(check, "DESCRIBE on the group", asked.result)
+        ask = partial(self._admin.describe_group, self._group)
+        group = yield from self._ask(check, "DESCRIBE on the group", ask)
         if group is None:
             return
-        operations = _operations(group)
+        allowed = operations(group)
         state = "not there yet" if group.state.name == "DEAD" else str(group.state.name).lower()
-        if not operations:
+        if not allowed:
             yield Finding(check=check, status="unknown", found=f"{state}; what this user may do is not told")
-        elif "READ" not in operations:
+        elif "READ" not in allowed:
             advice = "give it READ on the group, or its consumers can neither join nor commit"
             yield _fail(check, "this user may not read in the group", advice)
         else:
@@ -742,21 +721,20 @@ class _Cluster:
         description = yield from self._description(check, topic)
         configs = yield from self._settings_of(topic)
         if description is not None:
-            yield from self._rights(check, _operations(description))
+            yield from self._rights(check, description.operations)
         if configs is not None:
             if description is not None:
-                replicas = min((len(partition.replicas) for partition in description.partitions), default=0)
-                yield from _replication(check, replicas, int(configs["min.insync.replicas"]))
+                yield from _replication(check, description.replicas, int(configs["min.insync.replicas"]))
             yield from self._sizes(topic, int(configs["max.message.bytes"]))
             yield from self._compaction(topic, configs["cleanup.policy"])
         if description is not None:
             kind = "" if configs is None else configs["message.timestamp.type"]
-            yield from self._clock(topic, len(description.partitions), kind)
+            yield from self._clock(topic, description.partitions, kind)
 
-    def _rights(self, check: str, operations: frozenset[str]) -> Iterator[Finding]:
+    def _rights(self, check: str, allowed: frozenset[str]) -> Iterator[Finding]:
         wanted = {_MAY[side] for side in (_SIDES if self._side is None else (self._side,))}
-        missing = sorted(wanted - operations)
-        if not operations:
+        missing = sorted(wanted - allowed)
+        if not allowed:
             yield Finding(check=check, status="unknown", found=_NOT_TOLD)
         elif not missing:
             yield _ok(check, f"this user may {' and '.join(sorted(wanted)).lower()}")
@@ -830,19 +808,11 @@ class _Cluster:
 
         Kafka tells nobody its time.
         """
-        from confluent_kafka import TopicPartition  # noqa: PLC0415 - slow to import
-        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # noqa: PLC0415 - likewise
-
-        latest: Any = OffsetSpec
-        asked = self._admin.list_offsets(
-            {TopicPartition(topic, number): latest.max_timestamp() for number in range(partitions)},
-            request_timeout=self._timeout_s,
-        )
         check, now_ms = f"topic {topic}: clocks", wall_clock_ms()
         latest_ms = yield from self._ask(
             check,
             f"DESCRIBE on {topic}",
-            lambda: max((answer.result().timestamp for answer in asked.values()), default=-1),
+            lambda: max(self._admin.latest_timestamps(topic, partitions).values(), default=-1),
         )
         if latest_ms is None:
             return
@@ -868,18 +838,12 @@ class _Cluster:
 
     def _settings_of(self, topic: str) -> Generator[Finding, None, dict[str, str] | None]:
         """Return a topic's settings; they are asked for once, and only the first refusal is a finding."""
-        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
-
         if topic not in self._topic_configs:
-            resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+            ask = partial(self._admin.topic_settings, topic)
             self._topic_configs[topic] = yield from self._ask(
-                f"topic {topic}: settings", f"DESCRIBE_CONFIGS on {topic}", lambda: self._configs(resource)
+                f"topic {topic}: settings", f"DESCRIBE_CONFIGS on {topic}", ask
             )
         return self._topic_configs[topic]
-
-    def _configs(self, resource: Any) -> dict[str, str]:
-        (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        return {name: entry.value for name, entry in asked.result().items() if entry.value is not None}
 
 
 def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
@@ -896,10 +860,6 @@ def _replication(check: str, replicas: int, in_sync: int) -> Iterator[Finding]:
         yield Finding(check=check, status="warn", found=found, advice=advice)
     else:
         yield _ok(check, found)
-
-
-def _operations(described: Any) -> frozenset[str]:
-    return frozenset(operation.name for operation in getattr(described, "authorized_operations", None) or ())
 
 
 def _ok(check: str, found: str) -> Finding:

@@ -19,13 +19,12 @@ import time
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition, cimpl
 
 from headerware.core.errors import HeaderwareError
 from headerware.core.printable import printable
+from headerware.kafka.admin import Admin
 from headerware.kafka.errors import Kind, kind_of, with_text
-from headerware.kafka.settings import connection_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +75,7 @@ class Lease:
         self._group: Final = group_id
         self._what: Final = what
         self._timeout_s: Final = timeout_s
-        self._admin: Final = AdminClient({**connection_settings(conf), "log_level": 0})
+        self._admin: Final = Admin(conf, timeout_s=timeout_s)
         members = self._members()
         if members:
             raise self._held(next(filter(self._has_it, members), members[0]))
@@ -116,7 +115,7 @@ class Lease:
                 return str(self._consumer.memberid())
             error = None if message is None else message.error()
             if error is not None and not error.retriable() and kind_of(error) is not Kind.ALL_UNREACHABLE:
-                raise _about(self._group, error)
+                raise with_text(error, f"group {self._group}: {error.str()}")
             now = time.monotonic()
             if now > ask_at:
                 ask_at = now + _ASK_S
@@ -191,7 +190,7 @@ class Lease:
         )
 
     def _members(self) -> list[Any]:
-        return members_of(self._admin, self._group, self._timeout_s)
+        return list(self._admin.describe_group(self._group).members)
 
     def close(self) -> None:
         """Give the lease back."""
@@ -204,21 +203,3 @@ class Lease:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def members_of(admin: AdminClient, group_id: str, timeout_s: float) -> list[Any]:
-    """Return the members of a group; a coordinator that moves, or is new, is waited for."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        asked = admin.describe_consumer_groups([group_id], request_timeout=timeout_s)
-        try:
-            return list(asked[group_id].result().members)
-        except KafkaException as error:
-            if kind_of(error) is not Kind.COORDINATOR_MOVED or time.monotonic() > deadline:
-                raise _about(group_id, error.args[0]) from error
-            time.sleep(_POLL_S)
-
-
-def _about(group_id: str, error: KafkaError) -> KafkaException:
-    """Return an error that names the group; of one that may not be read, the cluster does not."""
-    return with_text(error, f"group {group_id}: {error.str()}")

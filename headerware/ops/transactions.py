@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, cimpl
 
-from headerware.clients.topic_settings import batch_size
-from headerware.clients.unfit import only_unfit, unfit_alone
+from headerware.core.backoff import Backoff
 from headerware.core.errors import HeaderwareError
+from headerware.kafka.batch_size import batch_size
 from headerware.kafka.errors import Kind, is_fatal, kind_of, with_text
 from headerware.kafka.first_answer import TO_REACH_A_CLUSTER
 from headerware.kafka.messages import wire_headers
+from headerware.kafka.unfit import only_unfit, unfit_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,6 +41,8 @@ TRANSACTION_TIMEOUT_MS: Final = 15_000
 PARTITIONER: Final = "murmur2_random"
 """That of Java's clients, for records that go by their keys; a client's own setting stands first."""
 _ATTEMPTS: Final = 5
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 2.0
 _CLOSE_S: Final = 5.0
 _HEAR_S: Final = 0.1
 _PATIENCE: Final = 2
@@ -144,7 +147,7 @@ class TransactionalSender:
         if not offsets and all(record is None for record in records):
             return {}
         suspects: frozenset[int] = frozenset()
-        attempt = 0
+        attempt, backoff = 0, Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._deadline = time.monotonic() + _PATIENCE * self._timeout_s
         while True:
             try:
@@ -173,7 +176,7 @@ class TransactionalSender:
                     ) from error
                 if not cause.txn_requires_abort() or attempt >= _ATTEMPTS or self._is_late():
                     raise
-                time.sleep(0.1 * 2**attempt)
+                time.sleep(backoff.next_s())
                 attempt += 1
                 continue
             return unfit

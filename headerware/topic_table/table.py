@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 from headerware.core.errors import RegistryError
 from headerware.topic_table.rows import AnyRows, Listener, TableState
 from headerware.topic_table.snapshot import SnapshotFile
-from headerware.topic_table.topic import TopicReader, TopicWriter, UnreachableError, seconds_left
+from headerware.topic_table.topic import TableReader, TopicWriter, UnreachableError, seconds_left
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -69,7 +69,7 @@ class TopicTable(Generic[AnyRows]):
         replication_factor: int = -1,
     ) -> None:
         self.topic = topic
-        reader = TopicReader(conf, topic, create=create, replication_factor=replication_factor)
+        reader = TableReader(conf, topic, create=create, replication_factor=replication_factor)
         self._writer = TopicWriter(conf, topic)
         self._snapshot = SnapshotFile(snapshot, topic)
         self._state: TableState[AnyRows] = TableState(rows)
@@ -230,7 +230,7 @@ class TopicTable(Generic[AnyRows]):
 class _Pump:
     """Move records from a reader to a state, in one thread at a time."""
 
-    def __init__(self, reader: TopicReader, state: TableState[Any], topic: str) -> None:
+    def __init__(self, reader: TableReader, state: TableState[Any], topic: str) -> None:
         self._reader = reader
         self._state = state
         self._topic = topic

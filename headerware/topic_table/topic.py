@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headerware.core.errors import RegistryError
+from headerware.core.errors import ConfigError, RegistryError
+from headerware.kafka.admin import Admin
 from headerware.kafka.errors import NO_ANSWER, Kind, kind_of
+from headerware.kafka.reader import TopicReader
 from headerware.topic_table.rows import TableRecord
 
 if TYPE_CHECKING:
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headerware.topic_table")
 
-_MIN_TIMEOUT_S: Final = 0.05
-"""Admin requests refuse a timeout of 0."""
-_GROUP: Final = "headerware-table"
-"""librdkafka requires a group, but no consumer joins it, and nothing is committed."""
+_FOLLOWING: Final = {
+    "group.id": "headerware-table",  # librdkafka requires one; no consumer joins it, and nothing is committed
+    "fetch.wait.max.ms": 500,  # many processes follow a table for long, and rows seldom come
+}
 _READING: Final = {
     "isolation.level": "read_committed",
     "enable.auto.commit": False,
@@ -94,8 +96,8 @@ class Batch(NamedTuple):
     """Whether that offset is no longer in the topic, which must then be read again."""
 
 
-class TopicReader:
-    """Read one topic of one partition.
+class TableReader:
+    """Read the topic of a table, which has one partition, from its beginning, and follow it.
 
     Several threads may call `end` while another polls; all else is for one thread at a time. `end` has a
     client of its own. confluent-kafka admits one thread at a time to a client, in no fair order, and brokers
@@ -103,24 +105,22 @@ class TopicReader:
     """
 
     def __init__(self, conf: Mapping[str, Any], topic: str, *, create: bool, replication_factor: int) -> None:
-        from confluent_kafka import OFFSET_BEGINNING, TopicPartition  # noqa: PLC0415 - heavy
-
         self._conf = conf
         self._topic = topic
         self._create = create
         self._replication_factor = replication_factor
-        self._beginning = TopicPartition(topic, 0, OFFSET_BEGINNING)
-        self._partition = TopicPartition(topic, 0)
-        self._consumer = _make_consumer(conf)
-        self._asker = _make_consumer(conf)
+        self._settings = {**_FOLLOWING, **_QUIET, **_without(conf, _OF_PRODUCERS), **_READING}
+        self._reader: TopicReader | None = None
+        self._asker = _make_consumer(self._settings)
         self._asking = Lock()
-        self._position = -1
-        self._refusal: RegistryError | None = None
         self._checked = False
 
     def begin(self, deadline: float) -> int:
         """Check the topic, go to its beginning, and return the offset at which it ends now."""
-        count = self._partitions(deadline)
+        self._close_reader()
+        with self._errors():
+            admin = Admin(self._conf, timeout_s=seconds_left(deadline))
+            count = self._partitions(admin, deadline)
         if count is None:
             self._make_topic(deadline)
         elif count != 1:
@@ -128,12 +128,20 @@ class TopicReader:
                 f"topic {self._topic!r} has {count} partitions, expected one: only within a partition "
                 "does the order of records stand; create a topic with one partition"
             )
-        self._position, self._refusal = -1, None
-        self._consumer.assign([self._beginning])
-        return self.end(deadline)
+        with self._errors():
+            self._reader = TopicReader(
+                self._settings,
+                self._topic,
+                group_id=str(self._settings["group.id"]),
+                timeout_s=seconds_left(deadline),
+            )
+            self._reader.start()
+            return self._reader.bounds[0][1]
 
     def end(self, deadline: float) -> int:
         """Return the offset at which the topic ends now, without open transactions."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - heavy
+
         if not self._asking.acquire(timeout=seconds_left(deadline)):
             raise UnreachableError(
                 f"topic {self._topic!r}: another thread still waits for the brokers' answer"
@@ -141,7 +149,7 @@ class TopicReader:
         try:
             with self._errors():
                 found = self._asker.get_watermark_offsets(
-                    self._partition, timeout=seconds_left(deadline), cached=False
+                    TopicPartition(self._topic, 0), timeout=seconds_left(deadline), cached=False
                 )
         finally:
             self._asking.release()
@@ -151,31 +159,26 @@ class TopicReader:
 
     def poll(self, timeout_s: float) -> Batch:
         """Wait for the next records and return them; an error behind them is raised by the next call."""
-        refusal, self._refusal = self._refusal, None
-        if refusal is not None:
-            raise refusal
-        records: list[TableRecord] = []
+        assert self._reader is not None  # noqa: S101 - it has begun
         lost = False
-        message = self._consumer.poll(timeout_s)
-        while message is not None:
-            error = message.error()
-            try:
-                if error is None:
-                    records.append(self._record(message))
-                else:
-                    lost = self._is_lost(error, message)
-            except RegistryError as refused:
-                if not records:
-                    raise
-                self._refusal = refused  # the client returns these records only once
-                break
-            message = self._consumer.poll(0) if len(records) < _BATCH and not lost else None
-        return Batch(records, self._position, lost)
+        records: list[Message] = []
+        try:
+            with self._errors():
+                records = self._reader.read(max_records=_BATCH, timeout_s=timeout_s, at_once=True)
+        except UnreachableError as error:
+            _log.debug("%s", error)
+            lost = kind_of(error.__cause__) is Kind.OFFSET_GONE
+        return Batch([_record(each) for each in records], self._reader.positions[0], lost)
 
     def close(self) -> None:
         with self._asking:
             self._asker.close()
-        self._consumer.close()
+        self._close_reader()
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -185,32 +188,14 @@ class TopicReader:
             yield
         except KafkaException as error:
             raise self._failure(error.args[0]) from error
+        except ConfigError as error:  # it was deleted just now
+            raise RegistryError(str(error)) from error
         except RuntimeError as error:
             raise RegistryError(f"topic {self._topic!r}: the client is closed") from error
 
-    def _record(self, message: Message) -> TableRecord:
-        offset: Any = message.offset()
-        key: Any = message.key()
-        value: Any = message.value()
-        self._position = offset + 1
-        return TableRecord(offset, key, value)
-
-    def _is_lost(self, error: KafkaError, message: Message) -> bool:
-        kind = kind_of(error)
-        if kind is Kind.END_OF_PARTITION:
-            # Behind the last record there may be marks of transactions, which are not returned.
-            self._position = max(self._position, message.offset() or 0)
-            return False
-        failed = self._failure(error)
-        if not isinstance(failed, UnreachableError):
-            raise failed
-        _log.debug("%s", failed)
-        return kind is Kind.OFFSET_GONE
-
-    def _partitions(self, deadline: float) -> int | None:
+    def _partitions(self, admin: Admin, deadline: float) -> int | None:
         """Return the number of partitions of the topic, or None if there is no such topic."""
-        with self._errors():
-            metadata = self._consumer.list_topics(self._topic, timeout=seconds_left(deadline))
+        metadata = admin.metadata(self._topic)
         found = metadata.topics[self._topic]
         if found.error is None:
             # A mock cluster names no existing controller, and cannot describe configurations.
@@ -234,19 +219,23 @@ class TopicReader:
                 "cleanup.policy=compact, or let it be created (create=True, or --create of the commands)"
             )
         self._checked = True  # a topic that is created here is compacted
-        _create_topic(
-            self._conf,
-            self._topic,
-            replication_factor=self._replication_factor,
-            timeout_s=seconds_left(deadline),
-        )
-        while not self._partitions(deadline):
-            if not seconds_left(deadline):
-                raise UnreachableError(f"topic {self._topic!r} was created, but is not there as yet")
-            time.sleep(min(_PAUSE_S, seconds_left(deadline)))
+        admin = Admin(self._conf, timeout_s=seconds_left(deadline))
+        _create_topic(admin, self._topic, self._replication_factor)
+        with self._errors():
+            while not self._partitions(admin, deadline):
+                if not seconds_left(deadline):
+                    raise UnreachableError(f"topic {self._topic!r} was created, but is not there as yet")
+                time.sleep(min(_PAUSE_S, seconds_left(deadline)))
 
     def _failure(self, error: KafkaError) -> RegistryError:
         return _failure_of(f"topic {self._topic!r} cannot be read", error)
+
+
+def _record(message: Message) -> TableRecord:
+    offset: Any = message.offset()
+    key: Any = message.key()
+    value: Any = message.value()
+    return TableRecord(offset, key, value)
 
 
 class TopicWriter:
@@ -338,13 +327,12 @@ def _failure_of(what: str, error: KafkaError) -> RegistryError:
     return kind(f"{what}: {error.str()}")
 
 
-def _make_consumer(conf: Mapping[str, Any]) -> Consumer:
-    """Make a consumer that commits nothing."""
+def _make_consumer(settings: Mapping[str, Any]) -> Consumer:
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
     from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - heavy; and never one with a chain
 
     try:
-        return Consumer({"group.id": _GROUP, **_QUIET, **_without(conf, _OF_PRODUCERS), **_READING})
+        return Consumer(dict(settings))
     except (KafkaException, TypeError, ValueError) as error:
         raise RegistryError(f"the Kafka client refuses its configuration: {error}") from error
 
@@ -356,46 +344,37 @@ def _make_producer(conf: Mapping[str, Any]) -> Producer:
     return Producer({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS), **_WRITING})
 
 
-def _create_topic(conf: Mapping[str, Any], topic: str, *, replication_factor: int, timeout_s: float) -> None:
+def _create_topic(admin: Admin, topic: str, replication_factor: int) -> None:
     """Create a compacted topic of one partition; nothing if another process has been faster."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
-    from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - heavy; its stub shows it here only
 
-    config = {"cleanup.policy": "compact"}
-    wanted = NewTopic(topic, num_partitions=1, replication_factor=replication_factor, config=config)
-    admin = _admin(conf)  # without a name it would be deleted before the answer
     try:
-        admin.create_topics([wanted], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))[topic].result()
+        admin.create_topic(
+            topic,
+            partitions=1,
+            replication_factor=replication_factor,
+            settings={"cleanup.policy": "compact"},
+        )
     except KafkaException as error:
         if kind_of(error) is Kind.TOPIC_EXISTS:
             return
         kind = UnreachableError if kind_of(error) in NO_ANSWER else RegistryError
-        raise kind(f"topic {topic!r} cannot be created: {error.args[0].str()}") from error
+        raise kind(f"cannot create topic {error.args[0].str()}") from error
 
 
 def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) -> None:
     """Warn if the brokers delete the topic's records by age."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
-    from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; heavy
 
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = _admin(conf)
     try:
-        asked = admin.describe_configs([resource], request_timeout=max(timeout_s, _MIN_TIMEOUT_S))
-        found = asked[resource].result()
+        told = Admin(conf, timeout_s=timeout_s).topic_settings(topic)
     except KafkaException as error:  # a client that may read need not be allowed to describe
-        _log.debug("topic %s: its cleanup.policy is not known: %s", topic, error)
+        _log.debug("its cleanup.policy is not known: topic %s", error.args[0].str())
         return
-    policy, retention = found["cleanup.policy"].value, found["retention.ms"].value
+    policy, retention = told["cleanup.policy"], told["retention.ms"]
     if "delete" in policy and retention != "-1":
         text = "topic %s: records are deleted by their age (cleanup.policy=%s, retention.ms=%s); compact it"
         _log.warning(text, topic, policy, retention)
-
-
-def _admin(conf: Mapping[str, Any]) -> Any:
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - heavy
-
-    return AdminClient({**_QUIET, **_without(conf, _OF_CONSUMERS + _OF_PRODUCERS)})
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:

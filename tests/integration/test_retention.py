@@ -22,11 +22,12 @@ from confluent_kafka.admin import AdminClient
 
 from headerware import Chain, ConfigError, HeaderwareError, Producer, load_chain
 from headerware.interceptors import ClaimCheck, Sign, Slice
+from headerware.kafka.admin import Admin
 from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
 from headerware.ops.compaction import Result as Copied
-from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError, members_of
+from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
@@ -634,8 +635,8 @@ class TestLease:
     def holders(topic: Topic) -> list[str]:
         """Return the members of the lease's group; those that have nothing yet with an empty id."""
         group = f"headerware-retain-{topic.name}"
-        admin = AdminClient({"bootstrap.servers": topic.cluster.servers})
-        members = members_of(admin, group, DEADLINE_S)
+        admin = Admin({"bootstrap.servers": topic.cluster.servers}, timeout_s=DEADLINE_S)
+        members = admin.describe_group(group).members
         return [each.member_id if each.assignment.topic_partitions else "" for each in members]
 
     @contextmanager
@@ -680,8 +681,8 @@ class TestLease:
         settings = {"bootstrap.servers": clicks.cluster.servers, "group.protocol": protocol}
         settings |= {"group.instance.id": "nightly"}
         Lease(settings, clicks.name, clicks.name, what="test", timeout_s=DEADLINE_S).close()
-        admin = AdminClient({"bootstrap.servers": clicks.cluster.servers})
-        assert members_of(admin, clicks.name, DEADLINE_S) == []
+        admin = Admin({"bootstrap.servers": clicks.cluster.servers}, timeout_s=DEADLINE_S)
+        assert admin.describe_group(clicks.name).members == []
 
     def test_is_given_to_one_of_those_that_begin_at_once(
         self, clicks: Topic, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,6 @@ ALLOWED: Final = {
     "sources/runtime/group.py: self.failures": RESULT,
     "sources/runtime/runner.py: self._failure": "a KafkaError is a code and a text, and is not raised",
     "sources/runtime/runner.py: self._failures": ENDS,
-    "topic_table/topic.py: self._refusal": RAISED_ONCE,
 }
 _EXCEPTION: Final = re.compile(r"\b\w*(Error|Exception)\b")
 _NO_EXCEPTION: Final = re.compile(

@@ -21,17 +21,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException
 
 from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError
 from headerware.core.headers import EMPTY
 from headerware.core.patterns import fits
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.audit import AuditReport, decode_report, united
+from headerware.kafka.admin import Admin
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
-from headerware.kafka.settings import connection_settings
 from headerware.ops.audit.accounts import Account, account_usage, decode_account
 from headerware.ops.audit.reports import audit_usage
 from headerware.ops.chargeback.kept import KeptUsage, Moment, Position, Step
@@ -117,13 +116,13 @@ def count_usage(
         HeaderwareError: another process counts into the same file, or time is over.
         confluent_kafka.KafkaException: the cluster does not answer, or refuses.
     """
-    admin = AdminClient({**connection_settings(conf), "log_level": 0})
-    found = admin.list_topics(timeout=timeout_s)
+    admin = Admin(conf, timeout_s=timeout_s)
+    found = admin.metadata()
     kept.require_cluster(found.cluster_id)
     names = _matching(topics, found.topics)
     now: Moment | None = None
     if groups is not None:
-        now = Moment(clock(), _group_offsets(admin, TopicPatterns(groups), frozenset(names), timeout_s))
+        now = Moment(clock(), _group_offsets(admin, TopicPatterns(groups), frozenset(names)))
     settings = {"isolation.level": "read_uncommitted", **conf}
     runs = []
     for name in names:
@@ -368,25 +367,11 @@ def _matching(topics: Iterable[str], there: Mapping[str, Any]) -> list[str]:
 
 
 def _group_offsets(
-    admin: AdminClient, groups: TopicPatterns, topics: frozenset[str], timeout_s: float
+    admin: Admin, groups: TopicPatterns, topics: frozenset[str]
 ) -> dict[tuple[str, str, int], int]:
     """Return what groups have committed of some topics."""
-    listed = admin.list_consumer_groups(request_timeout=timeout_s).result()
-    for error in listed.errors or ():
-        raise error
-    asked = {
-        each.group_id: admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(each.group_id)], request_timeout=timeout_s
-        )[each.group_id]
-        for each in listed.valid or ()
-        if groups.matches(each.group_id)
-    }
-    return {
-        (group, place.topic, place.partition): place.offset
-        for group, future in asked.items()
-        for place in future.result().topic_partitions
-        if place.error is None and place.offset >= 0 and place.topic in topics
-    }
+    found = admin.committed(group for group in admin.groups() if groups.matches(group))
+    return {place: offset for place, offset in found.items() if place[1] in topics}
 
 
 class _AuditRun:

@@ -31,17 +31,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
-)
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
-    AdminClient,
-    ConfigResource,
-    OffsetSpec,
 )
 
 from headerware.core.bounded_cache import BoundedCache
@@ -49,10 +41,10 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
-from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.admin import Admin, Isolation
+from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
-from headerware.kafka.settings import connection_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.job import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
@@ -237,7 +229,7 @@ class Compaction:
             _MAX_SLICES, max_cost=_SLICES_BYTES, cost=lambda _, record: bytes_of(record)
         )
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
-        self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
+        self._admin: Final = Admin(self._conf, timeout_s=timeout_s)
         self._member: Any = None
         self._renewed = float("-inf")
         self._progress: Callable[[], Progress]
@@ -330,10 +322,10 @@ class Compaction:
             raise ConfigError(f"there is no topic {self._target}, into which {self._source} was copied")
         # In this order: what the target gets in between comes from behind what is done. Its end is the one
         # before a transaction that is open: what that writes may be what the group has not read.
-        target_begins = self._offsets(self._target, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # theirs
+        target_begins = self._admin.beginnings(self._target, self._topics[self._target].partitions)
         target_ends, settled_ends = self._target_ends()
         done = self._positions()
-        ends = self._offsets(self._source)
+        ends = self._ends(self._source)
         with TopicReader(self._reading, self._source, group_id=group, timeout_s=self._timeout_s) as reader:
             committed = reader.committed()
         translated = []
@@ -357,8 +349,8 @@ class Compaction:
         """Return where the target ends, and where without what is not committed; the same, if it may be."""
         deadline = time.monotonic() + _SETTLED_S
         while True:
-            ends = self._offsets(self._target)
-            settled = self._offsets(self._target, isolation=IsolationLevel.READ_COMMITTED)
+            ends = self._ends(self._target)
+            settled = self._ends(self._target, "read_committed")
             if ends == settled or time.monotonic() > deadline:
                 return ends, settled
             time.sleep(0.1)
@@ -381,13 +373,7 @@ class Compaction:
                 raise HeaderwareError(
                     f"group {group} has offsets of {self._target} already; they were left as they are"
                 )
-        places = [TopicPartition(self._target, each.partition, each.target) for each in translated]
-        asked = self._admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._timeout_s
-        )
-        for place in asked[group].result().topic_partitions:
-            if place.error is not None:
-                raise KafkaException(place.error)
+        self._admin.set_committed(group, self._target, {each.partition: each.target for each in translated})
 
     def _open_chain(self) -> None:
         """Open the chain; a job's driver does not, for only its workers may have the keys."""
@@ -627,7 +613,7 @@ class Compaction:
         wanted = [partition for partition, offset in begins.items() if winners.needs_sync(partition, offset)]
         if not wanted:
             return {}
-        ends = self._offsets(self._target)
+        ends = self._ends(self._target)
         return {partition: Sync(begins[partition], ends[partition]) for partition in wanted}
 
     def _account(self, plan: _Plan, changed: Mapping[int, int]) -> Record:
@@ -752,28 +738,16 @@ class Compaction:
 
     def _described(self, name: str) -> _Topic | None:
         """Return what the cluster says of a topic; None if there is none."""
-        collection = TopicCollection([name])
-        asked = self._admin.describe_topics(collection, request_timeout=self._timeout_s)[name]
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-        (configs,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
         try:
-            found = asked.result()
-            values = {key: entry.value for key, entry in configs.result().items() if entry.value is not None}
+            found = self._admin.describe_topic(name)
+            return _Topic(found.id, found.partitions, self._admin.topic_settings(name))
         except KafkaException as error:
             if kind_of(error) is Kind.UNKNOWN_TOPIC:
                 return None
-            raise with_text(error.args[0], f"{name}: {error.args[0].str()}") from error
-        return _Topic(str(found.topic_id), len(found.partitions), values)
+            raise
 
-    def _offsets(
-        self,
-        topic: str,
-        spec: OffsetSpec = OffsetSpec.latest(),  # type: ignore[no-untyped-call]  # noqa: B008 - theirs; a constant
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[int, int]:
-        wanted = {TopicPartition(topic, number): spec for number in range(self._topics[topic].partitions)}
-        asked = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
-        return {place.partition: future.result().offset for place, future in asked.items()}
+    def _ends(self, topic: str, isolation: Isolation = "read_uncommitted") -> dict[int, int]:
+        return self._admin.ends(topic, self._topics[topic].partitions, isolation=isolation)
 
     def close(self) -> None:
         """Close its clients."""

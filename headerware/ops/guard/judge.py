@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from headerware.clients.deliveries import Deliveries, JointDelivery, QueuedReports, Report
 from headerware.clients.processing import tell_received
+from headerware.core.backoff import Backoff
 from headerware.core.errors import (
     AdmissionError,
     DelayedError,
@@ -130,7 +131,7 @@ class _Partition:
         self.ready: _Ready | None = None
         self.until = 0.0
         """When it goes on, by the monotonic clock; 0 if nothing holds it."""
-        self.pause_s = 0.0
+        self.backoff: Final = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.why: HeldBackError | None = None
 
     def saw(self, offset: int) -> None:
@@ -766,7 +767,7 @@ class Judge:
             pause_s = max(0.001, (error.until_ms - self._session.context.now_ms()) / 1_000)
             pause_s = min(pause_s, _LONGEST_PAUSE_S)
         else:
-            pause_s = partition.pause_s = min(max(_FIRST_PAUSE_S, 2 * partition.pause_s), _LONGEST_PAUSE_S)
+            pause_s = partition.backoff.next_s()
             if self._logged.is_new_error(error):
                 _log.warning("%s; nothing of the partition goes on until then", error)
         if partition.why is None or _kind(partition.why) != _kind(error):
@@ -775,7 +776,8 @@ class Judge:
 
     @staticmethod
     def _let_go(partition: _Partition) -> None:
-        partition.until = partition.pause_s = 0.0
+        partition.until = 0.0
+        partition.backoff.reset()
         partition.why = None
         if partition.is_at_end:
             partition.looks_back = False

@@ -31,6 +31,7 @@ from opentelemetry.metrics import Observation, get_meter
 
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.live_chain import FollowsFile
+from headerware.core.backoff import Backoff
 from headerware.core.chain import Chain
 from headerware.core.client_chain import followed_file, is_disabled
 from headerware.core.context import Context
@@ -291,7 +292,7 @@ class Guard(FollowsFile):
         self._say("forwards what is admitted")
         if self._hw_live is not None:
             self._hw_live.follow(self)
-        pause_s = _WAIT_S
+        backoff = Backoff(_WAIT_S, _LONGEST_PAUSE_S)
         try:
             while not self._stop.is_set():
                 transactions = self._transactions
@@ -300,8 +301,9 @@ class Guard(FollowsFile):
                 except (StaleGroupError, TakenOverError, KafkaException) as error:
                     if not self._goes_on_after(error):
                         raise
-                    pause_s = _WAIT_S if self._transactions > transactions else 2 * pause_s
-                    pause_s = min(pause_s, _LONGEST_PAUSE_S)
+                    if self._transactions > transactions:
+                        backoff.reset()
+                    pause_s = backoff.next_s()
                     _log.warning("%s; what was not committed is done again in %.1f s", error, pause_s)
                     self._stop.wait(pause_s)
         finally:

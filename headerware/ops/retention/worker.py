@@ -38,17 +38,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # their stub
+from confluent_kafka import KafkaException
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.kafka.admin import Admin
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
-from headerware.kafka.settings import connection_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.claims import (
     LEAST_AGE_MS,
@@ -259,15 +258,15 @@ class Retention:
         self._ends: dict[int, int] = {}
         self._stop: Final = Event()
         self._lease: Lease | None = None
-        self._admin: Final = AdminClient({**connection_settings(self._conf), "log_level": 0})
+        self._admin: Final = Admin(self._conf, timeout_s=timeout_s)
         with self._open("read_committed") as reader:
             if audit is not None and not reader.count_partitions(audit):
                 raise ConfigError(
                     f"there is no topic {audit}, or this user may not see it; create it", path="audit"
                 )
             cluster_id = reader.cluster_id
-        self._policy: Final = self._cleanup_policy()
-        self._topic_id: Final = self._asked_topic_id()
+        self._policy: Final = frozenset(self._admin.topic_settings(topic)["cleanup.policy"].split(","))
+        self._topic_id: Final = self._admin.describe_topic(topic).id
         if beginnings and "compact" in self._policy:
             raise ConfigError(
                 f"{topic} is compacted, so it must be read to its end, for all of its keys", path="beginnings"
@@ -477,9 +476,7 @@ class Retention:
         self._require_lease()
         self._account(sender, number, "records", plan.deleted, before=plan.delete_before)
         self._require_same_topic()
-        place = TopicPartition(self._topic, number, plan.delete_before)
-        for asked in self._admin.delete_records([place], request_timeout=self._timeout_s).values():
-            asked.result()
+        self._admin.delete_records(self._topic, number, plan.delete_before)
 
     def _write_tombstones(
         self, sender: TransactionalSender, number: int, keys: Keys, end: int, result: Result
@@ -597,14 +594,9 @@ class Retention:
     def _reading(self, isolation: str) -> dict[str, Any]:
         return {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
 
-    def _asked_topic_id(self) -> str:
-        collection = TopicCollection([self._topic])
-        (asked,) = self._admin.describe_topics(collection, request_timeout=self._timeout_s).values()
-        return str(asked.result().topic_id)
-
     def _require_same_topic(self) -> None:
         """Raise a HeaderwareError if the topic was deleted and made again since the pass began."""
-        if self._asked_topic_id() != self._topic_id:
+        if self._admin.describe_topic(self._topic).id != self._topic_id:
             raise HeaderwareError(
                 f"{self._topic} was deleted and made again meanwhile: nothing more is removed; start again"
             )
@@ -621,11 +613,6 @@ class Retention:
             what=f"retention of {self._topic}",
             timeout_s=self._timeout_s,
         )
-
-    def _cleanup_policy(self) -> frozenset[str]:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
-        (asked,) = self._admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        return frozenset(asked.result()["cleanup.policy"].value.split(","))
 
     def close(self) -> None:
         """Give the lease back, and close what the chain has opened."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from headerware.core.backoff import Backoff
 from headerware.core.errors import SourceUnavailableError, described
 
 if TYPE_CHECKING:
@@ -33,13 +33,14 @@ class Retries:
         self._config: Final = config
         self._stopping: Final = stopping
         self._what: Final = what
-        self._pause_s = config.retry_pause_s
+        self._backoff: Final = Backoff(config.retry_pause_s, config.retry_max_pause_s, jitter=True)
         self._deadline: float | None = None
         self._due = 0.0
 
     def progress(self) -> None:
         """Begin anew: something was read since the last failure."""
-        self._deadline, self._pause_s = None, self._config.retry_pause_s
+        self._deadline = None
+        self._backoff.reset()
 
     def pause(self, error: Exception, shown: str | None = None) -> None:
         """Wait for the next attempt, or raise the error if there is no time for another one.
@@ -60,13 +61,11 @@ class Retries:
         left = self._deadline - now
         if left <= 0:
             raise error
-        if self._pause_s == self._config.retry_pause_s:
+        if self._backoff.is_fresh:
             _log.warning(
                 "%s failed, and is tried again for %.0f s: %s", self._what, left, shown or described(error)
             )
-        # Some of the time by chance, so that tasks that failed together do not come back together.
-        wait_s = min(left, self._pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-        self._pause_s = min(2 * self._pause_s, self._config.retry_max_pause_s)
+        wait_s = min(left, self._backoff.next_s())
         if isinstance(error, SourceUnavailableError):
             wait_s = min(left, max(wait_s, error.after_s))
         self._due = now + wait_s

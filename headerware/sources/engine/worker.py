@@ -18,6 +18,7 @@ from enum import Enum
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from headerware.core.backoff import Backoff
 from headerware.core.errors import (
     BadRecordError,
     MissingPartError,
@@ -135,17 +136,16 @@ class Worker:
 
     def _read_on(self, opened: OpenSource[Any], reader: ObjectReader) -> None:
         config = self._config
-        pause_s = config.retry_pause_s
+        backoff = Backoff(config.retry_pause_s, config.listing_pause_s)
         while True:
             is_whole = self._list(opened, reader)
             if self._once and is_whole and not self._failing:
                 return
             if self._found:
-                pause_s = config.retry_pause_s
+                backoff.reset()
                 continue
-            if self._stopping.wait(min(pause_s, config.listing_pause_s)):
+            if backoff.wait(self._stopping):
                 raise StoppedError
-            pause_s = min(2 * pause_s, config.listing_pause_s)
 
     def _list(self, opened: OpenSource[Any], reader: ObjectReader) -> bool:
         """List once, page by page, and read what is new; return whether it began at the first key."""

@@ -27,8 +27,6 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.deliveries import too_large, was_dropped
 from headerware.clients.producer import Producer
-from headerware.clients.topic_settings import batch_size
-from headerware.clients.unfit import unfit_alone
 from headerware.core.edge import to_wire
 from headerware.core.errors import (
     HeaderwareError,
@@ -38,7 +36,10 @@ from headerware.core.errors import (
     described,
 )
 from headerware.core.record_run import RecordRun
+from headerware.kafka.admin import require_reachable
+from headerware.kafka.batch_size import batch_size
 from headerware.kafka.errors import Kind, kind_of
+from headerware.kafka.unfit import unfit_alone
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -54,7 +55,6 @@ from headerware.sources.runtime.stores import (
 )
 from headerware.sources.runtime.topic_offsets import (
     client_settings,
-    require_reachable,
     taken_over,
     transactional_id,
 )

@@ -10,14 +10,13 @@ from contextlib import ExitStack, closing, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition, cimpl
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stub
+from confluent_kafka import KafkaException, cimpl
 
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
+from headerware.kafka.admin import Admin, require_reachable
 from headerware.kafka.errors import Kind, kind_of
-from headerware.kafka.first_answer import Troubles
-from headerware.kafka.settings import connection_settings, number
+from headerware.kafka.settings import bootstrap_servers, number
 from headerware.sources.offsets import OffsetEntry, OffsetKey
 from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
 from headerware.topic_table import Rows, TopicTable
@@ -223,8 +222,7 @@ def _reading_errors(kafka: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except RegistryError as error:
-        servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
-        raise SourceError(f"the offsets cannot be read from {servers}: {error}") from error
+        raise SourceError(f"the offsets cannot be read from {bootstrap_servers(kafka)}: {error}") from error
     except KafkaException as error:
         raise SourceError(f"the offsets cannot be read: {error.args[0].str()}") from error
 
@@ -245,25 +243,17 @@ def _read(
         return {key: value for key, value in table.items() if _source_of(key) == source}
 
 
-def require_reachable(kafka: Mapping[str, Any], topic: str) -> None:
-    """Ask for a topic, whether it is there or not, and raise KafkaException soon if no broker answers."""
-    troubles = Troubles()
-    client = _admin(kafka, error_cb=troubles)
-    servers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
-    troubles.first_metadata(client, servers, topic, time.monotonic() + _TIMEOUT_S)
-
-
 def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
     """Wait for the end of transactions that are open now; return whether there were any.
 
     Nothing is read behind the first record of an open transaction, not even what others have committed since:
     those of a process that was killed, for instance, which are open until it is back or they are aborted.
     """
-    admin = _admin(kafka)
+    admin = Admin(kafka, timeout_s=_TIMEOUT_S)
     # One that asks for offsets before it is connected asks again a second later, or three.
-    admin.list_topics(topic, timeout=_TIMEOUT_S)
-    end = _end(admin, topic, IsolationLevel.READ_UNCOMMITTED)
-    if _end(admin, topic, IsolationLevel.READ_COMMITTED) >= end:
+    admin.metadata(topic)
+    end = admin.ends(topic, 1)[0]
+    if admin.ends(topic, 1, isolation="read_committed")[0] >= end:
         return False
     wait_s = number(kafka, TRANSACTION_TIMEOUT, TRANSACTION_MS) / 1_000 + _ABORT_S
     deadline = time.monotonic() + wait_s
@@ -272,7 +262,7 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
         topic,
         wait_s,
     )
-    while _end(admin, topic, IsolationLevel.READ_COMMITTED) < end:
+    while admin.ends(topic, 1, isolation="read_committed")[0] < end:
         if time.monotonic() >= deadline:
             raise SourceError(
                 f"a transaction on topic {topic!r} has been open for {wait_s:.0f} s, and offsets behind it "
@@ -280,20 +270,6 @@ def _await_transactions(kafka: Mapping[str, Any], topic: str) -> bool:
             )
         time.sleep(_PAUSE_S)
     return True
-
-
-def _admin(kafka: Mapping[str, Any], **more: Any) -> AdminClient:
-    """Return a client that makes no topic by asking for it, as brokers would otherwise, uncompacted."""
-    asking = {"log_level": 0, "allow.auto.create.topics": False}
-    return AdminClient({**connection_settings(kafka), **asking, **more})
-
-
-def _end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
-    latest: Any = OffsetSpec
-    (asked,) = admin.list_offsets(
-        {TopicPartition(topic, 0): latest.latest()}, isolation_level=isolation, request_timeout=_TIMEOUT_S
-    ).values()
-    return int(asked.result().offset)
 
 
 def _source_of(key: bytes) -> str | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from headerware.core.backoff import Backoff
 from headerware.core.errors import ObjectError, SourceError
 from headerware.sources.engine.decision import Decision, decide, leave_out, offset_key
 from headerware.sources.engine.plan import listed
@@ -160,7 +161,7 @@ class Planner:
         """The offset behind the last batch, and its tasks: Spark asks again where it plans again."""
         self._listing: Iterator[_Planned] | None = None
         self._next_listing = self._next_rescan = 0.0
-        self._pause_s = min(config.retry_pause_s, config.listing_pause_s)
+        self._backoff: Final = Backoff(config.retry_pause_s, config.listing_pause_s)
         self._reads_once = False
         """Whether the query ends with the listing that is open, or with the next one."""
         self._has_listed = False
@@ -262,10 +263,9 @@ class Planner:
         else:
             self._listing, self._has_listed = None, True
             if found:
-                self._pause_s = min(self._config.retry_pause_s, self._config.listing_pause_s)
+                self._backoff.reset()
             else:
-                self._next_listing = time.monotonic() + self._pause_s
-                self._pause_s = min(2 * self._pause_s, self._config.listing_pause_s)
+                self._next_listing = time.monotonic() + self._backoff.next_s()
         return list(found.values())
 
     def _begun_listing(self) -> Iterator[_Planned] | None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from headerware import ConfigError, HeaderwareError
 from headerware.kafka.reader import Start, TopicReader
+from tests.scripted import script
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +175,30 @@ class TestTopicReader:
         with opened(topic, timeout_s=30 * 86_400.0) as reader:
             reader.start()
             assert sum(map(len, reader.to_end())) == 6
+
+    @pytest.mark.parametrize("at_once", [False, True])
+    def test_gives_what_came_around_an_error_each_once(
+        self, opened: Callable[..., TopicReader], topic: str, *, at_once: bool
+    ) -> None:
+        with opened(topic, partition=0) as reader:
+            reader.start()
+            script(reader, topic, 0, 1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), 2)
+            assert places(reader.read(at_once=at_once)) == [(0, 0), (0, 1)]
+            assert reader.positions == {0: 2}
+            with pytest.raises(KafkaException):
+                reader.read(at_once=at_once)
+            assert places(reader.read(at_once=at_once)) == [(0, 2)]
+            assert reader.positions == {0: 3}
+
+    def test_waits_for_one_record_only_if_it_is_told_to(
+        self, opened: Callable[..., TopicReader], topic: str
+    ) -> None:
+        with opened(topic, partition=0) as reader:
+            reader.start()
+            found: list[Message] = []
+            while len(found) < 5:
+                found += reader.read(timeout_s=1e6, at_once=True)
+        assert places(found) == [(0, offset) for offset in range(5)]
 
     def test_gives_up_in_time(self, opened: Callable[..., TopicReader], topic: str) -> None:
         with opened(topic) as reader:

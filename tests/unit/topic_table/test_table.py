@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -15,7 +16,8 @@ from headerware.testing import EmbeddedCluster
 from headerware.topic_table import TopicTable
 from headerware.topic_table.rows import Rows, TableRecord
 from headerware.topic_table.snapshot import Snapshot, write_snapshot
-from headerware.topic_table.topic import TopicReader, UnreachableError
+from headerware.topic_table.topic import TableReader, UnreachableError
+from tests.scripted import script
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -156,47 +158,36 @@ class TestReading:
         assert "CONFWARN" not in capfd.readouterr().err
 
 
-class FromBrokers:
-    """What a consumer gives: records, and errors among them."""
-
-    def __init__(self, *messages: Given) -> None:
-        self._messages = list(messages)
-
-    def poll(self, _timeout_s: float) -> Given | None:
-        return self._messages.pop(0) if self._messages else None
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class Given(NamedTuple):
-    at: int = 0
-    failed: KafkaError | None = None
-
-    def error(self) -> KafkaError | None:
-        return self.failed
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes:
-        return b"%d" % self.at
-
-    def value(self) -> bytes:
-        return b"v"
-
-
 class TestReader:
-    def test_gives_what_came_before_access_was_denied(self, topic: str) -> None:
+    def test_gives_what_came_before_access_was_denied(self, conf: dict[str, Any], topic: str) -> None:
         """The client gives each record once: what is not taken here never comes again."""
-        reader = TopicReader(NOBODY, topic, create=False, replication_factor=-1)
-        reader._consumer.close()
-        denied = Given(failed=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-        reader._consumer = FromBrokers(Given(0), Given(1), denied, Given(2))  # type: ignore[assignment]
+        reader = TableReader(conf, topic, create=False, replication_factor=-1)
+        reader.begin(time.monotonic() + DEADLINE_S)
+        assert reader._reader is not None
+        script(reader._reader, topic, 0, 1, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), 2)
         assert [record.offset for record in reader.poll(0).records] == [0, 1]
         with pytest.raises(RegistryError, match="cannot be read"):
             reader.poll(0)
         assert [record.offset for record in reader.poll(0).records] == [2]
+        reader.close()
+
+    @pytest.mark.parametrize(
+        ("code", "lost"),
+        [
+            (KafkaError._AUTO_OFFSET_RESET, True),
+            (KafkaError.OFFSET_OUT_OF_RANGE, True),
+            (KafkaError._TRANSPORT, False),
+        ],
+    )
+    def test_goes_on_after_what_passes_and_says_if_its_position_is_gone(
+        self, conf: dict[str, Any], topic: str, code: int, *, lost: bool
+    ) -> None:
+        reader = TableReader(conf, topic, create=False, replication_factor=-1)
+        reader.begin(time.monotonic() + DEADLINE_S)
+        assert reader._reader is not None
+        script(reader._reader, topic, 0, KafkaError(code))
+        assert reader.poll(0).lost is False
+        assert reader.poll(0) == ([], 1, lost)
         reader.close()
 
 
@@ -324,7 +315,8 @@ class TestFollowing:
             table.follow()
         with table.rows() as rows:  # as if it had been read that far in another life
             rows.apply(TableRecord(0, b"gone", b"v"))
-            table._pump._reader._position = 500
+            assert table._pump._reader._reader is not None
+            table._pump._reader._reader._positions[0] = 500
             table._state.position = 500
         if writes:
             assert table.put(b"new", b"v", DEADLINE_S) == 1

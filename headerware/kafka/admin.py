@@ -1,0 +1,292 @@
+"""What a cluster is asked, and the few changes that are made there, through confluent-kafka's admin client.
+
+An error names the topic or the group that it is about, which the cluster's own does not.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import msgspec
+
+from headerware.kafka.errors import Kind, kind_of, with_text
+from headerware.kafka.settings import bootstrap_servers, connection_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from confluent_kafka import KafkaError, KafkaException
+
+_Answer = TypeVar("_Answer")
+Isolation = Literal["read_uncommitted", "read_committed"]
+"""Whether the end of a partition is behind or before the transactions that are open there."""
+_LEAST_TIMEOUT_S: Final = 0.05
+"""Requests refuse a timeout of 0."""
+_PAUSE_S: Final = 0.05
+"""How long to wait for a coordinator that moves before it is asked again."""
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    """What a cluster says of a topic.
+
+    Args:
+        id: changes if the topic is deleted and made again.
+        partitions: how many there are.
+        replicas: how many copies there are of the partition that has the fewest.
+        operations: what this user may do there, such as ``WRITE``; empty if the cluster does not say.
+    """
+
+    id: str
+    partitions: int
+    replicas: int
+    operations: frozenset[str]
+
+
+class Admin:
+    """A client that asks and changes what no consumer and no producer does; threads may share it.
+
+    Asking for a topic that is not there does not make it.
+
+    Args:
+        conf: the settings of a client of confluent-kafka, of which those of the connection count.
+        timeout_s: how long an answer may take, in seconds.
+
+    Raises:
+        confluent_kafka.KafkaException: here, the settings are wrong; of all methods, the cluster refuses what
+            it is asked, or does not answer in time.
+    """
+
+    def __init__(self, conf: Mapping[str, Any], *, timeout_s: float) -> None:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
+
+        self._timeout_s: Final = max(timeout_s, _LEAST_TIMEOUT_S)
+        self._client: Final[Any] = AdminClient(_settings(conf))
+
+    def metadata(self, topic: str | None = None) -> Any:
+        """Return confluent-kafka's ClusterMetadata: the id, the brokers, and one topic or all topics."""
+        return self._client.list_topics(topic, timeout=self._timeout_s)
+
+    def describe_cluster(self) -> Any:
+        """Return confluent-kafka's DescribeClusterResult, with what this user may do."""
+        return self._client.describe_cluster(
+            include_authorized_operations=True, request_timeout=self._timeout_s
+        ).result()
+
+    def broker_settings(self, broker: int) -> dict[str, str]:
+        """Return a broker's settings by their names, without those that have no value."""
+        return _values(*self._asked_settings("BROKER", [str(broker)]).popitem())
+
+    # Topics
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """Return what the cluster says of a topic."""
+        from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
+
+        (asked,) = self._client.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=self._timeout_s
+        ).values()
+        found = _answer(topic, asked)
+        return TopicDescription(
+            id=str(found.topic_id),
+            partitions=len(found.partitions),
+            replicas=min((len(each.replicas) for each in found.partitions), default=0),
+            operations=operations(found),
+        )
+
+    def topic_settings(self, topic: str) -> dict[str, str]:
+        """Return a topic's settings by their names, without those that have no value."""
+        return _values(*self._asked_settings("TOPIC", [topic]).popitem())
+
+    def told_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics, without topics that do not exist or that this user may not see.
+
+        It is empty if nobody can answer. An embedded cluster has no controller, and would let us wait.
+        """
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+        names = list(dict.fromkeys(topics))
+        told: dict[str, dict[str, str]] = {}
+        with suppress(KafkaException):
+            metadata = self.metadata() if names else None
+            if metadata is None or metadata.controller_id not in metadata.brokers:
+                return {}
+            for name, asked in self._asked_settings("TOPIC", names).items():
+                with suppress(KafkaException):
+                    told[name] = _values(name, asked)
+        return told
+
+    def create_topic(
+        self, topic: str, *, partitions: int, replication_factor: int, settings: Mapping[str, str]
+    ) -> None:
+        """Create a topic; a replication factor of -1 leaves it to the brokers."""
+        from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415 - slow to import; its stub shows it here only
+
+        wanted = NewTopic(
+            topic,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            config=dict(settings),
+        )
+        (asked,) = self._client.create_topics([wanted], request_timeout=self._timeout_s).values()
+        _answer(topic, asked)
+
+    # Offsets
+
+    def beginnings(self, topic: str, partitions: int) -> dict[int, int]:
+        """Return the first offset of each of a topic's partitions, of which there are so many."""
+        return {number: each.offset for number, each in self._offsets(topic, partitions, "earliest").items()}
+
+    def ends(
+        self, topic: str, partitions: int, *, isolation: Isolation = "read_uncommitted"
+    ) -> dict[int, int]:
+        """Return the offset at which each of a topic's partitions ends, of which there are so many."""
+        found = self._offsets(topic, partitions, "latest", isolation)
+        return {number: each.offset for number, each in found.items()}
+
+    def latest_timestamps(self, topic: str, partitions: int) -> dict[int, int]:
+        """Return the latest timestamp of each partition of a topic, in milliseconds; -1 without records."""
+        found = self._offsets(topic, partitions, "max_timestamp")
+        return {number: each.timestamp for number, each in found.items()}
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records of a partition below an offset."""
+        from confluent_kafka import TopicPartition  # noqa: PLC0415 - slow to import
+
+        place = TopicPartition(topic, partition, before)
+        (asked,) = self._client.delete_records([place], request_timeout=self._timeout_s).values()
+        _answer(topic, asked)
+
+    # Groups
+
+    def describe_group(self, group: str) -> Any:
+        """Return confluent-kafka's ConsumerGroupDescription."""
+
+        def ask() -> Any:
+            (asked,) = self._client.describe_consumer_groups(
+                [group], include_authorized_operations=True, request_timeout=self._timeout_s
+            ).values()
+            return _answer(f"group {group}", asked)
+
+        return self._from_coordinator(ask)
+
+    def groups(self) -> list[str]:
+        """Return the ids of all groups; some brokers that do not answer are an error."""
+        listed = self._client.list_consumer_groups(request_timeout=self._timeout_s).result()
+        for error in listed.errors or ():
+            raise error
+        return [each.group_id for each in listed.valid or ()]
+
+    def committed(self, groups: Iterable[str]) -> dict[tuple[str, str, int], int]:
+        """Return the committed offsets of groups, by group, topic and partition."""
+        from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415 - slow to import
+
+        # One request takes one group; all are sent before an answer is waited for.
+        asked = {
+            group: self._client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group)], request_timeout=self._timeout_s
+            )[group]
+            for group in groups
+        }
+        return {
+            (group, place.topic, place.partition): place.offset
+            for group, future in asked.items()
+            for place in _answer(f"group {group}", future).topic_partitions
+            if place.error is None and place.offset >= 0
+        }
+
+    def set_committed(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets of a topic's partitions for a group, which has no members."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition  # noqa: PLC0415 - slow to import
+
+        def ask() -> None:
+            places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+            (asked,) = self._client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._timeout_s
+            ).values()
+            for place in _answer(f"group {group}", asked).topic_partitions:
+                if place.error is not None:
+                    raise _about(f"group {group}", place.error)
+
+        self._from_coordinator(ask)
+
+    def _from_coordinator(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Return what a group's coordinator answers; one that moves, or is new, is asked again."""
+        from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if kind_of(error) is not Kind.COORDINATOR_MOVED or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_S)
+
+    def _asked_settings(self, kind: str, names: list[str]) -> dict[str, Future[Any]]:
+        from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
+
+        resources = [ConfigResource(getattr(ConfigResource.Type, kind), name) for name in names]
+        asked = self._client.describe_configs(resources, request_timeout=self._timeout_s)
+        return {resource.name: future for resource, future in asked.items()}
+
+    def _offsets(
+        self, topic: str, partitions: int, spec: str, isolation: Isolation = "read_uncommitted"
+    ) -> dict[int, Any]:
+        from confluent_kafka import IsolationLevel, TopicPartition  # noqa: PLC0415 - slow to import
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # noqa: PLC0415 - its stub; slow
+
+        at = getattr(OffsetSpec, spec)()
+        asked = self._client.list_offsets(
+            {TopicPartition(topic, number): at for number in range(partitions)},
+            isolation_level=IsolationLevel[isolation.upper()],
+            request_timeout=self._timeout_s,
+        )
+        return {place.partition: _answer(topic, future) for place, future in asked.items()}
+
+
+def require_reachable(conf: Mapping[str, Any], topic: str, *, timeout_s: float = 60.0) -> None:
+    """Ask for a topic, whether it is there or not, and raise a KafkaException soon if no broker answers.
+
+    Args:
+        conf: the settings of a client of confluent-kafka.
+        topic: the topic; asking does not make it.
+        timeout_s: how long an answer may take, in seconds.
+    """
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - slow to import
+
+    from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - as above
+
+    troubles = Troubles()
+    settings: dict[str, Any] = {**_settings(conf), "error_cb": troubles}
+    client = AdminClient(settings)
+    troubles.first_metadata(client, bootstrap_servers(conf), topic, time.monotonic() + timeout_s)
+
+
+def operations(described: Any) -> frozenset[str]:
+    """Return what this user may do with what confluent-kafka describes; it is empty if it is not told."""
+    return frozenset(operation.name for operation in getattr(described, "authorized_operations", None) or ())
+
+
+def _settings(conf: Mapping[str, Any]) -> dict[str, Any]:
+    return {**connection_settings(conf), "log_level": 0, "allow.auto.create.topics": False}
+
+
+def _answer(what: str, asked: Future[Any]) -> Any:
+    """Return an answer when it has come; an error names what it is about."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
+
+    try:
+        return asked.result()
+    except KafkaException as error:
+        raise _about(what, error.args[0]) from error
+
+
+def _about(what: str, error: KafkaError) -> KafkaException:
+    return with_text(error, f"{what}: {error.str()}")
+
+
+def _values(what: str, asked: Future[Any]) -> dict[str, str]:
+    return {name: entry.value for name, entry in _answer(what, asked).items() if entry.value is not None}
