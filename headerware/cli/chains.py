@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from headerware.cli.json_output import show_json
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
@@ -30,6 +31,9 @@ from headerware.core.explanation import explain as explanation_of
 from headerware.core.hooks import label
 from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
 from headerware.core.services import CarriesOn, offered
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
@@ -53,7 +57,6 @@ class _TakesFile(click.Command):
 
 
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(cls=_TakesFile)
@@ -72,7 +75,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     multiple=True,
     help="A topic that the chain is for; several are possible. Patterns that fit none of them are told.",
 )
-@_json
+@json_option
 def check(
     config: str | None,
     opens: bool,  # noqa: FBT001 - click passes flags by name
@@ -120,7 +123,7 @@ def check(
     default=False,
     help="Also open the chain as a producer, and measure what it adds to a record of TOPIC; nothing is sent.",
 )
-@_json
+@json_option
 def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
@@ -145,7 +148,7 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
         shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
         show_json({**shown, "carry": carry, "limits": limits, "growth": added})
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     names = [interceptor.name for interceptor in interceptors]
     console.print(f"[bold]{escape(config)}[/]{f', topic [bold]{escape(topic)}[/]' if topic else ''}")
     if not names:

@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.tables import output_console
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -80,9 +75,9 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
 @click.option(
     "--until", callback=_moment, metavar="TIME", help="Bill to before this hour, UTC; without, to the last."
 )
-@client_options
+@cluster_options
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def chargeback(
     topics: tuple[str, ...],
     usage_file: str,
@@ -94,10 +89,8 @@ def chargeback(
     no_reads: bool,  # noqa: FBT001 - click passes flags by name
     since: datetime | None,
     until: datetime | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
-    timeout: float,
+    cluster: Cluster,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
     """Count who moves how much through TOPICS, and make the bill.
@@ -119,12 +112,11 @@ def chargeback(
         write_report,
     )
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
+    settings = cluster.settings_for("TOPICS") if topics else cluster.settings()
     rates = Prices() if prices is None else load_prices(prices)
     found: Counted | None = None
     with KeptUsage(usage_file) as kept:
         if topics:
-            require_servers(settings, "TOPICS")
             with kafka_errors(), ReadingBar(" ".join(topics)) as bar:
                 found = count_usage(
                     settings,
@@ -132,16 +124,14 @@ def chargeback(
                     kept,
                     groups=None if no_reads else groups,
                     audit_topics=audit_topics,
-                    timeout_s=timeout,
+                    timeout_s=timeout_s,
                     on_progress=lambda _, progress: bar.show(progress),
                 )
         bill = charge(kept.usage(since=since, until=until), rates)
     if report is not None:
         write_report(report, bill, title=title)
-    if as_json:
-        show_json({"counted": msgspec.to_builtins(found), "bill": _bill(bill)})
-    else:
-        _print(found, bill, report)
+    facts = {"counted": msgspec.to_builtins(found), "bill": _bill(bill)}
+    answer(facts, lambda: _print(found, bill, report), as_json=as_json)
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
@@ -167,7 +157,7 @@ def _traffic(traffic: Traffic) -> dict[str, Any]:
 
 
 def _print(found: Counted | None, bill: Bill, report: str | None) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     if found is not None:
         text = f"{counted(found.records, 'new record')}, {found.bytes:,} bytes, in "
         console.print(text + counted(len(found.topics), "topic"))

@@ -12,14 +12,9 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import config_option, json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.times import Moment
 from headerware.core.chain import load_chain
@@ -43,13 +38,7 @@ def claims() -> None:
 
 @claims.command()
 @click.argument("topics", nargs=-1, required=True)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    required=True,
-    help="The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.",
-)
+@config_option("The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.", required=True)
 @click.option(
     "--older-than",
     "before_ms",
@@ -59,17 +48,15 @@ def claims() -> None:
     help="Only objects of at least this age (7d, 36h), or from before this time.",
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
-@client_options
+@cluster_options
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def orphans(
     topics: tuple[str, ...],
     config: str,
     before_ms: int,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
-    timeout: float,
+    cluster: Cluster,
+    timeout_s: float,
     delete: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
@@ -88,18 +75,15 @@ def orphans(
         raise click.UsageError(
             "--delete needs --older-than 1h or more: the record of a younger object may be on its way"
         )
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPICS")
+    settings = cluster.settings_for("TOPICS")
     chain = load_chain(config)
     with kafka_errors(), _bars() as show:
         report = find_orphans(
-            settings, topics, chain, before_ms=before_ms, timeout_s=timeout, on_progress=show
+            settings, topics, chain, before_ms=before_ms, timeout_s=timeout_s, on_progress=show
         )
     deleted = delete_orphans(report, chain) if delete else 0
-    if as_json:
-        show_json({**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted})
-    else:
-        _print(report, deleted)
+    facts = {**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted}
+    answer(facts, lambda: _print(report, deleted), as_json=as_json)
 
 
 @contextmanager

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.health import Health, health_option, served_health
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer, show_json
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_lines, time_now
+from headerware.cli.options import config_option, json_option
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
@@ -28,19 +27,12 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from headerware.ops.guard import Status
 
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _STALLED_S: Final = 60.0
 """A guard that has not told for so long how far it is, is not ready."""
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    required=True,
-    help="The chain that judges: that of a consumer of the ingress topics.",
-)
+@config_option("The chain that judges: that of a consumer of the ingress topics.", required=True)
 @click.option(
     "--route",
     "routes",
@@ -49,7 +41,7 @@ _STALLED_S: Final = 60.0
     metavar="INGRESS=EGRESS",
     help="Where records go: names, or patterns such as 'ingress.{topic}={topic}'; repeatable.",
 )
-@client_options
+@cluster_options
 @click.option(
     "--second",
     type=click.Path(exists=True, dir_okay=False),
@@ -93,13 +85,11 @@ _STALLED_S: Final = 60.0
 )
 @health_option
 @click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def guard(
     config: str,
     routes: tuple[str, ...],
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     second: str | None,
     group: str,
     instance: str | None,
@@ -129,8 +119,7 @@ def guard(
 
     if second is not None:
         settle_young(second)
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "guard")
+    settings = cluster.settings_for("guard")
     try:
         work = Guard(
             {**settings, FILE: config},
@@ -173,12 +162,7 @@ def guard(
             work.run(tell)
         status = work.dry_run(tell) if dry_run else work.status()
     is_well = not dry_run or not (status.refused or status.held_back or status.held)
-    if as_json:
-        show_json(status, ok=is_well)
-    else:
-        _print(status, executed=not dry_run)
-    if not is_well:
-        sys.exit(1)
+    answer(status, lambda: _print(status, executed=not dry_run), as_json=as_json, ok=is_well)
 
 
 def _route(text: str) -> tuple[str, str]:
@@ -204,9 +188,6 @@ def _line(status: Status) -> str:
 
 
 def _print(status: Status, *, executed: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
     rows = [(topic, "admitted", "", count) for topic, count in status.admitted.items()]
     rows += [(topic, "dropped", "", count) for topic, count in status.dropped.items()]
     rows += [
@@ -215,11 +196,11 @@ def _print(status: Status, *, executed: bool) -> None:
         for reason, count in reasons.items()
     ]
     if rows:
-        table = Table("topic", "verdict", "reason", "records", box=None, pad_edge=False)
+        shown = table("topic", "verdict", "reason", "records")
         for topic, verdict, reason, count in sorted(rows):
             said = verdict if executed else f"would be {verdict}"
-            table.add_row(Text(printable(topic)), said, Text(printable(reason)), f"{count:,}")
-        console.print(table)
+            shown.add_row(Text(printable(topic)), said, Text(printable(reason)), f"{count:,}")
+        output_console().print(shown)
     else:
         click.echo("no records")
     for place, why in sorted(status.held.items()):

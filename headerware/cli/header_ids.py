@@ -24,6 +24,7 @@ from rich.text import Text
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.free_ids import EVERYWHERE, next_id, next_network
 from headerware.cli.json_output import show_json
+from headerware.cli.options import json_option
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.core.suggestions import closest
@@ -123,12 +124,11 @@ _registry_option: Final = click.option(
     help="PATH.toml, PATH.db, sqlite:PATH, kafka://HOST:PORT/TOPIC, built-in; to read, also - for TOML.",
     **_LOCATION,
 )
-_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _on_a_registry(command: _Command) -> _Command:
     """Add the options ``--registry`` and ``--json`` to a command."""
-    return _registry_option(_json_option(command))
+    return _registry_option(json_option(command))
 
 
 def _day(given: datetime | None) -> str:
@@ -400,7 +400,7 @@ _since = click.option(
 @header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
 @click.option("--registrar", required=True, help="Who allocates the blocks that lie in no other.")
-@_json_option
+@json_option
 def init(location: str, registrar: str, *, as_json: bool) -> None:
     """Make an empty registry; one that is there stays as it is.
 
@@ -615,7 +615,7 @@ class _Inspected(NamedTuple):
 @click.option(
     "--against", metavar="LOCATION", help="The registry as it was; - reads TOML from another program."
 )
-@_json_option
+@json_option
 def check(location: str, against: str | None, *, as_json: bool) -> None:
     """Check a registry by every rule, for CI.
 
@@ -639,7 +639,7 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
 @header_ids.command("diff")
 @click.argument("before")
 @click.argument("after")
-@_json_option
+@json_option
 def diff_registries(before: str, after: str, *, as_json: bool) -> None:
     """Show the changes from one registry to another.
 

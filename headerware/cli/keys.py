@@ -18,7 +18,8 @@ import msgspec
 
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.kafka import Cluster, cluster_options
+from headerware.cli.options import json_option
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
@@ -86,12 +87,16 @@ permissions_option: Final = click.option(
     show_default=True,
     help="Who may read the file; kubernetes also takes links and readers in its group.",
 )
-_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def _out_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--out", required=True, type=path, help=text)
 
 
 def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        _json_option,
+        json_option,
         permissions_option,
         click.option(
             "--keyring",
@@ -398,13 +403,8 @@ def _which(version: int | None) -> str:
     help="The keyring file; repeatable: a reader's file has the keys of all producers.",
 )
 @permissions_option
-@_json_option
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; an older one there is replaced.",
-)
+@json_option
+@_out_option("The file to write; an older one there is replaced.")
 @click.option(
     "--jwks", is_flag=True, help="Write a JWKS (RFC 7517), for those who verify without Headerware."
 )
@@ -520,12 +520,7 @@ def _chain_with_plain_keys(config: str) -> Chain:
     show_default=True,
     help="For how many days it may be used: sign the next one before.",
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The snapshot to write; an older one there is replaced.",
-)
+@_out_option("The snapshot to write; an older one there is replaced.")
 def sign_snapshot_command(
     path: Path,
     permissions: Permissions,
@@ -566,7 +561,7 @@ def sign_snapshot_command(
 
 
 @keys.command("verify-snapshot")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @click.option(
     "--snapshot",
     "path",
@@ -631,16 +626,14 @@ _PUBLIC_ROOT: Final = click.option(
 @_NAME
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @_TIMEOUT
-@client_options
+@cluster_options
 def publish_snapshot_command(
     path: Path,
     root_path: Path,
     topic: str,
     name: str,
     timeout_s: float,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     *,
     create: bool,
 ) -> None:
@@ -651,8 +644,7 @@ def publish_snapshot_command(
     from headerware.keyring.snapshot_topic import publish_snapshot  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "publish-snapshot")
+    settings = cluster.settings_for("publish-snapshot")
     text, roots = read_plain(path, MAX_BYTES)[0], read_keyring(root_path)
     with TopicTable(settings, topic, rows=Rows, create=create) as table:
         made = publish_snapshot(table, name, text, roots, timeout_s=timeout_s)
@@ -663,24 +655,17 @@ def publish_snapshot_command(
 @_PUBLIC_ROOT
 @_TOPIC
 @_NAME
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to keep up to date, which readers have as their keyring.",
-)
+@_out_option("The file to keep up to date, which readers have as their keyring.")
 @click.option("--once", is_flag=True, help="Read the topic once, and end.")
 @_TIMEOUT
-@client_options
+@cluster_options
 def follow_snapshot_command(
     root_path: Path,
     topic: str,
     name: str,
     out: Path,
     timeout_s: float,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     *,
     once: bool,
 ) -> None:
@@ -692,8 +677,7 @@ def follow_snapshot_command(
     from headerware.keyring.snapshot_topic import SnapshotFollower  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "follow-snapshot")
+    settings = cluster.settings_for("follow-snapshot")
     with TopicTable(settings, topic, rows=Rows) as table:
         follower = SnapshotFollower(table, name, read_keyring(root_path), out)
         changed = threading.Event()
@@ -752,12 +736,7 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
 @click.option(
     "--hours", type=click.IntRange(min=1), default=24, show_default=True, help="How long it is valid."
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file for the certificate; an older one there is replaced.",
-)
+@_out_option("The file for the certificate; an older one there is replaced.")
 def certify_key(
     path: Path,
     permissions: Permissions,

@@ -7,17 +7,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-)
-from headerware.cli.times import Duration
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import total_time_option
+from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
@@ -48,13 +43,11 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 
 @click.command()
 @click.argument("topic")
-@client_options
+@cluster_options
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
 )
-@click.option(
-    "--timeout", type=Duration(), default="30s", show_default=True, help="How long it may take in all."
-)
+@total_time_option("30s")
 @click.option(
     "--cluster",
     "clusters",
@@ -73,11 +66,9 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 @click.option("--json", "as_json", is_flag=True, help="Print the events, a JSON object a line.")
 def lineage(
     topic: str,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     limit: int,
-    timeout: float,
+    timeout_s: float,
     clusters: dict[str, str],
     job_namespace: str,
     emits: bool,  # noqa: FBT001 - click passes flags by name
@@ -91,12 +82,11 @@ def lineage(
     are sent to OpenLineage; the same records give the same runs. Nothing is committed, and no consumer group
     is joined.
     """
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    servers = require_servers(settings, "TOPIC")
-    own = kafka_namespace(servers)
+    settings = cluster.settings_for("TOPIC")
+    own = kafka_namespace(settings["bootstrap.servers"])
     with (
         kafka_errors(topic),
-        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout) as reader,
+        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout_s) as reader,
     ):
         named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
         reader.start(Start("last", limit))
@@ -172,7 +162,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
 
 
 def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     for run in runs:
         span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
         console.print(Text(printable(run.job.name), "bold").append(span, "dim"))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.exit_codes import LEFT_ALONE
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import config_option, execute_option, json_option, rate_option
+from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
@@ -23,18 +22,11 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from headerware.ops.redrive import Redrive, Result
 
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
-
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The chain's file: its dead_letter_topic says which topics TOPIC's letters may go back to.",
-)
-@client_options
+@config_option("The chain's file: its dead_letter_topic says which topics TOPIC's letters may go back to.")
+@cluster_options
 @click.option(
     "--to",
     default="original",
@@ -55,7 +47,7 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
     help="Send these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
 )
 @click.option("--reason", metavar="REGEX", help="Send those only whose reason, error or step matches.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Send this many a second at most.")
+@rate_option("Send")
 @click.option("--limit", type=click.IntRange(1), help="Send this many at most.")
 @click.option(
     "--max-attempts",
@@ -67,14 +59,12 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 @click.option("--parking", metavar="TOPIC", help="Move letters there that were sent back that often.")
 @click.option("--group", help="The group that keeps what is done.  [default: headerware-redrive-TOPIC]")
 @click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many letters.")
-@click.option("--execute", is_flag=True, help="Do it; else it only shows what it would do.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@execute_option
+@json_option
 def redrive(
     topic: str,
     config: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     to: str,
     allow: tuple[str, ...],
     where: tuple[str, ...],
@@ -103,8 +93,7 @@ def redrive(
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     try:
         selection = Selection(
             to=to,
@@ -126,12 +115,8 @@ def redrive(
         result = _executed(work) if execute else work.preview()
     is_done = not (result.deleted or result.stopped)
     is_well = is_done and not result.stays
-    if as_json:
-        show_json(result, ok=is_well)
-    else:
-        _print(result)
-    if not is_well:
-        sys.exit(LEFT_ALONE if is_done else 1)
+    code = LEFT_ALONE if is_done else 1
+    answer(result, lambda: _print(result), as_json=as_json, ok=is_well, code=code)
 
 
 def _patterns(config: str) -> tuple[str, ...]:
@@ -141,29 +126,15 @@ def _patterns(config: str) -> tuple[str, ...]:
 
 
 def _executed(work: Redrive) -> Result:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return work.execute()
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("redriving", total=None)
-
-        def tell(_: Result) -> None:
-            done, total = work.progress
-            bar.update(task, completed=done, total=total)
-
-        return work.execute(tell)
+    with ReadingBar("redriving") as bar:
+        return work.execute(lambda _: bar.show(work.progress))
 
 
 def _print(result: Result) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
     if result.shown:
-        table = Table(box=None, pad_edge=False)
-        for title in ("letter", "what", "to", "headers", "attempts", "step", "reason"):
-            table.add_column(title, overflow="fold")
+        shown = table("letter", "what", "to", "headers", "attempts", "step", "reason")
         for each in result.shown:
             done = each["outcome"] if result.executed else f"would be {each['outcome']}"
             what = f"stays: {each['why']}" if each["why"] else done
@@ -176,8 +147,8 @@ def _print(result: Result) -> None:
                 each["step"],
                 each["reason"] or each["error"],
             )
-            table.add_row(*(Text(printable(cell or "")) for cell in cells))
-        console.print(table)
+            shown.add_row(*(Text(printable(cell or "")) for cell in cells))
+        output_console().print(shown)
     did = "sent" if result.executed else "would be sent"
     for topic, count in sorted(result.sent.items()):
         click.echo(f"{counted(count, 'record')} {did} to {topic}")

@@ -5,30 +5,23 @@ With ``--into`` it removes nothing, but copies the others, as ``headerware compa
 
 from __future__ import annotations
 
-import logging
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.compact import copy, translate
+from headerware.cli.compact import Copy
 from headerware.cli.exit_codes import LEFT_ALONE
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import config_option, execute_option, json_option, rate_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
@@ -61,18 +54,15 @@ class _AtWorkError(click.ClickException):
     type=click.Path(exists=True, dir_okay=False),
     help="A TOML file: lifetimes by topic and header, and the header of a legal hold.",
 )
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check.",
+@config_option(
+    "The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check."
 )
 @click.option(
     "--unverified-after",
     type=Duration(),
     help="Let what is not verified, or cannot be read, go at this age; longer than all lifetimes of --rules.",
 )
-@client_options
+@cluster_options
 @click.option("--audit", metavar="TOPIC", help="Write there what is removed and why, as JSON.")
 @click.option("--beginnings", is_flag=True, help="Read partitions up to their first record that stays.")
 @click.option("--objects", is_flag=True, help="Then delete the topic's objects that no record claims.")
@@ -88,18 +78,16 @@ class _AtWorkError(click.ClickException):
     metavar="GROUP",
     help="With --into: show where GROUP, which has read TOPIC, goes on in TARGET; with --execute, commit it.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Read this many a second at most.")
-@click.option("--execute", is_flag=True, help="Do it; else it only shows what it would do.")
+@rate_option("Read")
+@execute_option
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def retain(
     topic: str,
     rules: str | None,
     config: str | None,
     unverified_after: float | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     audit: str | None,
     beginnings: bool,  # noqa: FBT001 - click passes flags by name
     objects: bool,  # noqa: FBT001
@@ -109,7 +97,7 @@ def retain(
     translate_group: str | None,
     rate: float | None,
     execute: bool,  # noqa: FBT001
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001
 ) -> None:
     """Remove the records of TOPIC that have expired, in one pass.
@@ -129,8 +117,7 @@ def retain(
     the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
     left some records untouched.
     """
-    from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
-    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
+    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - it takes a client
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
 
     if into is None:
@@ -141,8 +128,7 @@ def retain(
         _refuse({"--copies": copies}, "goes with --objects")
     elif config is None:
         raise click.UsageError("--objects needs --config: the chain's claim_check says where they are")
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     rule = _rule(rules, unverified_after)
     if rule.lifetimes and not rule.for_topic(topic).lifetimes:
         patterns = ", ".join(pattern for each in rule.lifetimes for pattern in each.topics)
@@ -152,27 +138,22 @@ def retain(
             err=True,
         )
     chain = None if config is None else load_chain(config)
-    logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
+    log_nothing()
     if into is not None:
-        with (
-            kafka_errors(topic),
-            Compaction(
-                settings,
-                topic,
-                into,
-                rule,
-                audit=audit,
-                chain=chain,
-                store=store,
-                rate=rate,
-                timeout_s=timeout,
-            ) as copying,
-            stopped_by_signals(copying.stop),
-        ):
-            if translate_group is not None:
-                translate(copying, translate_group, topic, into, execute=execute, as_json=as_json)
-            else:
-                copy(copying, topic, execute=execute, follow=False, as_json=as_json)
+        Copy(
+            settings=settings,
+            source=topic,
+            target=into,
+            rule=rule,
+            chain=chain,
+            audit=audit,
+            store=store,
+            rate=rate,
+            timeout_s=timeout_s,
+            translate_group=translate_group,
+            execute=execute,
+            as_json=as_json,
+        ).run()
         return
     found: Objects | None = None
     with (
@@ -185,7 +166,7 @@ def retain(
             chain=None if objects and not _signs(chain, topic) else chain,
             beginnings=beginnings,
             rate=rate,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
         ) as work,
         stopped_by_signals(work.stop),
     ):
@@ -199,12 +180,8 @@ def retain(
         except LeaseHeldError as error:
             raise _AtWorkError(str(error)) from error
     ok = result.ok and (found is None or not found.unreadable)
-    if as_json:
-        show_json({**msgspec.to_builtins(result, str_keys=True), "objects": found}, ok=ok)
-    else:
-        _print(result, found)
-    if not ok:
-        sys.exit(1)
+    facts = {**msgspec.to_builtins(result, str_keys=True), "objects": found}
+    answer(facts, lambda: _print(result, found), as_json=as_json, ok=ok)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -244,14 +221,12 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
 def _print(result: Result, objects: Objects | None) -> None:
     from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
 
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for title in ("records", ""):
-        table.add_column(title, overflow="fold", justify="right" if title else "left")
+    shown = table("records", "")
+    shown.columns[0].justify = "right"
     for fate, count in sorted(result.fates.items()):
-        table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
+        shown.add_row(Text(f"{count:,}"), Text(FATES[fate]))
     if result.fates:
-        console.print(table)
+        output_console().print(shown)
     else:
         click.echo("no records")
     does = "" if result.executed else "would be "

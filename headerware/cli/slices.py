@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 import msgspec
-from rich.console import Console
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import config_option, json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.tables import output_console
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.printable import counted, printable
+
+if TYPE_CHECKING:
+    from headerware.ops.slices import OrphanedSlices
 
 
 @click.group()
@@ -27,13 +27,8 @@ def slices() -> None:
 
 @slices.command()
 @click.argument("topic")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The file of the producers' chain, whose signature tombstones get; that of HEADERWARE_CONFIG.",
-)
-@client_options
+@config_option("The file of the producers' chain, whose signature tombstones get; that of HEADERWARE_CONFIG.")
+@cluster_options
 @click.option("--delete", is_flag=True, help="Write a tombstone for each of them.")
 @click.option(
     "--grace",
@@ -43,16 +38,14 @@ def slices() -> None:
     help="How long to wait for messages that are being sent.",
 )
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def orphans(
     topic: str,
     config: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     delete: bool,  # noqa: FBT001 - click passes flags by name
     grace: float,
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - as above
 ) -> None:
     """Find the slices on compacted TOPIC whose message was replaced or deleted.
@@ -63,8 +56,7 @@ def orphans(
     """
     from headerware.ops.slices import orphaned_slices  # noqa: PLC0415 - only this needs a client
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     chain = None if config is None else load_chain(config)
     with kafka_errors(topic), ReadingBar(topic) as bar:
         found = orphaned_slices(
@@ -73,15 +65,16 @@ def orphans(
             chain=chain,
             delete=delete,
             grace_s=grace,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
             on_progress=bar.show,
         )
-    if as_json:
-        show_json(msgspec.to_builtins(found))
-        return
+    answer(msgspec.to_builtins(found), lambda: _print(topic, found, delete=delete), as_json=as_json)
+
+
+def _print(topic: str, found: OrphanedSlices, *, delete: bool) -> None:
     gone = f"{counted(found.slices, 'slice')} of {counted(found.orphans, 'message')} without a first one"
     hint = "; --delete writes tombstones" if found.slices else ""
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     console.print(
         f"{printable(topic)}: {counted(found.messages, 'message')} in slices, and {gone}"
         f"{f'; {found.deleted:,} deleted' if delete else hint}"

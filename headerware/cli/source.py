@@ -18,10 +18,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headerware.cli.health import Health, health_option, served_health
-from headerware.cli.json_output import show_json
+from headerware.cli.json_output import answer, show_json
+from headerware.cli.options import json_option
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.source_check import check
-from headerware.cli.source_status import object_text, show_table, source_errors, status
+from headerware.cli.source_status import object_text, source_errors, status
+from headerware.cli.tables import output_console
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError
 from headerware.core.printable import counted, printable
@@ -50,7 +52,6 @@ _SHOWN: Final = {
 """What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
-_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 @click.group()
@@ -73,7 +74,7 @@ source.add_command(status)
 )
 @health_option
 @click.option("--fail-fast", is_flag=True, help="Of a folder: stop all sources when one fails.")
-@_json
+@json_option
 def run(
     path: str,
     once: bool,  # noqa: FBT001 - click passes flags by name
@@ -104,10 +105,7 @@ def run(
         runner = runtime.SourceRunner(loaded, tasks=tasks or None, once=once)
         with _working([runner], runner.stop, health):
             runner.run()
-        if as_json:
-            show_json(_counts(runner))
-        else:
-            click.echo(_summary(runner))
+        answer(_counts(runner), lambda: click.echo(_summary(runner)), as_json=as_json)
         return
     if tasks:
         raise click.UsageError("--task is for the source of one file; a folder runs all tasks of its sources")
@@ -115,20 +113,19 @@ def run(
     with _working(group.runners, group.stop, health):
         group.run()
     failures = group.failures
-    if as_json:
-        found = [
-            {
-                **_counts(each),
-                "error": str(failures[each.config.name]) if each.config.name in failures else None,
-            }
-            for each in group.runners
-        ]
-        show_json(found, ok=not failures)
-    else:
-        for each in group.runners:
-            click.echo(_summary(each))
-    if failures:
-        raise SystemExit(1)
+    found = [
+        {
+            **_counts(each),
+            "error": str(failures[each.config.name]) if each.config.name in failures else None,
+        }
+        for each in group.runners
+    ]
+    answer(
+        found,
+        lambda: click.echo("\n".join(map(_summary, group.runners))),
+        as_json=as_json,
+        ok=not failures,
+    )
 
 
 @contextmanager
@@ -171,7 +168,7 @@ def _counts(runner: SourceRunner) -> dict[str, Any]:
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Show so many objects at most."
 )
 @click.option("--all", "everything", is_flag=True, help="Show also objects that are not read.")
-@_json
+@json_option
 def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
     """Show what would be read now, and why; open no object, and store nothing."""
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
@@ -203,7 +200,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    show_table(table)
+    output_console().print(table)
     if more:
         click.echo(f"and more; --limit {10 * limit} shows more of them")
 
@@ -216,7 +213,7 @@ def offsets() -> None:
 @offsets.command()
 @_config
 @click.argument("keys", nargs=-1)
-@_json
+@json_option
 def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001 - as above
     """Show how far objects were read: all of them, or those of KEYS."""
     loaded, store = _opened(config)
@@ -236,7 +233,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    show_table(table)
+    output_console().print(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -244,7 +241,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
 @_config
 @click.argument("keys", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Forget all objects of the source.")
-@_json
+@json_option
 def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
     """Forget the objects of KEYS, so that they are read again from their first record.
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
@@ -56,15 +57,13 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True))
-@client_options
+@cluster_options
 @click.option("--topic", default="headerware-offsets", show_default=True, help="The topic of offsets.")
 @click.option("--lag", is_flag=True, help="List the sources of PATH, and count the objects that wait.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def status(
     path: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     topic: str,
     lag: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
@@ -77,16 +76,12 @@ def status(
     if path is None:
         if lag:
             raise click.UsageError("--lag lists the sources of PATH: name a file or a folder")
-        settings = client_settings(bootstrap_servers, properties, client_config)
-        require_servers(settings, "status")
+        settings = cluster.settings_for("status")
         with kafka_errors("status"):
             found = _of_topic(settings, topic)
     else:
         found = _of_files(path, lag=lag)
-    if as_json:
-        show_json(found)
-    else:
-        _print(found, lag=lag)
+    answer(found, lambda: _print(found, lag=lag), as_json=as_json)
 
 
 def _of_topic(settings: dict[str, Any], topic: str) -> list[_Status]:
@@ -145,14 +140,6 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
     )
 
 
-def show_table(table: Table) -> None:
-    """Print a table, with whole lines where no terminal looks."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
-    console.print(table)
-
-
 def object_text(key: OffsetKey) -> str:
     """Return the name of an object among the offsets as text."""
     partition = key.partition.get("object", {})
@@ -175,7 +162,7 @@ def _print(found: list[_Status], *, lag: bool) -> None:
             "" if place is None else f"{place.object} to record {place.record_number:,}",
         ]
         table.add_row(*(Text(printable(cell)) for cell in cells), *([f"{each.waiting:,}"] if lag else []))
-    show_table(table)
+    output_console().print(table)
     click.echo(counted(len(found), "source"))
 
 
