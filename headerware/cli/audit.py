@@ -75,7 +75,7 @@ def audit() -> None:
     "--from",
     "from_ms",
     type=Moment(),
-    help="Begin with the bucket of this time, or of an age such as 15m.",
+    help="Begin with the bucket of this time, or of this age (15m).",
 )
 @click.option("--to", "to_ms", type=Moment(), help="End before this time.")
 @click.option(
@@ -84,7 +84,7 @@ def audit() -> None:
     multiple=True,
     default=("lost",),
     show_default=True,
-    help="Exit with 1 if there is any of this; repeatable.",
+    help="Exit with 1 if there are any of these records; repeatable.",
 )
 @total_time_option("60s")
 @json_option
@@ -101,17 +101,17 @@ def compare_command(
     """Compare what was sent to TOPICS (or all) with what each consumer group read.
 
     \b
-    lost         delivered, and passed by the group without a trace
-    unknown      not counted, but a session that crashed may have read them
-    pending      not reached by the group yet
+    lost         delivered, and skipped by the group without a trace
+    unknown      not counted, but a crashed session may have read them
+    pending      not yet reached by the group
     duplicated   deliveries to the application beyond the first
     unreported   consumed, but no producer reported them
     uncommitted  consumed, but their transaction was aborted
     late         consumed later than 'late_after_s' allows
     aborted      delivered in a transaction that was aborted
-    undecided    delivered in a transaction of which nobody said how it ended
+    undecided    delivered in a transaction whose end nobody reported
     failed       not delivered by the producer; stopped: by the consumer's chain
-    given_up     consumed, but skipped or dead-lettered, for processing failed
+    given_up     consumed, but skipped or dead-lettered, because processing failed
     """  # noqa: D301 - click's mark for text as it is
     from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
 

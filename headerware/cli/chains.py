@@ -128,7 +128,8 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     """Show the chain that TOPIC gets from CONFIG.
 
     This shows the order in both directions, how large records may be, and every option with its origin.
-    Without TOPIC it is the whole chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
+    Without TOPIC the complete chain is shown; without CONFIG, the file is the one that HEADERWARE_CONFIG
+    names.
     """
     if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config

@@ -1,4 +1,4 @@
-"""``headerware chargeback``: count who moves how much through Kafka, and say what it costs."""
+"""``headerware chargeback``: count the traffic of each owner, and make the bill."""
 
 from __future__ import annotations
 
@@ -46,18 +46,22 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     "usage_file",
     type=click.Path(dir_okay=False),
     required=True,
-    help="The file that keeps what was counted; it is made if it is not there.",
+    help="The file that keeps the counts; it is made if it does not exist.",
 )
 @click.option(
-    "--prices", type=click.Path(exists=True, dir_okay=False), help="Prices, in TOML; without, all is free."
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A TOML file of prices; without it, all is free.",
 )
-@click.option("--report", type=click.Path(dir_okay=False), help="Write the bill as an HTML page, too.")
-@click.option("--title", default="Kafka chargeback", show_default=True, help="What the page is called.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False), help="Write the bill to this file, too, as an HTML page."
+)
+@click.option("--title", default="Kafka chargeback", show_default=True, help="The title of the page.")
 @click.option(
     "--audit-topic",
     "audit_topics",
     multiple=True,
-    help="A topic with the reports of consumers' audit, or the accounts of a guard: they tell what was read; "
+    help="A topic with the reports of consumers' audit, or the accounts of a guard, which say what was read; "
     "repeatable.",
 )
 @click.option(
@@ -66,14 +70,20 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     multiple=True,
     default=("*",),
     show_default=True,
-    help="A pattern of the groups whose committed offsets tell what was read; repeatable.",
+    help="A pattern of the groups whose committed offsets say what was read; repeatable.",
 )
 @click.option("--no-reads", is_flag=True, help="Do not look at the offsets of groups.")
 @click.option(
-    "--since", callback=_moment, metavar="TIME", help="Bill from this hour on, UTC; without, from the first."
+    "--since",
+    callback=_moment,
+    metavar="TIME",
+    help="Begin the bill with this hour, in UTC; without it, with the first.",
 )
 @click.option(
-    "--until", callback=_moment, metavar="TIME", help="Bill to before this hour, UTC; without, to the last."
+    "--until",
+    callback=_moment,
+    metavar="TIME",
+    help="End the bill before this hour, in UTC; without it, after the last.",
 )
 @cluster_options
 @timeout_option
@@ -93,15 +103,16 @@ def chargeback(
     timeout_s: float,
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Count who moves how much through TOPICS, and make the bill.
+    """Count each owner's traffic in TOPICS, and make the bill.
 
     Records and bytes are counted by owner, producer, hour and consumer group.
 
-    TOPICS are names or patterns. A run reads what is new since the one before; without TOPICS nothing is
-    read, and the bill is of what is kept. What groups read is known from the second run on: it is what lies
-    between the offsets that they had at both. Nothing is committed, and no consumer group is joined.
+    TOPICS are names or patterns. Each run reads the records that are new since the last run. Without TOPICS
+    nothing is read, and the bill is made from the file of --usage. What groups read is known from the second
+    run on: it is the difference between the groups' offsets at the two runs. Nothing is committed, and no
+    consumer group is joined.
 
-    Exit codes: 0 the bill is made, 1 something went wrong, 2 wrong use.
+    Exit codes: 0 the bill is made; 1 something went wrong; 2 wrong use.
     """
     from headerware.ops.chargeback import (  # noqa: PLC0415 - only this needs a client
         KeptUsage,

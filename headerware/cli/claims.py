@@ -33,7 +33,7 @@ _SHOWN: Final = 20
 
 @click.group()
 def claims() -> None:
-    """Look after the objects that records claim (claim_check)."""
+    """Find objects that no record claims any more (claim_check)."""
 
 
 @claims.command()
@@ -45,7 +45,7 @@ def claims() -> None:
     type=Moment(),
     default="7d",
     show_default=True,
-    help="Only objects of at least this age (7d, 36h), or from before this time.",
+    help="Only objects of at least this age (7d, 36h), or stored before this time.",
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
 @cluster_options
@@ -60,11 +60,11 @@ def orphans(
     delete: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Find objects of TOPICS that no record claims; delete them if you say so.
+    """Find objects of TOPICS that no record claims; delete them with --delete.
 
-    All records of TOPICS and of their dead-letter topics are read. If copies of these records are in other
-    topics, name those, too. Copies in other clusters, and other clusters that share the store's place, are
-    not seen: do not delete there.
+    All records of TOPICS and of their dead-letter topics are read. If other topics have copies of these
+    records, name those topics, too. The command does not see copies in other clusters: do not delete objects
+    of a store that other clusters use under the same prefix.
     """
     from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans  # noqa: PLC0415 - a client
 
@@ -105,14 +105,14 @@ def _print(report: OrphanReport, deleted: int) -> None:
     click.echo(f"read {counted(report.records, 'record')} of {', '.join(map(printable, report.topics))}")
     click.echo(f"{counted(report.objects, 'object')}: {report.claimed:,} claimed, {report.young:,} too young")
     for count, what in (
-        (report.foreign, "file of other names, left alone"),
-        (report.missing, "claim of an object that is not there"),
+        (report.foreign, "file of another name, left alone"),
+        (report.missing, "claim of a missing object"),
     ):
         if count:
             noun, _, rest = what.partition(" ")
             click.echo(f"{counted(count, noun)} {rest}")
     if report.unreadable:
-        text = f"{counted(report.unreadable, 'record')} may claim what cannot be read: {report.unreadable_at}"
+        text = f"the claims of {counted(report.unreadable, 'record')} cannot be read: {report.unreadable_at}"
         click.echo(printable(text), err=True)
     size = f"{report.size_bytes:,} bytes"
     done = "deleted" if deleted else "found, nothing was deleted (--delete does it)"

@@ -1,4 +1,4 @@
-"""``headerware compact``: keep of each key the record with the highest version, in a copy of its topic."""
+"""``headerware compact``: copy a topic, and keep the record with the highest version of each key."""
 
 from __future__ import annotations
 
@@ -100,31 +100,33 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 @click.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--header", required=True, metavar="NAME", help="The header that has a record's version.")
+@click.option("--header", required=True, metavar="NAME", help="The header with a record's version.")
 @click.option(
     "--form",
     type=click.Choice(["number", "long", "time"]),
     default="number",
     show_default=True,
-    help="How: digits, eight bytes as Java writes a long, or a time in ISO 8601.",
+    help="The form of the version: digits, eight bytes as Java writes a long, or a time in ISO 8601.",
 )
 @click.option(
     "--missing",
     type=click.Choice(["untouched", "oldest", "timestamp"]),
     default="untouched",
     show_default=True,
-    help="What a record without it is: left as it is, older than all others, or as old as its timestamp.",
+    help="What a record without a version is: untouched, older than all others, or as old as its timestamp.",
 )
-@click.option("--beside", metavar="TOPIC", help="Write there what cannot be judged, not into TARGET.")
-@click.option("--audit", metavar="TOPIC", help="Write there an account of each transaction, as JSON.")
-@config_option("The file of a chain with sign; what it does not verify is left untouched.")
+@click.option(
+    "--beside", metavar="TOPIC", help="Write records that cannot be judged to this topic, not to TARGET."
+)
+@click.option("--audit", metavar="TOPIC", help="Write an account of each transaction to this topic, as JSON.")
+@config_option("The file of a chain with sign; records that do not verify are left untouched.")
 @cluster_options
 @click.option(
     "--store",
     type=click.Path(dir_okay=False),
-    help="A file for what is known of SOURCE; without it, SOURCE is read anew at each start.",
+    help="A file for what was read of SOURCE; without it, SOURCE is read again at each start.",
 )
-@click.option("--group", help="The group that keeps what is done.  [default: headerware-compact-TARGET]")
+@click.option("--group", help="The group that keeps the offsets.  [default: headerware-compact-TARGET]")
 @rate_option("Read")
 @execute_option
 @click.option("--follow", is_flag=True, help="Go on at the end, until it is stopped; with --execute.")
@@ -140,14 +142,14 @@ def compact(
 ) -> None:
     """Keep the highest version of each key of SOURCE, in TARGET.
 
-    Of equal versions the later record is kept. Each goes into the same partition, in order, as it is: key,
-    value, headers and time. SOURCE is not changed.
+    If two records have the same version, the later record is kept. Each record goes to the same partition, in
+    order, with its key, value, headers and time. SOURCE is not changed.
 
-    What is written and what is done are one transaction. So it can be stopped or killed at any moment, and
-    started again.
+    One transaction holds the records that are written, and the offsets that are done. So the command can be
+    stopped or killed at any moment, and started again.
 
-    Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or it was stopped
-    before the end; 2 it was used wrongly; 3 all is done, but some records were left untouched.
+    Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or the command was
+    stopped before the end; 2 it was used wrongly; 3 all is done, but some records were left untouched.
     """
     from headerware.ops.compaction import Rule  # noqa: PLC0415 - it takes a client
 
@@ -173,7 +175,7 @@ def _print_translated(translated: list[Translated], group: str, run: Copy) -> No
         cells = (each.partition, each.source, each.lag, each.target, again)
         shown.add_row(*(Text(cell if isinstance(cell, str) else f"{cell:,}") for cell in cells))
     output_console().print(shown)
-    click.echo("committed" if run.execute else "nothing was committed; --execute does it")
+    click.echo("committed" if run.execute else "nothing was committed; --execute commits it")
 
 
 def _print_problems(result: Result) -> None:
@@ -199,7 +201,7 @@ def _print(result: Result) -> None:
         ),
     ]
     if result.waiting:
-        rows.append(("waiting", result.waiting, "they are slices of messages that are not whole, or copies"))
+        rows.append(("waiting", result.waiting, "they are slices of incomplete messages, or copies"))
     if result.missed:
         rows.append(("missed", result.missed, f"{result.source} deleted these offsets before they were read"))
     shown = table("", "records", "")
@@ -210,6 +212,6 @@ def _print(result: Result) -> None:
     for refused in result.refused:
         click.echo(printable(refused))
     if result.stopped:
-        click.echo("stopped before the end; start it again to go on")
+        click.echo("stopped before the end; start the command again to continue")
     if not result.executed:
-        click.echo("nothing was written; --execute does it")
+        click.echo("nothing was written; --execute writes it")

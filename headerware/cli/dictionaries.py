@@ -59,7 +59,7 @@ def _sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False),
-            help="The chain that consumers have, if values are encrypted or sliced on the wire.",
+            help="The chain of the consumers, if values are encrypted or sliced on the wire.",
         ),
         cluster_options,
     ):
@@ -102,7 +102,7 @@ def dictionaries() -> None:
 def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **reading: Any) -> None:
     """Train a dictionary on the last records of TOPIC.
 
-    It holds parts of their values: whoever can read the dictionary can read those.
+    The dictionary holds parts of the records' values: whoever can read it can read these parts.
     """
     samples = _samples(topic, **reading)
     made = train(samples.taken(), size_bytes=size_bytes)
@@ -130,7 +130,7 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
     others = counted(made.held_out, "other record")
     click.echo(f"{others} of {plain:.0f} bytes: {without:.0f} with zstd, {with_it:.0f} with the dictionary")
     _show_skipped(samples)
-    click.echo(f"wrote {out}; it holds parts of those values, so keep it as you keep them")
+    click.echo(f"wrote {out}; it holds parts of those values, so protect it as you protect them")
 
 
 @dictionaries.command("evaluate")
@@ -153,9 +153,9 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
 def evaluate_topic(
     topic: str, path: str | None, batch_records: int, *, as_json: bool, **reading: Any
 ) -> None:
-    """See what compression of TOPIC's records pays: by record, by batch, or both.
+    """Compare ways to compress TOPIC's records: by record, by batch, or both.
 
-    Measured are a record's share of its batch in Kafka's format, and the CPU time of compression and
+    The command measures a record's share of its batch in Kafka's format, and the CPU time of compression and
     encryption alone.
     """
     samples = _samples(topic, **reading)
@@ -198,9 +198,9 @@ def evaluate_topic(
 def publish(
     file: str, topic: str, content_type: str | None, *, create: bool, as_json: bool, **store: Any
 ) -> None:
-    """Have the values of a topic written with the dictionary in FILE.
+    """Write the values of a topic with the dictionary in FILE from now on.
 
-    Running clients take it over. Older dictionaries stay, so that what was written with them can be read.
+    Running clients switch to it. Older dictionaries are kept, so that values written with them can be read.
     """
     dictionary = _read(file)
     with _opened(makes=True, create=create, **store) as opened:

@@ -25,19 +25,21 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     "--config",
     envvar="HEADERWARE_CONFIG",
     type=click.Path(dir_okay=False),
-    help="The chain's file; without it the one that HEADERWARE_CONFIG names.",
+    help="The chain's file; without it, that of HEADERWARE_CONFIG.",
 )
 @cluster_options
 @click.option("--group", help="The application's consumer group.")
 @click.option(
-    "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
+    "--side",
+    type=click.Choice(["producer", "consumer"]),
+    help="Whether the application is a producer or a consumer; without it, both.",
 )
 @click.option(
     "--timeout",
     type=Duration(most_s=LONGEST_ANSWER_S),
     default="10s",
     show_default=True,
-    help="How long each answer may take.",
+    help="How long to wait for each answer.",
 )
 @json_option
 def doctor(

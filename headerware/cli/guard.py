@@ -1,4 +1,4 @@
-"""``headerware guard``: let into topics what a policy admits, each record exactly once."""
+"""``headerware guard``: forward the records that a chain admits, each exactly once."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from headerware.ops.guard import Status
 
 _STALLED_S: Final = 60.0
-"""A guard that has not told for so long how far it is, is not ready."""
+"""A guard that has reported no progress for this long is not ready."""
 
 
 @click.command()
-@config_option("The chain that judges: that of a consumer of the ingress topics.", required=True)
+@config_option("The chain that judges: the chain of a consumer of the ingress topics.", required=True)
 @click.option(
     "--route",
     "routes",
@@ -45,12 +45,12 @@ _STALLED_S: Final = 60.0
 @click.option(
     "--second",
     type=click.Path(exists=True, dir_okay=False),
-    help="A chain whose sending side admitted records go through; else they go as they came.",
+    help="A chain that admitted records are sent through; without it, they go on as they came.",
 )
 @click.option("--group", default="headerware-guard", show_default=True, help="The consumer group.")
 @click.option(
     "--instance",
-    help="A name of this process alone, kept over restarts: they then take no time to take over.",
+    help="A name of this process alone, the same after a restart, which then takes over at once.",
 )
 @click.option(
     "--dead-letter-topic",
@@ -58,18 +58,20 @@ _STALLED_S: Final = 60.0
     show_default=True,
     help="Where refused records go; {topic} is the ingress topic.",
 )
-@click.option("--audit-topic", metavar="TOPIC", help="Where an account of each transaction goes, as JSON.")
+@click.option(
+    "--audit-topic", metavar="TOPIC", help="Write an account of each transaction to this topic, as JSON."
+)
 @click.option(
     "--partitioner",
     type=click.Choice(
         ["murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a"]
     ),
-    help="Refuse records that stand in another partition than their key decides by this.",
+    help="Refuse records that are in another partition than this partitioner chooses for their key.",
 )
 @click.option(
     "--look-back",
     type=Duration(above_s=None),
-    help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
+    help="Read this far back at the start, to recognise copies.  [default: max_age_ms of sign]",
 )
 @click.option(
     "--max-headers",
@@ -105,15 +107,16 @@ def guard(
 ) -> None:
     """Forward what a chain admits, from topic to topic.
 
-    It works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens, with times.
+    The command works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens,
+    with times.
 
-    What is admitted goes on as it came, in the order of its partition; what is refused becomes a dead letter
-    with the reason. Both, and the offsets, are one transaction, so the command may be killed at any moment.
-    Several processes of one group share the partitions. -X headerware.reload=watch follows the chain's file;
-    the policy's file is always followed.
+    An admitted record goes on as it came, in the order of its partition; a refused record becomes a dead
+    letter with the reason. One transaction holds both, and the offsets, so the command may be killed at any
+    moment. Several processes of one group share the partitions. -X headerware.reload=watch follows the
+    chain's file; the policy's file is always followed.
 
-    Exit codes: 0 it was stopped, or everything would be admitted; 1 it failed, or something would not be;
-    2 it was used wrongly.
+    Exit codes: 0 the command was stopped, or all records would be admitted; 1 it failed, or some records
+    would be refused; 2 it was used wrongly.
     """
     from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
 
@@ -139,7 +142,7 @@ def guard(
     told: tuple[float, Status] | None = None
 
     def look() -> Health:
-        """Return how the guard is: ready once it has its partitions, as long as it goes on telling."""
+        """Return the guard's health: ready once it has its partitions, while it reports progress."""
         if told is None:
             return Health(live=True, ready=False, details={})
         at, status = told
@@ -156,7 +159,7 @@ def guard(
             else:
                 click.echo(f"{time_now()} {_line(status)}")
 
-    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
+    gc.freeze()  # the collector need not look at loaded modules again and again
     with log_lines(), kafka_errors("guard"), stopped_by_signals(work.stop), served_health(health, look):
         if not dry_run:
             work.run(tell)
@@ -203,11 +206,13 @@ def _print(status: Status, *, executed: bool) -> None:
         output_console().print(shown)
     else:
         click.echo("no records")
-    for place, why in sorted(status.held.items()):
-        click.echo(f"{printable(place)} is held back: {printable(why)}")
+    for partition, why in sorted(status.held.items()):
+        click.echo(f"{printable(partition)} is held back: {printable(why)}")
     for why, count in sorted(status.held_back.items()):
         click.echo(f"held back {counted(count, 'time')}: {printable(why)}")
     if status.deleted:
-        click.echo(f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep more")
+        click.echo(
+            f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep records longer"
+        )
     if not executed:
-        click.echo("nothing was sent or committed; without --dry-run it is")
+        click.echo("nothing was sent or committed; run without --dry-run to do it")

@@ -402,7 +402,7 @@ _since = click.option(
 @click.option("--registrar", required=True, help="Who allocates the blocks that lie in no other.")
 @json_option
 def init(location: str, registrar: str, *, as_json: bool) -> None:
-    """Make an empty registry; one that is there stays as it is.
+    """Make an empty registry; an existing registry is not changed.
 
     LOCATION is PATH.toml, PATH.db, sqlite:PATH or kafka://HOST:PORT/TOPIC; without it, HEADERWARE_REGISTRY
     or registry.toml.
@@ -447,10 +447,10 @@ def allocate(
     as_json: bool,
 ) -> None:
     """Hand the block NETWORK, or the next free one of a --size, to an owner."""
-    place, from_day = _network_chooser(wanted, prefix, within, by), _day(since)
+    choose, from_day = _network_chooser(wanted, prefix, within, by), _day(since)
 
     def change(registry: Registry) -> Allocate:
-        given = Block(network=place(registry), owner=owner, description=description, since=from_day)
+        given = Block(network=choose(registry), owner=owner, description=description, since=from_day)
         return Allocate(given, by)
 
     made = _changed(location, change)[0].block

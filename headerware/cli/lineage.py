@@ -60,9 +60,14 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
     envvar="OPENLINEAGE_NAMESPACE",
     default="default",
     show_default=True,
-    help="Of all jobs.",
+    help="The namespace of all jobs.",
 )
-@click.option("--emit", "emits", is_flag=True, help="Send the events where OpenLineage's client is told to.")
+@click.option(
+    "--emit",
+    "emits",
+    is_flag=True,
+    help="Send the events to the receiver that OpenLineage's client is configured for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events, a JSON object a line.")
 def lineage(
     topic: str,
@@ -76,11 +81,9 @@ def lineage(
 ) -> None:
     """Show the jobs that TOPIC's last records went through.
 
-    Their trails tell it.
-
-    Each job has one run, from its first entry in these trails to its last. With --emit its START and COMPLETE
-    are sent to OpenLineage; the same records give the same runs. Nothing is committed, and no consumer group
-    is joined.
+    The trails of the records name the jobs. Each job has one run, from its first entry in these trails to its
+    last entry. With --emit, the events START and COMPLETE of each run are sent to OpenLineage; the same
+    records give the same runs. Nothing is committed, and no consumer group is joined.
     """
     settings = cluster.settings_for("TOPIC")
     own = kafka_namespace(settings["bootstrap.servers"])
@@ -102,7 +105,7 @@ def lineage(
 
 
 class _Counts:
-    """How many records have no trail, have a corrupt one, and are dead letters, by their original's topic."""
+    """How many records have no trail, have a corrupt trail, or are dead letters (by the original's topic)."""
 
     def __init__(self) -> None:
         self.without = 0
@@ -127,7 +130,7 @@ def _runs_of(
             origin = origin_of(headers, found_in.name)
             if origin is not None:
                 counts.dead_letters[origin.topic] += 1
-            # No entry of a trail says that a record became a dead letter: its last one is of its own topic.
+            # No entry of a trail says that a record became a dead letter: the last entry is of its own topic.
             found.add(trail, found_in if origin is None else Dataset(found_in.namespace, origin.topic))
         except (WireFormatError, HeaderError):
             counts.corrupt += 1

@@ -15,7 +15,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 execute_option: Final = click.option(
-    "--execute", is_flag=True, help="Do it; else it only shows what it would do."
+    "--execute", is_flag=True, help="Do it; without this, the command only shows what it would do."
 )
 timeout_option: Final = click.option(
     "--timeout",

@@ -1,4 +1,4 @@
-"""``headerware redrive``: show what would be sent back of a dead-letter topic, or send it, exactly once."""
+"""``headerware redrive``: send the records of a dead-letter topic back, exactly once."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic")
-@config_option("The chain's file: its dead_letter_topic says which topics TOPIC's letters may go back to.")
+@config_option("The chain's file; its dead_letter_topic says to which topics dead letters may go back.")
 @cluster_options
 @click.option(
     "--to",
     default="original",
     show_default=True,
     metavar="TOPIC",
-    help="Where records go: a topic, or the one that each letter names.",
+    help="Where records go: to this topic, or to the one that each dead letter names.",
 )
 @click.option(
     "--allow",
     multiple=True,
     metavar="PATTERN",
-    help="A topic that letters may name; repeatable. Default: those whose dead-letter topic TOPIC is.",
+    help="A topic that dead letters may name; repeatable. Default: those whose dead-letter topic is TOPIC.",
 )
 @click.option(
     "--where",
     multiple=True,
     metavar="HEADER=VALUE",
-    help="Send these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
+    help="Send only records with HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, all must hold.",
 )
-@click.option("--reason", metavar="REGEX", help="Send those only whose reason, error or step matches.")
+@click.option("--reason", metavar="REGEX", help="Send only records whose reason, error or step matches.")
 @rate_option("Send")
 @click.option("--limit", type=click.IntRange(1), help="Send this many at most.")
 @click.option(
@@ -56,9 +56,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Send a record back this often at most; 0 does not count, and adds no header.",
 )
-@click.option("--parking", metavar="TOPIC", help="Move letters there that were sent back that often.")
-@click.option("--group", help="The group that keeps what is done.  [default: headerware-redrive-TOPIC]")
-@click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many letters.")
+@click.option("--parking", metavar="TOPIC", help="Move dead letters here that were sent back that often.")
+@click.option("--group", help="The group that keeps the offsets.  [default: headerware-redrive-TOPIC]")
+@click.option(
+    "--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many dead letters."
+)
 @execute_option
 @json_option
 def redrive(
@@ -80,15 +82,16 @@ def redrive(
 ) -> None:
     """Send the dead letters of a TOPIC back, exactly once.
 
-    Each goes to where its record came from. It reads the letters of Headerware, Kafka Connect, Spring and
-    Kafka's own brokers. A letter without a payload gets it from the original's topic. Each record is as it
-    was, with its key, headers and time.
+    Each record goes back to its topic as it was, with its key, headers and time. The command reads the dead
+    letters of Headerware, Kafka Connect, Spring and Kafka's own brokers. If a dead letter has no payload, the
+    payload is read from the original's topic.
 
-    What is sent, and which letters are done, is one transaction. So it can be stopped or killed at any
-    moment, and started again. Letters that are not sent stay, and are looked at again the next time.
+    One transaction holds the records that are sent, and which dead letters are done. So the command can be
+    stopped or killed at any moment, and started again. Dead letters that are not sent are kept, and the next
+    run looks at them again.
 
-    Exit codes: 0 all that was selected is sent (or can be); 1 some letters were deleted, or it was stopped;
-    2 it was used wrongly; 3 it is done, but some letters stay.
+    Exit codes: 0 all that was selected is sent (or can be); 1 some dead letters were deleted, or the command
+    was stopped; 2 it was used wrongly; 3 it is done, but some dead letters are left.
     """
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
@@ -134,10 +137,10 @@ def _print(result: Result) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
     if result.shown:
-        shown = table("letter", "what", "to", "headers", "attempts", "step", "reason")
+        shown = table("dead letter", "what", "to", "headers", "attempts", "step", "reason")
         for each in result.shown:
             done = each["outcome"] if result.executed else f"would be {each['outcome']}"
-            what = f"stays: {each['why']}" if each["why"] else done
+            what = f"left: {each['why']}" if each["why"] else done
             cells = (
                 each["letter"],
                 what,
@@ -154,19 +157,19 @@ def _print(result: Result) -> None:
         click.echo(f"{counted(count, 'record')} {did} to {topic}")
     if result.parked:
         parked = "moved" if result.executed else "would be moved"
-        click.echo(f"{counted(result.parked, 'letter')} {parked} to the parking topic")
+        click.echo(f"{counted(result.parked, 'dead letter')} {parked} to the parking topic")
     for why, count in sorted(result.stays.items()):
-        click.echo(f"{counted(count, 'letter')} left ({why}): {WHY[why]}")
+        click.echo(f"{counted(count, 'dead letter')} left ({why}): {WHY[why]}")
     if result.passed_over:
-        click.echo(f"{counted(result.passed_over, 'letter')} not selected")
+        click.echo(f"{counted(result.passed_over, 'dead letter')} not selected")
     if result.deleted:
         click.echo(
-            f"{counted(result.deleted, 'offset')} of {result.topic} that were not answered are deleted: its "
-            f"retention counts from the records' own time; set retention.ms=-1"
+            f"{counted(result.deleted, 'offset')} of {result.topic} were deleted before they were done: the "
+            f"retention of the topic counts from the records' own time; set retention.ms=-1"
         )
     if not result.letters:
-        click.echo(f"no letters in {result.topic} that are not done")
+        click.echo(f"no dead letters are left in {result.topic}")
     if result.stopped:
-        click.echo("stopped before the end; start it again to go on")
+        click.echo("stopped before the end; start the command again to continue")
     if not result.executed and result.done:
-        click.echo("nothing was sent; --execute does it")
+        click.echo("nothing was sent; --execute sends it")

@@ -42,7 +42,7 @@ _SHOWN: Final = 10
 
 
 class _AtWorkError(click.ClickException):
-    """Another pass is at work; for a timer that is no failure."""
+    """Another pass is at work, which is no failure for a timer."""
 
     exit_code = LEFT_ALONE
 
@@ -55,23 +55,27 @@ class _AtWorkError(click.ClickException):
     help="A TOML file: lifetimes by topic and header, and the header of a legal hold.",
 )
 @config_option(
-    "The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check."
+    "The file of a chain. With sign, records that do not verify are kept; --objects needs claim_check."
 )
 @click.option(
     "--unverified-after",
     type=Duration(),
-    help="Let what is not verified, or cannot be read, go at this age; longer than all lifetimes of --rules.",
+    help="Let records that do not verify, or cannot be read, expire at this age; above all of --rules.",
 )
 @cluster_options
-@click.option("--audit", metavar="TOPIC", help="Write there what is removed and why, as JSON.")
-@click.option("--beginnings", is_flag=True, help="Read partitions up to their first record that stays.")
+@click.option("--audit", metavar="TOPIC", help="Write to this topic what is removed and why, as JSON.")
+@click.option("--beginnings", is_flag=True, help="Read each partition up to its first record that is kept.")
 @click.option("--objects", is_flag=True, help="Then delete the topic's objects that no record claims.")
-@click.option("--copies", multiple=True, metavar="TOPIC", help="With --objects: one with copies; repeatable.")
-@click.option("--into", metavar="TARGET", help="Remove nothing, but copy there what has not expired.")
+@click.option(
+    "--copies", multiple=True, metavar="TOPIC", help="With --objects: a topic with copies of records."
+)
+@click.option(
+    "--into", metavar="TARGET", help="Remove nothing, but copy here the records that have not expired."
+)
 @click.option(
     "--store",
     type=click.Path(dir_okay=False),
-    help="With --into: a file for slices of messages that are not whole.",
+    help="With --into: a file for slices of incomplete messages.",
 )
 @click.option(
     "--translate-group",
@@ -102,20 +106,20 @@ def retain(
 ) -> None:
     """Remove the records of TOPIC that have expired, in one pass.
 
-    One process works on a topic at a time: the others leave.
+    One process works on a topic at a time; any other process ends at once.
 
-    A record's lifetime is its header hw.expires, or a rule's. What has none, or one that cannot be read,
-    stays, and so does what is under a legal hold. The beginning of a partition is deleted where all of it has
-    expired. The key of a compacted topic gets a tombstone, if its latest record has expired.
+    The header hw.expires or a rule says when a record expires. A record is kept if it has no lifetime, if its
+    lifetime cannot be read, or if it is under a legal hold. The beginning of a partition is deleted up to the
+    first record that is kept. A key of a compacted topic gets a tombstone if its latest record has expired.
 
-    It can be killed at any moment, and started again. Let a timer start it.
+    The command can be killed at any moment, and started again. Let a timer start it.
 
-    What has expired behind a record that stays is left. With --into all that has not expired is copied into
-    another topic, and nothing is removed here.
+    An expired record that comes after a kept record is left in the topic. With --into, all records that have
+    not expired are copied to another topic, and nothing is removed.
 
-    Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
-    the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
-    left some records untouched.
+    Exit codes: 0 all is removed that can be (or would be); 1 the command was stopped before the end,
+    something is in the way, or --objects could not read some records; 2 it was used wrongly; 3 another pass
+    is at work, or --into has left some records untouched.
     """
     from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - it takes a client
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
@@ -238,7 +242,7 @@ def _print(result: Result, objects: Objects | None) -> None:
         click.echo(_in_the_way(f"{name}[{number}]", held))
     others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
     for fate, numbers in sorted(_by_fate(others).items()):
-        click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
+        click.echo(f"held back by records that are kept because {FATES[fate]}: {name}[{_list_of(numbers)}]")
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -246,11 +250,11 @@ def _print(result: Result, objects: Objects | None) -> None:
             f"which stand for {counted(result.replaced, 'record')}"
         )
     if result.newer:
-        click.echo(f"{counted(result.newer, 'key')} got none, for a newer record had come")
+        click.echo(f"{counted(result.newer, 'key')} got no tombstone, because a newer record had come")
     if result.rest:
         click.echo(f"{counted(result.rest, 'expired record')} left, which only a copy can leave out (--into)")
     if result.beginnings:
-        click.echo("only the beginnings of partitions were read; what stands behind them is not counted")
+        click.echo("only the beginnings of partitions were read; later records are not counted")
     if objects is not None:
         size = f"{objects.size_bytes:,} bytes"
         name = counted(objects.count, "object")
@@ -258,37 +262,35 @@ def _print(result: Result, objects: Objects | None) -> None:
             click.echo(f"{name} of {size} that no record claims, {objects.deleted:,} deleted")
         else:
             click.echo(
-                f"{name} of {size} that no record claims would be deleted, and then those that only records "
-                f"above claim"
+                f"{name} of {size} that no record claims would be deleted, and then the objects that only "
+                f"the records above claim"
             )
         if objects.unreadable:
             click.echo(
-                f"no object is deleted: {counted(objects.unreadable, 'record')} may claim what cannot be "
-                f"read (headerware claims orphans says where)"
+                f"no object is deleted: the claims of {counted(objects.unreadable, 'record')} cannot be read "
+                f"(headerware claims orphans says where)"
             )
     if result.stopped:
-        click.echo("stopped before the end; start it again to go on")
+        click.echo("stopped before the end; start the command again to continue")
     if not result.executed:
-        click.echo("nothing was removed; --execute does it")
+        click.echo("nothing was removed; --execute removes it")
 
 
 def _in_the_way(partition: str, held: HeldBack) -> str:
-    """Return the lines about a record that nobody means to keep."""
+    """Return the lines about a kept record that nobody wants to keep."""
     from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
 
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
     where = f"{partition} at offset {held.offset:,}"
-    text = f"IN THE WAY{since}: {where} stays ({held.fate}), for {FATES[held.fate]}"
+    text = f"IN THE WAY{since}: {where} is kept ({held.fate}), because {FATES[held.fate]}"
     if held.reason is not None:
         claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
         text += f"\n  its readers say: {printable(held.reason)}{claims}"
     if held.expired:
-        behind = counted(held.expired, "expired record")
-        text += f"\n  {behind} behind it cannot be deleted as long as it is there"
+        later = counted(held.expired, "expired record")
+        text += f"\n  {later} after it cannot be deleted as long as it is there"
     if held.fate in ("unverified", "malformed"):
-        text += (
-            "\n  mend the keyring of --config, if the record is genuine; else --unverified-after lets it go"
-        )
+        text += "\n  repair the keyring of --config if the record is genuine; else use --unverified-after"
     return text
 
 

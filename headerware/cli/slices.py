@@ -1,4 +1,4 @@
-"""``headerware slices``: what is left of messages in slices on compacted topics."""
+"""``headerware slices``: find slices of replaced or deleted messages on compacted topics."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 @click.group()
 def slices() -> None:
-    """Look after messages in slices on compacted topics."""
+    """Find slices whose message is gone, on compacted topics."""
 
 
 @slices.command()
 @click.argument("topic")
-@config_option("The file of the producers' chain, whose signature tombstones get; that of HEADERWARE_CONFIG.")
+@config_option(
+    "The file of the producers' chain, which signs the tombstones; without it, that of HEADERWARE_CONFIG."
+)
 @cluster_options
 @click.option("--delete", is_flag=True, help="Write a tombstone for each of them.")
 @click.option(
@@ -35,7 +37,7 @@ def slices() -> None:
     type=Duration(above_s=None),
     default="15m",
     show_default=True,
-    help="How long to wait for messages that are being sent.",
+    help="How long to wait for messages that are still being sent.",
 )
 @timeout_option
 @json_option
@@ -50,9 +52,9 @@ def orphans(
 ) -> None:
     """Find the slices on compacted TOPIC whose message was replaced or deleted.
 
-    Compaction keeps them, because they have keys of their own. Without --delete nothing is written. A message
-    whose first slice has not come yet looks the same, so the command waits for --grace seconds and looks
-    again; it must be longer than producers try to deliver, and than their transactions last.
+    Compaction keeps these slices, because they have keys of their own. Without --delete nothing is written. A
+    message whose first slice has not come yet looks the same. So the command waits for --grace, and looks
+    again. The wait must be longer than producers try to deliver, and longer than their transactions last.
     """
     from headerware.ops.slices import orphaned_slices  # noqa: PLC0415 - only this needs a client
 
@@ -72,7 +74,7 @@ def orphans(
 
 
 def _print(topic: str, found: OrphanedSlices, *, delete: bool) -> None:
-    gone = f"{counted(found.slices, 'slice')} of {counted(found.orphans, 'message')} without a first one"
+    gone = f"{counted(found.slices, 'slice')} of {counted(found.orphans, 'message')} without a first slice"
     hint = "; --delete writes tombstones" if found.slices else ""
     console = output_console()
     console.print(

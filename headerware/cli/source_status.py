@@ -38,28 +38,30 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a source is."""
+    """The progress of a source."""
 
     source: str
     complete: int
     in_work: int
     records: int
     places: list[_Place]
-    """Objects that were read in part."""
+    """The objects that were read in part."""
     at_work_ms: int | None
     """When a task last said that it is at work, in milliseconds since the epoch."""
     bad_records: int
-    """Since the tasks were started, as is the next one."""
+    """Counted since the tasks were started, as is ``failed``."""
     failed: int
     waiting: int | None = None
-    """Objects that would be read now; None if the source was not listed."""
+    """The objects that would be read now; None if the source was not listed."""
 
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True))
 @cluster_options
 @click.option("--topic", default="headerware-offsets", show_default=True, help="The topic of offsets.")
-@click.option("--lag", is_flag=True, help="List the sources of PATH, and count the objects that wait.")
+@click.option(
+    "--lag", is_flag=True, help="List the sources of PATH, and count the objects that are not read yet."
+)
 @json_option
 def status(
     path: str | None,
@@ -68,14 +70,14 @@ def status(
     lag: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Show how far sources are: all that keep offsets in a topic, or those of PATH, a file or a folder.
+    """Show the progress of sources: all that keep offsets in a topic, or those of PATH, a file or a folder.
 
-    Without PATH the cluster is named as for other commands, and nothing but the topic of offsets is read.
-    With --lag the sources of PATH are listed, too; no object is opened. Nothing is stored.
+    Without PATH, name the cluster as for other commands; only the topic of offsets is read. With --lag the
+    sources of PATH are listed, too; no object is opened. Nothing is stored.
     """
     if path is None:
         if lag:
-            raise click.UsageError("--lag lists the sources of PATH: name a file or a folder")
+            raise click.UsageError("--lag lists the sources of PATH: give a file or a folder")
         settings = cluster.settings_for("status")
         with kafka_errors("status"):
             found = _of_topic(settings, topic)
@@ -126,7 +128,7 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
 
     in_work = [(key, entry) for key, entry in entries if not entry.complete]
     latest = max((sign.at_ms for sign in signs), default=None)
-    # Others are of tasks that there were before.
+    # Older signs are of former tasks.
     signs = [sign for sign in signs if latest is not None and latest - sign.at_ms < 2_000 * SIGN_INTERVAL_S]
     return _Status(
         source=source,

@@ -55,8 +55,8 @@ def trail(
 ) -> None:
     """Show where records have been.
 
-    These are the last records of TOPIC, or one header value from --value or --file. A topic stays as it was
-    written, so who has read a record from TOPIC is told by the topic that the reader sent it on to.
+    The records are the last records of TOPIC, or one header value from --value or --file. A topic is never
+    changed by its readers: to see who has read a record of TOPIC, look at the topic that the reader wrote to.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.

@@ -44,7 +44,7 @@ _SHOWN: Final = 20
 @click.option(
     "--keyring",
     type=click.Path(exists=True, dir_okay=False),
-    help="A keyring or a JWKS to verify with, in place of a chain; public halves are enough.",
+    help="A keyring or a JWKS to verify with, instead of a chain; public halves are enough.",
 )
 @permissions_option
 @click.option(
@@ -79,16 +79,17 @@ def verify(
 ) -> None:
     """Verify the signatures of TOPIC's records up to its end.
 
-    For each key and producer: how many records verify, where they are, and which sequences are missing or
-    there twice. Records that do not verify are counted by reason, with their first and last offsets.
+    For each key and producer, the answer says how many records verify, where they are, and which sequences
+    are missing or repeated. Records that do not verify are counted by reason, with their first and last
+    offsets.
 
-    What verifies is a chain with sign, or a keyring alone. A chain says what a keyring cannot: the root of
-    snapshots, the mirrors that may have copied records (accept_origins), and headers that must be covered.
+    Verify with a chain that has sign, or with a keyring alone. A chain can say more than a keyring: the root
+    of snapshots, the mirrors that may have copied records (accept_origins), and headers that must be covered.
 
-    max_age_ms does not apply, for old records are read; with replay_window, a sequence that is there twice is
+    max_age_ms does not apply, because old records are read; with replay_window, a repeated sequence is
     refused. Nothing is committed, and no consumer group is joined.
 
-    Exit codes: 0 each record verifies, 1 some do not (or the topic cannot be read), 2 wrong use.
+    Exit codes: 0 each record verifies; 1 some records do not, or the topic cannot be read; 2 wrong use.
     """
     from headerware.ops.verify import verify_topic  # noqa: PLC0415 - only this needs a client
 
