@@ -40,7 +40,7 @@ _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consu
 
 
 class _TakesFile(click.Command):
-    """A command that takes its file also as ``--config FILE``, as others do."""
+    """A command that also takes its file as ``--config FILE``, as other commands do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, the file first."""
@@ -73,7 +73,7 @@ _config = click.argument("config", metavar="[CONFIG]", required=False, type=clic
     "--topic",
     "topics",
     multiple=True,
-    help="A topic that the chain is for; several are possible. Patterns that fit none of them are told.",
+    help="A topic of the chain; repeatable. Patterns that match none of these topics are shown.",
 )
 @json_option
 def check(

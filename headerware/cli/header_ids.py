@@ -239,8 +239,8 @@ def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
 @header_ids.command("list")
 @click.option("--owner", help="Only what this owner registered.")
 @click.option("--block", "within", type=_network, metavar="NETWORK", help="Only ids in this network.")
-@click.option("--retired", is_flag=True, help="Also what is retired.")
-@click.option("--built-in", is_flag=True, help="Also what comes with Headerware.")
+@click.option("--retired", is_flag=True, help="Also show retired ids.")
+@click.option("--built-in", is_flag=True, help="Also show the ids that come with Headerware.")
 @_on_a_registry
 def list_entries(
     owner: str | None,
@@ -251,9 +251,9 @@ def list_entries(
     built_in: bool,
     as_json: bool,
 ) -> None:
-    """List what is registered, by ids.
+    """List the registered names by their ids.
 
-    What comes with Headerware is left out, unless it is asked for.
+    The ids that come with Headerware are left out, unless --built-in is given.
     """
     registry = _load(location)
     asked_for = built_in or location == BUILT_IN or owner == OWNER or within is not None
@@ -359,7 +359,7 @@ def _entry_lines(entry: Entry, registry: Registry) -> Iterable[tuple[str, str]]:
     if entry.retired is not None:
         yield "retired", f"{entry.retired}: it can be read, and is not written any more"
     if entry.foreign:
-        yield "foreign", "a name of other people's: compacted only where that is asked for"
+        yield "foreign", "a name of other software: written as an id only where that is asked for"
     yield "description", entry.description
     yield from _block_lines(entry.id, registry)
 
@@ -392,14 +392,12 @@ def _entry_table(entries: list[Entry]) -> Table:
 _Change = TypeVar("_Change", Allocate, Register, Retire)
 
 _description = click.option("--description", required=True, help="What it is for, in one line.")
-_since = click.option(
-    "--since", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it."
-)
+_since = click.option("--since", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 
 
 @header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
-@click.option("--registrar", required=True, help="Who allocates the blocks that lie in no other.")
+@click.option("--registrar", required=True, help="Who allocates blocks that are not part of another block.")
 @json_option
 def init(location: str, registrar: str, *, as_json: bool) -> None:
     """Make an empty registry; an existing registry is not changed.
@@ -416,7 +414,7 @@ def init(location: str, registrar: str, *, as_json: bool) -> None:
 
 @header_ids.group()
 def block() -> None:
-    """Hand blocks of ids to their owners, and list them."""
+    """Allocate blocks of ids to owners, and list them."""
 
 
 @block.command()
@@ -428,9 +426,13 @@ def block() -> None:
     metavar="/SIZE",
     help="Instead of NETWORK: the next free block of this size, such as /24.",
 )
-@click.option("--within", type=_network, metavar="NETWORK", help="With --size: where it is to lie.")
+@click.option(
+    "--within", type=_network, metavar="NETWORK", help="With --size: the network in which to look for it."
+)
 @click.option("--owner", required=True, help="Who gets the block.")
-@click.option("--by", required=True, help="Who hands it over: the owner around it, or the registrar.")
+@click.option(
+    "--by", required=True, help="Who allocates it: the owner of the block around it, or the registrar."
+)
 @_description
 @_since
 @_on_a_registry
@@ -446,7 +448,7 @@ def allocate(
     *,
     as_json: bool,
 ) -> None:
-    """Hand the block NETWORK, or the next free one of a --size, to an owner."""
+    """Allocate the block NETWORK, or the next free block of a --size, to an owner."""
     choose, from_day = _network_chooser(wanted, prefix, within, by), _day(since)
 
     def change(registry: Registry) -> Allocate:
@@ -458,10 +460,10 @@ def allocate(
 
 
 @block.command("list")
-@click.option("--owner", help="Only this owner's.")
+@click.option("--owner", help="Only blocks of this owner.")
 @_on_a_registry
 def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
-    """List the blocks, with who owns them and from whom."""
+    """List the blocks, with their owners, and who allocated them."""
     registry = _load(location)
     found = [block for block in registry.blocks if owner in {None, block.owner}]
     if as_json:
@@ -484,14 +486,19 @@ def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
     "within",
     type=_network,
     metavar="NETWORK",
-    help="Where to look for the next free id; all of the owner's blocks without it.",
+    help="Where to look for the next free id; without it, in all blocks of the owner.",
 )
-@click.option("--owner", required=True, help="Who registers it: the owner of the block that it lies in.")
+@click.option("--owner", required=True, help="Who registers it: the owner of its block.")
 @click.option(
-    "--encoding", required=True, type=click.Choice(get_args(Encoding)), help="What the header's value is."
+    "--encoding",
+    required=True,
+    type=click.Choice(get_args(Encoding)),
+    help="The encoding of the header's value.",
 )
 @click.option(
-    "--foreign", is_flag=True, help="The name is other people's: compact it only where that is asked for."
+    "--foreign",
+    is_flag=True,
+    help="Other software defines the name: write it as an id only where that is asked for.",
 )
 @_description
 @_since
@@ -533,13 +540,13 @@ def register(
 @header_ids.command()
 @click.argument("name_or_id", metavar="NAME|ID")
 @click.option("--by", required=True, help="Who retires it: its owner.")
-@click.option("--date", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it.")
+@click.option("--date", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 @yes_option
 @_on_a_registry
 def retire(
     name_or_id: str, by: str, date: datetime | None, location: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Retire an id, for good: it can still be read, and is not written any more."""
+    """Retire an id, for good: it can be read, but is not written."""
     retired = _day(date)
     confirm(f"Retire {printable(name_or_id)} from {retired}? Its name never gets another id", yes=yes)
     made, after = _changed(location, lambda registry: Retire(_id_meant(name_or_id, registry), retired, by))
@@ -644,7 +651,7 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
     """Show the changes from one registry to another.
 
     BEFORE and AFTER are locations; one of them may be - for TOML from another program. The exit code is 1 if
-    there are forbidden changes: ids that are gone, renamed or given to another.
+    there are forbidden changes: ids that are gone, renamed or given to another owner.
     """
     if before == after == _STDIN:
         raise click.UsageError("only one of BEFORE and AFTER comes from standard input")
@@ -659,18 +666,18 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
 
 
 @header_ids.command()
-@click.option("--format", "kind", type=click.Choice([*FORMATS, "csv"]), help="toml without it.")
+@click.option("--format", "kind", type=click.Choice([*FORMATS, "csv"]), help="The form; without it, toml.")
 @click.option(
     "--output",
     type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
     default="-",
-    help="The file to write; standard output without it.",
+    help="The file to write; without it, standard output.",
 )
 @_on_a_registry
 def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -> None:
     """Write a snapshot of a registry.
 
-    TOML is a registry again, which leaves out what comes with Headerware; CSV has the entries only.
+    The form toml is a registry again, without the ids that come with Headerware; csv has the entries only.
     """
     if as_json and kind not in {None, "json"}:
         raise click.UsageError("--json is --format json")

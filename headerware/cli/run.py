@@ -62,8 +62,8 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
         headerware run -m shop.worker
 
     The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
-    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command takes this
-    one's place, so signals and the exit code are its own.
+    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command
+    replaces this process, so signals and the exit code are its own.
     """  # noqa: D301 - click's mark for text as it is
     _require_no_option(command)
     _require_file(config)
@@ -123,7 +123,7 @@ def _check(path: str) -> None:
     except ConfigError as error:
         if not is_disabled():
             raise
-        click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is passed over: {error}", err=True)
+        click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is ignored: {error}", err=True)
 
 
 def _import_path(environment: dict[str, str]) -> list[str]:
