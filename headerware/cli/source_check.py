@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from headerware.cli.chains import require_local_parts
-from headerware.cli.json_output import show_json
+from headerware.cli.json_output import answer
+from headerware.cli.options import json_option
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SourceError
@@ -45,7 +46,7 @@ class _Checked(NamedTuple):
     default=False,
     help="Also open the chain and the transformers, and ask the cluster for topics and rights.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Check the file of a source, or each one of a folder, for CI.
 
@@ -62,14 +63,13 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     checked = [_checked(str(file), opens=opens) for file in source_files(path)]
     RunConfig.load_all(path)  # that no two have the same name
     ok = all(each.status != "fail" for found in checked for each in found.findings)
-    if as_json:
-        shown = [_as_json(each, opens=opens) for each in checked]
-        show_json(shown, ok=ok)
-    else:
+    shown = [_as_json(each, opens=opens) for each in checked]
+
+    def show() -> None:
         for each in checked:
             _print(each, opens=opens)
-    if not ok:
-        raise SystemExit(1)
+
+    answer(shown, show, as_json=as_json, ok=ok)
 
 
 def _checked(file: str, *, opens: bool) -> _Checked:
