@@ -122,7 +122,10 @@ def chargeback(
         load_prices,
         write_report,
     )
+    from headerware.ops.chargeback.report import require_report  # noqa: PLC0415 - likewise
 
+    if report is not None:
+        require_report()  # before anything is counted
     settings = cluster.settings_for("TOPICS") if topics else cluster.settings()
     rates = Prices() if prices is None else load_prices(prices)
     found: Counted | None = None

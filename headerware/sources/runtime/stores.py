@@ -10,6 +10,7 @@ import msgspec
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError
 from headerware.core.plugins import Catalogue
+from headerware.core.typed_options import TypedOptions
 from headerware.sources.engine.statistics import Statistics
 from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
@@ -123,11 +124,9 @@ class InTransactions(StoredOffsets, Protocol):
         ...
 
 
-class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OffsetStore(TypedOptions, frozen=True, kw_only=True):
     """Hold the options of a store of offsets, and open it."""
 
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
     transactional: ClassVar[bool] = False
     """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
 

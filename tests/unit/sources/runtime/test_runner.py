@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -743,6 +744,10 @@ class TestSqlite:
         (tmp_path / "text").write_text("no database " * 100)
         with pytest.raises(SourceError, match="cannot be used"):
             SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s")
+        with closing(sqlite3.connect(tmp_path / "other")) as connection:
+            connection.execute("CREATE TABLE offset (mine TEXT)")
+        with pytest.raises(SourceError, match="a SQLite file, but no file of offsets"):
+            SqliteOffsets(path=str(tmp_path / "other")).open({}, source="s")
 
     def test_keeps_the_sources_apart(self, place: Place, tmp_path: Path) -> None:
         store = SqliteOffsets(path=str(tmp_path / "offsets"))
