@@ -130,8 +130,8 @@ def retain(
     left some records untouched.
     """
     from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
-    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
+    from headerware.workers.ownership import LeaseHeldError  # noqa: PLC0415 - likewise
 
     if into is None:
         _refuse({"--store": store, "--translate-group": translate_group}, "goes with --into")

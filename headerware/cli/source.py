@@ -252,7 +252,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
     refused; with offsets in a topic the source ends with an error, within 30 seconds if it is idle, and reads
     the objects when it is started again.
     """
-    from headerware.sources.runtime.stores import TakenOverError, sharings_in  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.stores import OtherWriterError, sharings_in  # noqa: PLC0415 - as above
 
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or say --all")
@@ -267,7 +267,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
             if found:
                 writing.put(dict.fromkeys(found))
-    except TakenOverError as error:
+    except OtherWriterError as error:
         raise SourceError(
             f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
             "stop it, and reset then"
