@@ -350,9 +350,15 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def _status(runners: list[SourceRunner]) -> Iterator[None]:
-    """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then."""
+    """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then.
+
+    Where there is no terminal, the first line says at once what the source does.
+    """
     console = Console(stderr=True)
     done = Event()
+    if not console.is_terminal:
+        for runner in runners:
+            click.echo(_work(runner), err=True)
     with (
         Live(console=console, transient=True, auto_refresh=False)
         if console.is_terminal
@@ -425,6 +431,13 @@ def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
 
 def _bar(reads: Progress) -> ProgressBar:
     return ProgressBar(total=reads.length, completed=reads.position, width=_BAR_WIDTH)
+
+
+def _work(runner: SourceRunner) -> str:
+    """Return what a source does as a line."""
+    config = runner.config
+    given, topic, how = config.source.type, printable(config.topic), config.delivery.replace("_", " ")
+    return f"{config.name}: reads {given}, sends to topic {topic}, {how}"
 
 
 def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
