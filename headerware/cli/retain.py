@@ -121,8 +121,8 @@ def retain(
     something is in the way, or --objects could not read some records; 2 it was used wrongly; 3 another pass
     is at work, or --into has left some records untouched.
     """
-    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - it takes a client
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
+    from headerware.workers.ownership import LeaseHeldError  # noqa: PLC0415 - likewise
 
     if into is None:
         _refuse({"--store": store, "--translate-group": translate_group}, "goes with --into")

@@ -249,7 +249,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
     is refused. If they are in a topic, the source ends with an error, within 30 seconds if it is idle, and
     reads the objects when it is started again.
     """
-    from headerware.sources.runtime.stores import TakenOverError, sharings_in  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.stores import OtherWriterError, sharings_in  # noqa: PLC0415 - as above
 
     if bool(keys) == everything:
         raise click.UsageError("name the objects, or give --all")
@@ -264,7 +264,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
             if found:
                 writing.put(dict.fromkeys(found))
-    except TakenOverError as error:
+    except OtherWriterError as error:
         raise SourceError(
             f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
             "stop it, and reset then"
@@ -347,9 +347,15 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def _status(runners: list[SourceRunner]) -> Iterator[None]:
-    """Show the tasks' counts on standard error: live on a terminal, else a line every 30 seconds."""
+    """Show the counts of the tasks on standard error: live on a terminal, else a line every 30 seconds.
+
+    Without a terminal, the first line says at once what the source does.
+    """
     console = Console(stderr=True)
     done = Event()
+    if not console.is_terminal:
+        for runner in runners:
+            click.echo(_work(runner), err=True)
     with (
         Live(console=console, transient=True, auto_refresh=False)
         if console.is_terminal
@@ -422,6 +428,13 @@ def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
 
 def _bar(reads: Progress) -> ProgressBar:
     return ProgressBar(total=reads.length, completed=reads.position, width=_BAR_WIDTH)
+
+
+def _work(runner: SourceRunner) -> str:
+    """Return what a source does as a line."""
+    config = runner.config
+    given, topic, how = config.source.type, printable(config.topic), config.delivery.replace("_", " ")
+    return f"{config.name}: reads {given}, sends to topic {topic}, {how}"
 
 
 def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:

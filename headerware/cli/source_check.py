@@ -173,18 +173,22 @@ def _of_reading(loaded: RunConfig) -> Finding:
 
 def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
     """Try a transactional id that no task has, so that none is fenced."""
-    from confluent_kafka import KafkaException, cimpl  # noqa: PLC0415 - as above
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
     from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
     from headerware.sources.runtime.topic_offsets import transactional_id  # noqa: PLC0415 - as above
+    from headerware.workers.transactions import TransactionalSender  # noqa: PLC0415 - as above
 
     prefix = transactional_id(f"{loaded.name}-")
     check = f"transactional ids {prefix}*"
     try:
-        with closing(
-            cimpl.Producer({**settings, "transactional.id": f"{prefix}check", "log_level": 0})
-        ) as made:
-            made.init_transactions(_TIMEOUT_S)
+        made = TransactionalSender(
+            {**settings, "log_level": 0},
+            f"{prefix}check",
+            what=f"check of {loaded.name}",
+            timeout_s=_TIMEOUT_S,
+        )
+        made.close()
     except KafkaException as error:
         return Finding(
             check=check,

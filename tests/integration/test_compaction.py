@@ -30,7 +30,7 @@ from headerware import ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
 from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction, Result, Rule, worker
-from headerware.ops.transactions import TransactionalSender
+from headerware.workers.transactions import TransactionalSender
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 

@@ -27,10 +27,10 @@ from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
 from headerware.ops.compaction import Result as Copied
-from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
+from headerware.workers.ownership import Lease, LeaseHeldError, LeaseLostError
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 

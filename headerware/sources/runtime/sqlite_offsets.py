@@ -15,7 +15,7 @@ from headerware.core.errors import SourceError
 from headerware.core.options import PATH
 from headerware.core.sqlite_file import FileKind
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
+from headerware.sources.runtime.stores import OffsetStore, OtherWriterError, Sign, of_objects, signs_in
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -125,7 +125,7 @@ def _locked(path: Path, writer: str) -> TextIOWrapper:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise TakenOverError(
+        raise OtherWriterError(
             writer,
             f"another process (this is {os.getpid()}) writes offsets as {writer!r} to {path}; stop it, or "
             "give this source another name",
