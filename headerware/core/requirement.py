@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from headerware.core.edge import compact_advice
+from headerware.core.boundary import compact_advice
 from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from headerware.clients.deliveries import too_large, was_dropped
 from headerware.clients.producer import Producer
 from headerware.clients.topic_settings import batch_size
 from headerware.clients.unfit import unfit_alone
-from headerware.core.edge import to_wire
+from headerware.core.batch import Batch as RecordBatch
+from headerware.core.boundary import to_wire
 from headerware.core.errors import (
     HeaderwareError,
     HeldBackError,
@@ -38,7 +39,6 @@ from headerware.core.errors import (
     SourceError,
     described,
 )
-from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
 from headerware.sources.engine.retries import Retries, StoppedError
@@ -293,7 +293,7 @@ class _SourceProducer(Producer):
     def __init__(self, config: RunConfig, settings: dict[str, Any]) -> None:
         self._source: Final = config.name
         self._known: Final[set[str]] = set()
-        self._queued_run: RecordRun | None = None
+        self._queued_batch: RecordBatch | None = None
         super().__init__(
             {
                 "enable.idempotence": True,
@@ -339,25 +339,25 @@ class _SourceProducer(Producer):
             self.require(topic)
         return super().produce_many(topic, *arguments, **options)
 
-    def _hw_queue_run(self, run: RecordRun, report: Any) -> list[Exception | None]:
-        self.require(run.topic)
-        self._queued_run = run
-        return super()._hw_queue_run(run, report)
+    def _hw_queue_batch(self, batch: RecordBatch, report: Any) -> list[Exception | None]:
+        self.require(batch.topic)
+        self._queued_batch = batch
+        return super()._hw_queue_batch(batch, report)
 
-    def taken_run(self) -> RecordRun | None:
-        """Return, once, the run that was sent by columns, as the chain has made it.
+    def taken_batch(self) -> RecordBatch | None:
+        """Return, once, the batch that was sent by columns, as the chain has made it.
 
         None is also for a chain that may be replaced, for what is sent again goes through the one of then.
         """
-        found, self._queued_run = self._queued_run, None
+        found, self._queued_batch = self._queued_batch, None
         return None if self._hw_live is not None and self._hw_live.follows else found
 
-    def produce_run_past_chain(
-        self, run: RecordRun, report: Callable[..., Any] | None
+    def produce_batch_past_chain(
+        self, batch: RecordBatch, report: Callable[..., Any] | None
     ) -> list[Exception | None]:
-        """Send a run as it is."""
-        self.require(run.topic)
-        return super()._hw_queue_run(run, report)
+        """Send a batch as it is."""
+        self.require(batch.topic)
+        return super()._hw_queue_batch(batch, report)
 
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
         """Send a record as it is."""
@@ -512,15 +512,15 @@ class _Sender:
     def _produced_together(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> Iterator[Exception | None]:
-        producer, run = self._producer, batch.records
-        if not isinstance(run, RecordRun):
-            for topic, records in groupby(run, _TOPIC_OF):
-                yield from producer.produce_many(topic, records, on_delivery=report)
+        producer, records = self._producer, batch.records
+        if not isinstance(records, RecordBatch):
+            for topic, own in groupby(records, _TOPIC_OF):
+                yield from producer.produce_many(topic, own, on_delivery=report)
         elif batch.is_serialized:
-            yield from producer.produce_run_past_chain(run, report)
+            yield from producer.produce_batch_past_chain(records, report)
         else:
-            errors = producer.produce_many(run.topic, run, on_delivery=report)
-            if (sent := producer.taken_run()) is not None:
+            errors = producer.produce_many(records.topic, records, on_delivery=report)
+            if (sent := producer.taken_batch()) is not None:
                 # In place of the objects, which take far more memory, should the batch be sent again.
                 batch.records, batch.is_serialized = sent, True
             yield from errors
