@@ -17,6 +17,7 @@ from pairing import Chunk, compare
 from report import Row
 
 from headerware import Context, Headers, Record
+from headerware.core.batch import Batch
 from headerware.interceptors import Sign
 from headerware.keyring import Key, Keyring, with_new_key
 from headerware.keyring.asymmetric import SCHEMES
@@ -125,11 +126,14 @@ def _interceptor(algorithm: Any, pairs: int) -> Iterator[Row]:
         together, alone, records = opened(BATCH_RECORDS), opened(1), _records(RECORDS)
 
         def sign_batch() -> int:
-            return len(together.on_send_batch(records))
+            return len(together.on_send_batch(Batch.of(records)))
 
         made = compare(sign_batch, _each(alone.on_send, records[:ALONE]), pairs=pairs)
         yield _row(f"sign, {algorithm}: batches against a signature a record", made, "", "")
-        signed, single = together.on_send_batch(records), [alone.on_send(each) for each in records[:ALONE]]
+        signed, single = (
+            list(together.on_send_batch(Batch.of(records))),
+            [alone.on_send(each) for each in records[:ALONE]],
+        )
 
         reader = opened(1)
         read, known = reader.on_consume, reader._verification._batches  # noqa: SLF001 - to forget

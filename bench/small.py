@@ -397,6 +397,9 @@ def _first_chain(
         )
         made = compare(mine, limit, pairs=pairs)
         yield _row(f"produce, trail + {what} + sign (HMAC)", made, "at least 0.5", note)
+        together = _producing_together(ours, f"{topic}-ours", some)
+        made = compare(together, limit, pairs=pairs)
+        yield _row(f"produce_many, trail + {what} + sign (HMAC)", made, "at least 0.5", note)
 
         for _ in range(8):
             mine()
@@ -428,6 +431,15 @@ def _plain_producing(producer: Any, topic: str, values: list[bytes]) -> Chunk:
         for value in values:
             produce(topic, value)
         flush()
+        return len(values)
+
+    return chunk
+
+
+def _producing_together(producer: headerware.Producer, topic: str, values: list[bytes]) -> Chunk:
+    def chunk() -> int:
+        assert not any(producer.produce_many(topic, [Record(topic, value) for value in values]))
+        producer.flush()
         return len(values)
 
     return chunk

@@ -41,6 +41,7 @@ COMMIT_RECORDS: Final = 20_000
 COMMIT_S: Final = 1.0
 LARGE: Final = 1 << 30
 BAR: Final = "at least 0.8"
+TRAIL_BAR: Final = "at least 0.5"
 MEMORY_BAR: Final = "ours at most 400"
 
 Delivery = Literal["exactly_once", "at_least_once"]
@@ -108,6 +109,8 @@ class Work(NamedTuple):
     file: Path
     format: Format
     records: int
+    trailed: bool = False
+    """Whether each record gets a trail, in a chain of two steps."""
 
     def kafka(self) -> dict[str, Any]:
         """Return the settings that both ways have."""
@@ -117,7 +120,8 @@ class Work(NamedTuple):
         """Run the source, with its default of everything else."""
         kafka = self.kafka()
         if self.format.extractor.get("values") != "bytes":
-            kafka |= {"interceptors": "serialize", "interceptors.serialize.value": "json"}
+            chain = "serialize,trail" if self.trailed else "serialize"
+            kafka |= {"interceptors": chain, "interceptors.serialize.value": "json"}
         table: dict[str, Any] = {
             "name": name,
             "topic": self.topic,
@@ -152,10 +156,14 @@ class Work(NamedTuple):
         is_stated_first = self.format is AS_THEY_ARE  # an object's content type is; a serializer adds its own
         timestamp_ms = self.file.stat().st_mtime_ns // 1_000_000
         topic, produce = self.topic, producer.produce
+        cluster, named = producer.list_topics(timeout=30).cluster_id.encode(), topic.encode()
         committed, began = 0, time.monotonic()
         for number, value in enumerate(self.format.read(self.file), 1):
             numbered = ("hw.source.record", b"%d" % number)
             headers = [stated, *own, numbered] if is_stated_first else [*own, numbered, stated]
+            if self.trailed:
+                at_ms = time.time_ns() // 1_000_000
+                headers.append(("hw.trail", b"1,at=%d;by=bench;into=%b/%b" % (at_ms, cluster, named)))
             while True:
                 try:
                     produce(topic, value, None, -1, report, None, timestamp_ms, headers)
@@ -187,6 +195,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
             yield _row(broker, place, format_, pairs)
         yield _row(broker, place, JSON_LINES, pairs, airports=10)
         yield _row(broker, place, CSV, pairs, delivery="at_least_once")
+        yield _row(broker, place, CSV, pairs, trailed=True)
         for format_ in (CSV, JSON_LINES, PARQUET):
             yield _memory(broker, place, format_)
 
@@ -199,13 +208,16 @@ def _row(
     *,
     airports: int = 1,
     delivery: Delivery = "exactly_once",
+    trailed: bool = False,
 ) -> Row:
     records = RECORDS if airports == 1 else WIDE_RECORDS
     file = write(folder / f"{airports}.{format_.ending}", airports, records)
     topics = [f"sources-{next(_runs)}" for _ in range(2)]
     for topic in topics:
         broker.create_topic(topic)
-    mine, theirs = (Work(broker.bootstrap_servers, topic, file, format_, records) for topic in topics)
+    mine, theirs = (
+        Work(broker.bootstrap_servers, topic, file, format_, records, trailed) for topic in topics
+    )
     cpu_us: dict[str, list[float]] = {"ours": [], "by_hand": []}
 
     def chunk(way: str, run: Callable[..., None]) -> Chunk:
@@ -221,12 +233,13 @@ def _row(
     _require_equal(broker.bootstrap_servers, topics)
     once = delivery == "exactly_once"
     return Row(
-        f"{format_.name} into Kafka{'' if once else ', at least once'}, rows of {140 * airports:,} bytes",
+        f"{format_.name} into Kafka{'' if once else ', at least once'}{', with a trail' if trailed else ''}, "
+        f"rows of {140 * airports:,} bytes",
         found.ours,
         found.reference,
         "records/s",
         found.ratio,
-        BAR if once and airports == 1 and format_ is not AS_THEY_ARE else "",
+        TRAIL_BAR if trailed else BAR if once and airports == 1 and format_ is not AS_THEY_ARE else "",
         f"{pairs} pairs of runs of {records:,}; against {format_.library} by hand, which cannot resume; "
         + (
             "both in transactions, ours with offsets"
@@ -259,7 +272,7 @@ def _require_equal(servers: str, topics: list[str]) -> None:
 
 
 def _shown(message: Any) -> tuple[Any, ...]:
-    headers = [pair for pair in message.headers() if pair[0] != "hw.source"]
+    headers = [pair for pair in message.headers() if pair[0] not in {"hw.source", "hw.trail"}]
     return message.key(), message.value(), message.timestamp(), headers
 
 

@@ -5,8 +5,8 @@ The package imports this first of all, so that the core is complete wherever it 
 
 from __future__ import annotations
 
+from headerware.core.boundary import use_own_headers
 from headerware.core.config import use_connector_lines
-from headerware.core.edge import use_own_headers
 from headerware.core.header_ids import use_names
 from headerware.core.plugins import interceptor_type
 from headerware.interceptors import built_in, connector_lines

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
-from headerware.core.edge import is_own
+from headerware.core.boundary import is_own
 from headerware.core.headers import Headers
 from headerware.core.record import Record, RecordMetadata
 from headerware.kafka.messages import is_readable, record_of, wire_headers

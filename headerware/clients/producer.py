@@ -52,15 +52,15 @@ from headerware.clients.raw import (
 from headerware.clients.refused_records import as_client_error
 from headerware.clients.sessions import Sessions
 from headerware.clients.settings import flattened, listen_to_statistics, merged
+from headerware.core.batch import Batch
+from headerware.core.boundary import normalised, to_wire
 from headerware.core.chain import Chain
 from headerware.core.context import Context
-from headerware.core.edge import normalised, to_wire
 from headerware.core.errors import HeaderError, HeaderwareError, InterceptorError
 from headerware.core.headers import EMPTY, Headers, HeadersLike
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Operation, Record
-from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, flat
 from headerware.core.session import Session
 from headerware.kafka.messages import wire_headers
@@ -289,11 +289,14 @@ class Producer(FollowsFile, cimpl.Producer):
                 ``timestamp`` (milliseconds since the epoch) and ``on_delivery`` (or ``callback``).
             on_delivery: called once for each record that was queued, if it has no callback of its own.
 
+        A :class:`~headerware.core.batch.Batch` is sent by columns, if no interceptor hears of deliveries; its
+        reports then show the records as they were sent.
+
         Returns:
             for each record, in order, None if it was queued, or else what ``produce`` would have raised.
         """
-        if isinstance(records, RecordRun) and records.topic == topic:
-            return self._hw_send_run(records, on_delivery)
+        if isinstance(records, Batch) and records.topic == topic:
+            return self._hw_send_batch(records, on_delivery)
         send = self._hw_send_chunk if self._hw_chained else self._hw_send_raw
         errors: list[Exception | None] = []
         remaining = iter(records)
@@ -332,45 +335,51 @@ class Producer(FollowsFile, cimpl.Producer):
                 message["_error"] = _kafka_error(error)
         return errors.count(None)
 
-    def _hw_send_run(self, run: RecordRun, on_delivery: DeliveryCallback | None) -> list[Exception | None]:
-        """Send a run by columns, if the whole chain can; reports then show records as they were sent."""
+    def _hw_send_batch(self, batch: Batch, on_delivery: DeliveryCallback | None) -> list[Exception | None]:
+        """Send a batch; what comes out of the chain as a batch is queued by columns."""
         if not self._hw_chained:
-            return self._hw_queue_run(run, on_delivery)
+            return self._hw_queue_batch(batch, on_delivery)
         deliveries = self._hw_deliveries
-        sent = deliveries.session.send_run(run) if deliveries.passes_reports else None
-        if sent is not None:
-            return self._hw_queue_run(sent, self._hw_default if on_delivery is None else on_delivery)
-        return self.produce_many(run.topic, iter(run), on_delivery=on_delivery)
+        report = self._hw_default if on_delivery is None else on_delivery
+        outcomes = deliveries.session.send_outcomes(batch)
+        if deliveries.passes_reports and isinstance(outcomes, Batch):
+            return self._hw_queue_batch(outcomes, report)
+        return [
+            self._hw_queue_outcome(deliveries, record, outcome, report)
+            for record, outcome in zip(batch, outcomes, strict=True)
+        ]
 
-    def _hw_queue_run(self, run: RecordRun, report: DeliveryCallback | None) -> list[Exception | None]:
-        """Queue the records of a run as they are, and return a result for each."""
-        topic, partition = run.topic, -1 if run.partition is None else run.partition
-        errors: list[Exception | None] = [None] * len(run)
-        columns = zip(run.keys, run.values, run.timestamps_ms, run.all_headers(), strict=False)
-        for index, (key, value, timestamp_ms, headers) in enumerate(columns):
+    def _hw_queue_batch(self, batch: Batch, report: DeliveryCallback | None) -> list[Exception | None]:
+        """Queue the records of a batch as they are, and return a result for each."""
+        topic = batch.topic
+        errors: list[Exception | None] = [None] * len(batch)
+        columns = zip(
+            batch.values, batch.keys, batch.partitions, batch.timestamps_ms, batch.headers, strict=True
+        )
+        for index, (value, key, partition, timestamp_ms, headers) in enumerate(columns):
             try:
                 _c_produce(
                     self,
                     topic,
                     value,
                     key,
-                    partition,
+                    -1 if partition is None else partition,
                     report,
                     None,
                     timestamp_ms or 0,
                     list(headers) if headers else None,
                 )
             except TypeError:  # what C does not take goes the longer way
-                errors[index] = self._hw_send_raw(topic, [run[index]], report)[0]
+                errors[index] = self._hw_send_raw(topic, [batch[index]], report)[0]
             except Exception as error:  # noqa: BLE001 - it is this record's result
                 pass_on_interrupt(error)
-                errors[index] = self._hw_explained(error, run[index])
+                errors[index] = self._hw_explained(error, batch[index])
         return errors
 
     def _hw_send_chunk(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None
     ) -> list[Exception | None]:
-        """Send through the batch forms of the hooks, and return a result for each record."""
+        """Send records and mappings as a batch, and return a result for each."""
         errors: list[Exception | None] = [None] * len(chunk)
         deliveries = self._hw_deliveries
         shared = self._hw_default if on_delivery is None else on_delivery
@@ -389,27 +398,46 @@ class Producer(FollowsFile, cimpl.Producer):
                 continue
             going.append((index, record, user))
         outcomes = deliveries.session.send_outcomes([record for _, record, _ in going])
-        for (index, record, user), sent in zip(going, outcomes, strict=True):
-            try:
-                if sent.__class__ is not Record:
-                    self._hw_answer(deliveries, record, sent, user)
-                    continue
-                reports = user is not None or sent.local is not None or deliveries.acknowledges_all
-                original = sent if user is None else record  # nothing is kept in flight that nobody asks for
-                report = Report(deliveries, original, sent, user) if reports else None
-                try:
-                    self._hw_produce_wire_record(sent, report)
-                except Exception as error:
-                    pass_on_interrupt(error)  # as above
-                    explained = self._hw_explained(error, sent)
-                    deliveries.acknowledge_failure(sent, explained)
-                    if explained is not error:
-                        raise explained from error
-                    raise
-            except Exception as error:  # noqa: BLE001 - it is this record's result
-                pass_on_interrupt(error)
-                errors[index] = error
+        results: Iterable[Exception | None]
+        if (
+            deliveries.passes_reports
+            and isinstance(outcomes, Batch)
+            and not any(user for _, _, user in going)
+        ):
+            results = self._hw_queue_batch(outcomes, None)
+        else:
+            results = (
+                self._hw_queue_outcome(deliveries, record, outcome, user)
+                for (_, record, user), outcome in zip(going, outcomes, strict=True)
+            )
+        for (index, _, _), result in zip(going, results, strict=True):
+            errors[index] = result
         return errors
+
+    def _hw_queue_outcome(
+        self, deliveries: Deliveries, record: Record, outcome: Any, user: DeliveryCallback | None
+    ) -> Exception | None:
+        """Queue what became of a record, and return what ``produce`` would have raised."""
+        try:
+            if outcome.__class__ is not Record:
+                self._hw_answer(deliveries, record, outcome, user)
+                return None
+            reports = user is not None or outcome.local is not None or deliveries.acknowledges_all
+            original = outcome if user is None else record  # nothing is kept in flight that nobody asks for
+            report = Report(deliveries, original, outcome, user) if reports else None
+            try:
+                self._hw_produce_wire_record(outcome, report)
+            except Exception as error:
+                pass_on_interrupt(error)  # as above
+                explained = self._hw_explained(error, outcome)
+                deliveries.acknowledge_failure(outcome, explained)
+                if explained is not error:
+                    raise explained from error
+                raise
+        except Exception as error:  # noqa: BLE001 - it is this record's result
+            pass_on_interrupt(error)
+            return error
+        return None
 
     def _hw_send_raw(
         self, topic: str, chunk: Sequence[Sendable], on_delivery: DeliveryCallback | None

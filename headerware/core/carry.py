@@ -1,7 +1,7 @@
 """Carry on lineage and headers from a record that is processed to the records that are sent meanwhile.
 
 Clients say which records are at work in a context variable, so each thread and each task has its own. A
-session that sends looks there once for each record, at its edge, before the first interceptor. Its chain
+session that sends looks there once for each record, at its boundary, before the first interceptor. Its chain
 decides what goes on:
 
 - the headers that its steps continue (:class:`~headerware.core.services.CarriesOn`);
@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
-from headerware.core.edge import alike, is_own, is_wire_name, may_be_sent
+from headerware.core.boundary import alike, is_own, is_wire_name, may_be_sent
 from headerware.core.errors import ConfigError
 from headerware.core.header_ids import HeaderId, header_name
 from headerware.core.headers import Headers, Pair
@@ -29,8 +29,8 @@ from headerware.core.topics import TopicPatterns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from headerware.core.batch import Batch
     from headerware.core.record import Record
-    from headerware.core.record_run import RecordRun
     from headerware.core.step import Step
 
     CarriedOn = Callable[[Headers], Pair | None]
@@ -158,22 +158,20 @@ class Carrying:
         """Return whether anything can go on."""
         return bool(self._continuing or self._names)
 
-    def after(self, edge: Callable[[Record], Record]) -> Callable[[Record], Record]:
-        """Return an edge that adds what goes on to records that it has admitted."""
+    def after(self, check: Callable[[Record], Record]) -> Callable[[Record], Record]:
+        """Return a check that also adds what goes on to the records that it has admitted."""
         if not self:
-            return edge
+            return check
 
-        def carrying_edge(record: Record) -> Record:
+        def carrying_check(record: Record) -> Record:
             at_work = _look()
-            return edge(record) if at_work is None else self.added_to(edge(record), at_work)
+            return check(record) if at_work is None else self.added_to(check(record), at_work)
 
-        return carrying_edge
+        return carrying_check
 
-    def unless_at_work(
-        self, run_edge: Callable[[RecordRun], RecordRun | None]
-    ) -> Callable[[RecordRun], RecordRun | None]:
-        """Return an edge for runs, whose records are taken one by one while any record is at work."""
-        return (lambda run: run_edge(run) if _look() is None else None) if self else run_edge
+    def unless_at_work(self, passes: Callable[[Batch], bool]) -> Callable[[Batch], bool]:
+        """Return a check that lets no batch pass while any record is at work, so that each is added to."""
+        return (lambda batch: _look() is None and passes(batch)) if self else passes
 
     def added_to(self, record: Record, at_work: AtWork) -> Record:
         """Return a record that is sent with the headers that go on from the records at work."""
@@ -186,7 +184,7 @@ class Carrying:
         pairs, names = found.for_topic(record.topic)
         if not pairs:
             return record
-        # A plain loop, for this runs for each record.
+        # A plain loop, for it is done for each record.
         for name, _ in record.headers:
             if name in names or name.casefold() in names:
                 own = frozenset[str]().union(*(alike(own) for own, _ in record.headers))

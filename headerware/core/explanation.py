@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain, naming_chain_file, resolved_on_error
 from headerware.core.config import built, carried, carry_source
 from headerware.core.context import Context
@@ -124,8 +125,8 @@ class _Scale(Interceptor, frozen=True, kw_only=True):
             out = hook(given)
             if direction == "send":
                 # The form for a batch has one record here.
-                before = given[0] if isinstance(given, list) else given
-                after = out[0] if isinstance(out, list) and out else out
+                before = given[0] if isinstance(given, Batch) else given
+                after = out[0] if isinstance(out, Batch) else out
                 if isinstance(after, Record):
                     self.added[step] = _wire_bytes(after) - _wire_bytes(before)
             return out

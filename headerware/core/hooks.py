@@ -4,8 +4,8 @@ An interceptor is one concern in both directions. It has whichever of the hooks 
 
     on_send(record)                  -> Record | DROP | iterable of Records
     on_consume(record)               -> Record | DROP | iterable of Records
-    on_send_batch(records)           -> one outcome per record, in order; they are of one topic
-    on_consume_batch(records)        -> one outcome per record, in order; they are of one topic
+    on_send_batch(batch)             -> the batch, with changed columns (headerware.core.batch)
+    on_consume_batch(batch)          -> the batch, with changed columns
     on_acknowledgement(record, metadata, error)   once per record that the application sent
     on_processed(record, error)      the application has finished with this record
     on_commit(offsets)               offsets were committed
@@ -38,8 +38,8 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "on_send": ("record",),
         "on_consume": ("record",),
-        "on_send_batch": ("records",),
-        "on_consume_batch": ("records",),
+        "on_send_batch": ("batch",),
+        "on_consume_batch": ("batch",),
         "on_acknowledgement": ("record", "metadata", "error"),
         "on_processed": ("record", "error"),
         "on_commit": ("offsets",),
@@ -214,6 +214,10 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
+    names_cluster: ClassVar[bool] = False
+    """Whether it asks the context for the cluster's id, which the asyncio clients then find out first."""
+    needs_serializer: ClassVar[str | None] = None
+    """What becomes of records if no step of its chain serializes; None if it does not matter."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)
@@ -222,6 +226,15 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
     dead_letter_headers: DeadLetterHeaders = "connect"
     dead_letter_too_large: Literal["stub", "hold"] = "stub"
     dead_letter_unavailable: DeadLetterUnavailable = "hold"
+
+    @property
+    def idle(self) -> str | None:
+        """Why it does nothing with its options; None if it does something."""
+        return None
+
+    def idle_on(self, topics: Iterable[str]) -> list[str]:  # noqa: ARG002 - a step without rules of its own
+        """Return its own rules that fit none of the topics."""
+        return []
 
     @property
     def unsignable(self) -> str | None:

@@ -139,6 +139,21 @@ class Record(msgspec.Struct, frozen=True):
             self.local,
         )
 
+    def with_parts(self, value: Any, key: Any, headers: Headers, local: Mapping[str, Any] | None) -> Record:
+        """Return a copy with another value, key, headers and local state."""
+        return Record(
+            self.topic,
+            value,
+            key,
+            headers,
+            self.partition,
+            self.timestamp_ms,
+            self.timestamp_type,
+            self.offset,
+            self.leader_epoch,
+            local,
+        )
+
     def with_local(self, name: str, state: Any) -> Record:
         """Return a copy with the state of an interceptor, under a name of its own."""
         return Record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from headerware.core.edge import header_ids_advice
+from headerware.core.boundary import header_ids_advice
 from headerware.core.errors import ConfigError
 
 if TYPE_CHECKING:

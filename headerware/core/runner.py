@@ -1,7 +1,10 @@
-"""Run records through the hooks of one direction, and answer failures.
+"""Take records through the hooks of one direction, and answer failures.
 
-The loop is plain, with one ``try`` around it: the result of a hook goes to a temporary first, so that in
-the handler the record is still the last good one.
+One record goes through all hooks at once. The loop is plain, with one ``try`` around it: the result of a hook
+goes to a temporary first, so that in the handler the record is still the last good one.
+
+Many records go through one step after the other, as a :class:`~headerware.core.batch.Batch`. A record that a
+step drops, splits, keeps or refuses leaves the batch there; the others stay together.
 """
 
 from __future__ import annotations
@@ -11,17 +14,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from operator import is_
 from threading import Lock
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
+from headerware.core.batch import Batch
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Stage
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import stage_of
 from headerware.core.record import ORIGINAL, Record
-from headerware.core.record_run import RecordRun
-from headerware.core.services import Direction, SendsRuns, WrapsHooks, offered
+from headerware.core.services import Direction, WrapsHooks
 from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped, error_at, wrapped
 
 Wrapping = tuple[Step, WrapsHooks]
@@ -33,13 +37,23 @@ _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
 """The references held by the list, the loop over it, and the call of getrefcount."""
 _log: Final = logging.getLogger("headerware")
+BatchHook = Callable[[Batch], Batch]
+"""``on_send_batch`` or ``on_consume_batch``."""
 _INCOMPLETE: Final = "a part of the message was dropped further on, and without it the others are of no use"
 
 
-class TopicHooks:
-    """Hold the hooks of one direction for one topic, bound once, in the order in which they run."""
+class _Stage(NamedTuple):
+    """What a batch goes through at once: one step that takes batches, or neighbours that take records."""
 
-    __slots__ = ("_flow", "batches", "calls", "direction", "keeps_local", "records", "runs", "steps", "topic")
+    first: int
+    end: int
+    batch: BatchHook | None
+
+
+class TopicHooks:
+    """Hold the hooks of one direction for one topic, bound once, in the order in which they are called."""
+
+    __slots__ = ("_flow", "calls", "direction", "keeps_local", "records", "stages", "steps", "topic")
 
     def __init__(
         self, topic: str, direction: Direction, steps: Sequence[Step], wrappings: Sequence[Wrapping] = ()
@@ -49,28 +63,32 @@ class TopicHooks:
         self.records: int = 0
         self.steps: list[Step] = []
         self.calls: list[Callable[[Any], Any]] = []
-        self.batches: list[Callable[[Any], Any] | None] = []
-        self.runs: list[Callable[[RecordRun], RecordRun | None] | None] = []
+        self.stages: list[_Stage] = []
         for step in steps if direction == "send" else reversed(steps):
             step.topics.note(topic)
             single, batch = step.hook(f"on_{direction}"), step.hook(f"on_{direction}_batch")
             if step.topics.matches(topic) and (single is not None or batch is not None):
-                self.steps.append(step)
-                sends_runs = offered(step.opened, SendsRuns) if direction == "send" else None
-                run = None if sends_runs is None else sends_runs.send_run
                 for wrapper, wraps in wrappings:
                     if wrapper is not step and step.interceptor is not None and wrapper.topics.matches(topic):
                         single = single and wraps.wrap_hook(step.name, direction, single)
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
-                        run = None  # who wraps a hook sees each record
-                # A wrapper of its own for each step, so that a failure is found by identity.
-                own = single is not None and single not in self.calls
-                self.calls.append(single if own else partial(_call, single, batch))  # type: ignore[arg-type]
-                self.batches.append(batch)
-                self.runs.append(run)
+                self._add(step, single, batch)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
         """Whether a new record gets the local state of the one that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
+
+    def _add(self, step: Step, single: Callable[[Any], Any] | None, batch: BatchHook | None) -> None:
+        index = len(self.steps)
+        self.steps.append(step)
+        if single is None:
+            assert batch is not None  # noqa: S101 - only steps with one of the two come here
+            single = single_form(batch)
+        # A wrapper of its own for each step, so that a failure is found by identity.
+        self.calls.append(single if single not in self.calls else partial(_call, single))
+        if batch is None and self.stages and self.stages[-1].batch is None:
+            self.stages[-1] = self.stages[-1]._replace(end=index + 1)
+        else:
+            self.stages.append(_Stage(index, index + 1, batch))
 
     def leave(self, index: int) -> None:
         """Note that a record got no further than a step."""
@@ -85,15 +103,15 @@ class TopicHooks:
         taken = accumulate(self._flow, initial=self.records)
         next(taken)  # before the first step
         counts = zip(self.steps, taken, strict=False)
-        # A step that settles has been counted on the record's way there.
-        return [(step.name, count) for step, count in counts if not step.settles]
+        # A step that hears of accepted records has been counted on their way there.
+        return [(step.name, count) for step, count in counts if not step.hears_accepted]
 
     def index(self, hook: object) -> int:
         """Return the index of a hook that is running."""
         return next(index for index, candidate in enumerate(self.calls) if candidate is hook)
 
-    def behind(self, position: float) -> int:
-        """Return the first index that runs after the step at a position of the chain."""
+    def after(self, position: float) -> int:
+        """Return the first index that comes after the step at a position of the chain."""
         sending = self.direction == "send"
         for index, step in enumerate(self.steps):
             if step.position > position if sending else step.position < position:
@@ -102,29 +120,35 @@ class TopicHooks:
 
 
 class Runner:
-    """Run one direction of a session: ``send`` is left to right, ``consume`` right to left.
+    """Take records through one direction of a session: sending is left to right, consuming right to left.
 
-    ``steps`` are in the order of sending for both. ``edge`` normalises a record that comes in, or raises.
-    ``wrappings`` are the steps that wrap the hooks of the others, which happens when these are bound.
-    ``run_edge`` returns a run of which ``edge`` would change no record; None, or an error, for any other.
+    Args:
+        direction: which of the two.
+        steps: in the order of sending for both.
+        check: normalises a record that comes in, or raises.
+        passes: whether ``check`` would leave each record of a batch as it is; it may say no for any batch.
+        publish_dead_letter: publishes the dead letter of a record.
+        tell_stopped: tells interceptors of a record that a step stops.
+        wrappings: the steps that wrap the hooks of the others, which happens when these are bound.
     """
 
     def __init__(
         self,
         direction: Direction,
         steps: Sequence[Step],
-        edge: Callable[[Record], Record],
+        check: Callable[[Record], Record],
+        passes: Callable[[Batch], bool],
         publish_dead_letter: PublishDeadLetter,
         tell_stopped: TellStopped,
         wrappings: Sequence[Wrapping] = (),
-        run_edge: Callable[[RecordRun], RecordRun | None] | None = None,
     ) -> None:
         self._direction = direction
         self._steps = steps
-        self._edge = edge
-        self._run_edge = run_edge
+        self._check = check
+        self._passes = passes
         self._failures: Final = Failures(publish_dead_letter, tell_stopped)
         self._wrappings = wrappings
+        self._takes_batches: Final = any(step.takes_batches(direction) for step in steps)
         self._by_topic: dict[str, TopicHooks] = {}
         self._retired: list[TopicHooks] = []
         self._forgotten: dict[str, int] = {}
@@ -153,9 +177,9 @@ class Runner:
     def one(self, record: Record) -> Outcome:
         """Return the outcome of one record; raise nothing for it."""
         try:
-            record = self._edge(record)
+            record = self._check(record)
         except HeaderwareError as error:
-            self._failures.refused_at_edge(record, error)
+            self._failures.refused_at_boundary(record, error)
             return error
         hooks = self._by_topic.get(record.topic) or self.hooks_of(record.topic)
         hooks.records += 1
@@ -163,53 +187,36 @@ class Runner:
             return self._run(hooks, 0, self._with_original(record), record)
         return self._run(hooks, 0, record, record)
 
-    def many(self, records: Sequence[Record]) -> list[Outcome]:
-        """Return one outcome per record, in order; pass whole batches to hooks that prefer them."""
-        if not any(step.takes_batches(self._direction) for step in self._steps):
-            one = self.one
-            return [one(record) for record in records]
+    def many(self, records: Sequence[Record]) -> Sequence[Outcome]:
+        """Return one outcome per record, in order: a batch if each of them is one record of the same topic.
+
+        Without a step that takes batches, the records go through the chain one by one.
+        """
+        if not self._takes_batches or not records:
+            return list(map(self.one, records))
+        if isinstance(records, Batch) and self._passes(records):
+            return self._batch(records)
         outcomes: list[Outcome] = [DROP] * len(records)
-        batches: dict[str, list[tuple[int, Record]]] = {}
+        by_topic: dict[str, tuple[list[int], list[Record]]] = {}
         for index, record in enumerate(records):
             try:
-                admitted = self._edge(record)
+                checked = self._check(record)
             except HeaderwareError as error:
-                self._failures.refused_at_edge(record, error)
+                self._failures.refused_at_boundary(record, error)
                 outcomes[index] = error
-            else:
-                batches.setdefault(admitted.topic, []).append((index, admitted))
-        for topic, batch in batches.items():
-            hooks = self.hooks_of(topic)
-            hooks.records += len(batch)
-            keeps = self._keeps_originals
-            found = self._run_batch(
-                hooks,
-                [(self._with_original(record) if keeps else record, record) for _, record in batch],
-            )
-            for (index, _), outcome in zip(batch, found, strict=True):
+                continue
+            own = by_topic.get(checked.topic)
+            if own is None:
+                own = by_topic[checked.topic] = [], []
+            own[0].append(index)
+            own[1].append(checked)
+        for indices, checked_records in by_topic.values():
+            found = self._batch(Batch.of(checked_records))
+            if len(indices) == len(records):
+                return found
+            for index, outcome in zip(indices, found, strict=True):
                 outcomes[index] = outcome
         return outcomes
-
-    def run(self, run: RecordRun) -> RecordRun | None:
-        """Return what becomes of a run that all steps take by columns.
-
-        None is for any other, and where a record of it is refused: then its records go through the hooks.
-        """
-        hooks = self.hooks_of(run.topic)
-        if self._run_edge is None or self._keeps_originals or None in hooks.runs:
-            return None
-        try:
-            going = self._run_edge(run)
-            for step in hooks.runs:
-                if going is None or step is None:
-                    return None
-                going = step(going)
-        except Exception as error:  # noqa: BLE001 - whose it is, is found one by one
-            pass_on_interrupt(error)
-            return None
-        if going is not None:
-            hooks.records += len(run)
-        return going
 
     def run_released(
         self, step: Step, release: Callable[..., Iterable[Any] | None], *arguments: Any
@@ -246,7 +253,7 @@ class Runner:
 
     def _warn_of_chain_elsewhere(self, topic: str) -> None:
         """Log the first topic if no step works on it: one letter of a pattern can switch a chain off."""
-        own = [step for step in self._steps if step.interceptor is not None and not step.settles]
+        own = [step for step in self._steps if step.interceptor is not None and not step.hears_accepted]
         if own and not self._by_topic and not any(step.topics.matches(topic) for step in own):
             patterns = sorted({pattern for step in own for pattern in step.topics.patterns})
             _log.warning(
@@ -256,7 +263,7 @@ class Runner:
             )
 
     def _add_retired(self) -> None:
-        """Add up the counts of forgotten hooks, except those that another thread still runs."""
+        """Add up the counts of forgotten hooks, except those that another thread is still in."""
         counts, kept = dict(self._forgotten), []
         for hooks in self._retired:
             if sys.getrefcount(hooks) > _OWN_REFERENCES:
@@ -302,7 +309,7 @@ class Runner:
         return self._go_on(hooks, index, out, current, original)
 
     def _go_on(self, hooks: TopicHooks, index: int, out: Any, current: Record, original: Record) -> Outcome:
-        """Go on behind a hook that returned anything but the next record of the same topic."""
+        """Go on after a hook that returned anything but the next record of the same topic."""
         step = hooks.steps[index]
         if out is DROP:
             self._failures.dropped(step, original)
@@ -316,11 +323,8 @@ class Runner:
         if isinstance(out, FanOut):
             lazily = partial(self._run_lazily, hooks, index, out, current)
             return FanOut(out.count, lazily, size_bytes=out.size_bytes, whole=current)
-        if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
-            error = InterceptorError(
-                f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
-            )
-            return self._failed(hooks, index, error, current, original)
+        if (misfit := _misfit(out)) is not None:
+            return self._failed(hooks, index, misfit, current, original)
         return self._run_list(hooks, index, out, current, original)
 
     def _run_list(
@@ -328,7 +332,7 @@ class Runner:
     ) -> Outcome:
         try:
             records = [_sound(record, hooks, hooks.steps[index], current) for record in out]
-        except Exception as error:  # noqa: BLE001 - a generator is a hook that runs later
+        except Exception as error:  # noqa: BLE001 - a generator is a hook that is called later
             pass_on_interrupt(error)
             return self._failed(hooks, index, error, current, original)
         finished: list[Record] = []
@@ -342,7 +346,7 @@ class Runner:
                 finished.extend(flat(outcome))
             except HeaderwareError as error:
                 return error
-        # If a later step holds one of them back, the whole waits.
+        # If a later step holds one of them back, all of them wait.
         return DROP if records and dropped == len(records) else finished
 
     def _run_lazily(
@@ -358,7 +362,7 @@ class Runner:
                 record = _sound(next(made), hooks, step, current)
             except StopIteration:
                 return
-            except Exception as error:  # noqa: BLE001 - a lazy split is a hook that runs later
+            except Exception as error:  # noqa: BLE001 - a lazy split is a hook that is called later
                 pass_on_interrupt(error)
                 step.counts["failed"] += 1
                 raise error_at(error, step, current) from error.__cause__
@@ -371,7 +375,7 @@ class Runner:
             yield from flat(outcome)
 
     def _next(self, hooks: TopicHooks, index: int, record: Record, original: Record) -> Outcome:
-        """Go on behind a step with a record that may have moved to another topic."""
+        """Go on after a step with a record that may have moved to another topic."""
         if record.topic != hooks.topic:
             return self._enter(self.hooks_of(record.topic), hooks.steps[index], record, original)
         hooks.enter(index + 1)
@@ -381,53 +385,18 @@ class Runner:
         self, hooks: TopicHooks, step: Step, record: Record, original: Record | None = None
     ) -> Outcome:
         """Go on in the hooks of a topic with a record from a step that may not be among them."""
-        index = hooks.behind(step.position)
+        index = hooks.after(step.position)
         hooks.enter(index)
         return self._run(hooks, index, record, record if original is None else original)
 
-    def _run_batch(self, hooks: TopicHooks, entries: list[tuple[Record, Record]]) -> list[Outcome]:
-        """Run (current, original) pairs, one step after the other."""
-        finished: list[Outcome] = [DROP] * len(entries)
-        live = dict(enumerate(entries))
-        for index in range(len(hooks.steps)):
-            going = list(live.items())
-            for (slot, (current, original)), out in zip(
-                going, self._call_batch(hooks, index, [entry[0] for _, entry in going]), strict=True
-            ):
-                if out.__class__ is Record and out.topic == hooks.topic and out.headers.__class__ is Headers:
-                    live[slot] = (_with_local(out, hooks, current), original)
-                    continue
-                hooks.leave(index)
-                if isinstance(out, Exception):
-                    # A skipped failure stays in the batch: the last good record goes on in its place.
-                    outcome = self._failures.answer(hooks.steps[index], out, current, original)
-                else:
-                    outcome = self._go_on(hooks, index, out, current, original)
-                if outcome is None:
-                    hooks.enter(index + 1)
-                else:
-                    del live[slot]
-                    finished[slot] = outcome
-        for slot, (current, _) in live.items():
-            finished[slot] = current
-        return finished
-
-    def _call_batch(self, hooks: TopicHooks, index: int, records: list[Record]) -> list[Any]:
-        batch, hook = hooks.batches[index], hooks.calls[index]
-        if batch is None:
-            return [_attempt(hook, record) for record in records]
-        if not records:
-            return []
-        try:
-            outcomes = list(batch(records))
-            if len(outcomes) != len(records):
-                problem = f"a batch hook gave {len(outcomes)} outcomes for {len(records)} records"
-                raise InterceptorError(problem)  # noqa: TRY301 - one handler for all that a hook does wrong
-        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
-            pass_on_interrupt(error)
-            # One error for each record, because each gets a position of its own.
-            return [wrapped(error) for _ in records]
-        return outcomes
+    def _batch(self, originals: Batch) -> Sequence[Outcome]:
+        """Return the outcomes of checked records of one topic."""
+        hooks = self._by_topic.get(originals.topic) or self.hooks_of(originals.topic)
+        hooks.records += len(originals)
+        going = originals
+        if self._keeps_originals:
+            going = Batch.of(list(map(self._with_original, originals)))
+        return _BatchPass(hooks, self._failures, self._go_on, originals, going).outcomes()
 
     def _failed(
         self, hooks: TopicHooks, index: int, error: Exception, current: Record, original: Record
@@ -440,17 +409,163 @@ class Runner:
         return self._run(hooks, index + 1, current, original)
 
 
+class _BatchPass:
+    """One batch on its way through the hooks of its topic.
+
+    Args:
+        hooks: the hooks.
+        failures: answers the failures.
+        go_on: goes on after a hook that returned anything but the next record, as in :class:`Runner`.
+        originals: the records as they came in.
+        going: the same records, as they go to the first step.
+    """
+
+    __slots__ = ("_failures", "_finished", "_go_on", "_going", "_hooks", "_members", "_originals")
+
+    def __init__(
+        self,
+        hooks: TopicHooks,
+        failures: Failures,
+        go_on: Callable[[TopicHooks, int, Any, Record, Record], Outcome],
+        originals: Batch,
+        going: Batch,
+    ) -> None:
+        self._hooks = hooks
+        self._failures = failures
+        self._go_on = go_on
+        self._originals = originals
+        self._going = going
+        self._members: Sequence[int] = range(len(going))
+        """The indices, among the originals, of the records that are still together."""
+        self._finished: dict[int, Outcome] = {}
+        """The outcomes of those that have left."""
+
+    def outcomes(self) -> Sequence[Outcome]:
+        """Return one outcome per record, in order; a batch if all have come through together."""
+        for stage in self._hooks.stages:
+            before = len(self._finished)
+            if stage.batch is None:
+                self._give_records(stage)
+            else:
+                self._give_batch(stage, stage.batch)
+            if len(self._finished) > before:
+                self._members = [member for member in self._members if member not in self._finished]
+                if not self._members:
+                    break
+        if not self._finished:
+            return self._going
+        outcomes = dict(zip(self._members, self._going, strict=True)) if self._members else {}
+        return [outcomes[at] if at in outcomes else self._finished[at] for at in range(len(self._originals))]
+
+    def _give_records(self, stage: _Stage) -> None:
+        """Give each record to the hooks of some steps."""
+        before = self._going.records()
+        found = [
+            self._given(stage, record, member) for member, record in zip(self._members, before, strict=True)
+        ]
+        if not all(map(is_, found, before)):  # else the columns stay, too
+            self._keep(found)
+
+    def _keep(self, records: Sequence[Record | None]) -> None:
+        """Go on with the records that have not left the batch."""
+        if going := [record for record in records if record is not None]:
+            self._going = Batch.of(going)
+
+    def _give_batch(self, stage: _Stage, hook: BatchHook) -> None:
+        """Give the batch to the hook of one step; then answer failures, and do what was not taken."""
+        batch = self._going
+        try:
+            out = _from_batch(hook, batch, keeps_local=self._hooks.keeps_local)
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            pass_on_interrupt(error)
+            # One error for each record, because each gets a position of its own.
+            out = batch.replace(failures={at: wrapped(error) for at in range(len(batch))})
+        if not out.failures and not out.not_taken:
+            self._going = out
+            return
+        failures, alone, indices = out.failures, stage._replace(batch=None), {*out.failures, *out.not_taken}
+        if not failures and len(indices) == len(batch):
+            self._give_records(alone)
+            return
+        apart: dict[int, Record | None] = {}
+        for at in sorted(indices):
+            member, record = self._members[at], batch[at]
+            if at in failures:
+                apart[at] = self._answered(stage.first, failures[at], record, member)
+            else:
+                apart[at] = self._given(alone, record, member)
+        if any(apart.values()):
+            taken = out.records()
+            self._keep([apart[at] if at in apart else taken[at] for at in range(len(batch))])
+        elif len(apart) < len(batch):
+            self._going = out.select([at for at in range(len(batch)) if at not in apart])
+
+    def _given(self, stage: _Stage, current: Record, member: int) -> Record | None:
+        """Return what the hooks of some steps make of a record; None if it has left the batch."""
+        hooks = self._hooks
+        for index in range(stage.first, stage.end):
+            try:
+                out = hooks.calls[index](current)
+                if out is current:
+                    continue
+                if (misfit := _misfit(out)) is not None:
+                    raise misfit  # noqa: TRY301 - one handler for all that a hook does wrong
+                if isinstance(out, Record):
+                    out = _sound(out, hooks, hooks.steps[index], current)
+            except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+                pass_on_interrupt(error)
+                if self._answered(index, error, current, member) is None:
+                    return None
+                continue
+            if not isinstance(out, Record) or out.topic != hooks.topic:
+                hooks.leave(index)
+                self._finished[member] = self._go_on(hooks, index, out, current, self._originals[member])
+                return None
+            current = out
+        return current
+
+    def _answered(self, index: int, error: Exception, current: Record, member: int) -> Record | None:
+        """Return a record that a step failed on if it goes on as it was; None if it has left the batch."""
+        step, original = self._hooks.steps[index], self._originals[member]
+        outcome = self._failures.answer(step, error, current, original)
+        if outcome is None:
+            return current
+        self._hooks.leave(index)
+        self._finished[member] = outcome
+        return None
+
+
 def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:
     for name, count in more:
         counts[name] = counts.get(name, 0) + count
 
 
-def _attempt(hook: Callable[[Record], Any], record: Record) -> Any:
-    try:
-        return hook(record)
-    except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
-        pass_on_interrupt(error)
-        return error
+def _from_batch(hook: BatchHook, batch: Batch, *, keeps_local: bool) -> Batch:
+    """Return the batch that a hook made of another, with plain headers; raise what is wrong with it."""
+    out: object = hook(batch)
+    if out is batch:
+        return batch
+    if not isinstance(out, Batch):
+        raise InterceptorError(f"a batch hook returned a {type(out).__name__}; expected a Batch")
+    if len(out) != len(batch):
+        raise InterceptorError(f"a batch hook returned {len(out)} records for {len(batch)}")
+    if out.topic != batch.topic:
+        raise InterceptorError("a batch hook changed the topic; only on_send and on_consume may")
+    for at in (*out.failures, *out.not_taken):
+        if not 0 <= at < len(batch):
+            raise InterceptorError(f"a batch hook names record {at} of {len(batch)}")
+    return out.checked(batch, keeps_local=keeps_local)
+
+
+def _misfit(out: Any) -> InterceptorError | None:
+    """Return the error of a hook that returned nothing that a hook may return; else None."""
+    if out is DROP or isinstance(out, Record | FanOut):
+        return None
+    if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
+        return InterceptorError(
+            f"returned {type(out).__name__}; expected a Record, DROP or an iterable of Records"
+        )
+    return None
 
 
 def _sound(record: Any, hooks: TopicHooks, step: Step, current: Record) -> Record:
@@ -490,14 +605,19 @@ def flat(outcome: Outcome) -> Iterable[Record]:
     return outcome
 
 
-def _call(single: Callable[..., Any] | None, batch: Callable[..., Any] | None, record: Any) -> Any:
-    if single is not None:
-        return single(record)
-    assert batch is not None  # noqa: S101 - TopicHooks takes steps that have one of the two
-    outcomes = list(batch([record]))
-    if len(outcomes) != 1:
-        raise ValueError(f"a batch hook gave {len(outcomes)} outcomes for 1 record")
-    outcome = outcomes[0]
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+def single_form(hook: BatchHook) -> Callable[[Record], Any]:
+    """Return the hook for one record of a step that has only the one for batches: it gets a batch of one."""
+
+    def single(record: Record) -> Any:
+        out = _from_batch(hook, Batch.of([record]), keeps_local=False)
+        if out.failures:
+            raise out.failures[0]
+        if out.not_taken:
+            raise InterceptorError("its batch hook left a record to its single hook, and it has none")
+        return out[0]
+
+    return single
+
+
+def _call(hook: Callable[[Any], Any], record: Record) -> Any:
+    return hook(record)

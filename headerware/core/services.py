@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from headerware.core.headers import Headers, Pair
     from headerware.core.hooks import HookResult
     from headerware.core.record import Operation, Record, RecordMetadata
-    from headerware.core.record_run import RecordRun
 
 TopicPartitionKey = tuple[str, int]
 """A topic and a partition of it."""
@@ -100,7 +99,7 @@ class IsDue(Protocol):
     """Has so much to release by ``poll`` that this comes before anything else is read."""
 
     def is_due(self) -> bool:
-        """Return whether ``poll`` is to be called now; called behind each record, on that thread."""
+        """Return whether ``poll`` is to be called now; called after each record, on that thread."""
 
 
 class Flushes(Protocol):
@@ -125,10 +124,10 @@ class FollowsPosition(Protocol):
 
 
 class Seeks(Protocol):
-    """Needs earlier records, so that the one at an offset comes whole."""
+    """Needs earlier records, so that the one at an offset comes complete."""
 
     def seek(self, topic: str, partition: int, offset: int) -> int | None:
-        """Return where to begin so that the record delivered at an offset comes whole; None for there."""
+        """Return where to begin so that the record delivered at an offset comes complete; None for there."""
 
 
 class HoldsOffset(Protocol):
@@ -206,15 +205,9 @@ class WrapsHooks(Protocol):
     def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return what is called in place of a step's hook, or the hook itself; called once for each topic.
 
-        The hook takes a record, or a list of them if it is the batch form.
+        The hook takes a record; or, if it is the batch form, a :class:`~headerware.core.batch.Batch`, which
+        it returns.
         """
-
-
-class SendsRuns(Protocol):
-    """Does by columns what ``on_send`` does for each record, and nothing else: no error, no local state."""
-
-    def send_run(self, run: RecordRun) -> RecordRun | None:
-        """Return the run as ``on_send`` makes it; None, or an error, leaves its records to ``on_send``."""
 
 
 class CarriesOn(Protocol):
@@ -239,22 +232,16 @@ class HearsStatistics(Protocol):
         """Called with the JSON of ``stats_cb``, on the thread that polls, before the application's own."""
 
 
-class Settles(Protocol):
+class HearsAccepted(Protocol):
     """Sees each consumed record last, once no step has refused it.
 
     There a step remembers what it has seen, so that a refused record leaves no trace, and gives the
-    application what no other step may see.
+    application what no other step may see. A step may have ``on_accepted_batch``, too, which takes and
+    returns a batch as ``on_consume_batch`` does.
     """
 
-    def settle(self, record: Record) -> HookResult:
-        """Return what a hook returns."""
-
-
-class SettlesBatches(Protocol):
-    """Does the same for many records at once, where that is cheaper."""
-
-    def settle_batch(self, records: Sequence[Record]) -> Sequence[Any]:
-        """Return one outcome for each record, in order."""
+    def on_accepted(self, record: Record) -> HookResult:
+        """Return what ``on_consume`` may return."""
 
 
 _SERVICES: Final = (
@@ -277,11 +264,9 @@ _SERVICES: Final = (
     Ticks,
     HearsStopped,
     WrapsHooks,
-    SendsRuns,
     CarriesOn,
     HearsStatistics,
-    Settles,
-    SettlesBatches,
+    HearsAccepted,
 )
 
 

@@ -15,32 +15,38 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from headerware.core import services
-from headerware.core.carry import AtWork, Carrying
-from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
-from headerware.core.edge import (
+from headerware.core.batch import Batch
+from headerware.core.boundary import (
     WIRE_TYPES,
     admit,
     admit_bytes,
-    admit_run_of_bytes,
+    admits,
+    admits_bytes,
+    is_normalised,
     normalised,
     refuse_compacted,
+    refuse_compacted_batch,
     refuse_encodings,
+    refuse_encodings_batch,
     require_plain_names,
+    require_plain_names_batch,
     require_wire_names,
-    run_on_wire,
+    require_wire_names_batch,
     to_wire,
-    unchanged_run,
+    to_wire_batch,
 )
+from headerware.core.carry import AtWork, Carrying
+from headerware.core.counters import Counters
+from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.order import precedes_bytes
 from headerware.core.record import Operation, Record, RecordMetadata
-from headerware.core.record_run import RecordRun
 from headerware.core.runner import Outcome, Runner
 from headerware.core.services import Direction, Service, TopicPartitionKey, offered
-from headerware.core.step import EDGE, Counters, Overhead, Step, not_stored
+from headerware.core.step import BOUNDARY, Overhead, Step, not_stored
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
@@ -101,15 +107,14 @@ class Session:
             ],
         )
         """Carries on headers of the record that is processed to records that are sent meanwhile."""
-        run_edge = partial(unchanged_run, admit) if self._objects else admit_run_of_bytes
         self._send: Final = Runner(
             "send",
             sending,
             self.carrying.after(admit if self._objects else admit_bytes),
+            self.carrying.unless_at_work(admits if self._objects else admits_bytes),
             partial(self._publish_dead_letter, "ON_SEND"),
             partial(self._tell_stopped, "send"),
             wrappings,
-            self.carrying.unless_at_work(run_edge),
         )
         self.is_empty: Final = not (self._steps or self.carrying)
         """Whether records pass as they are."""
@@ -117,6 +122,7 @@ class Session:
             "consume",
             consuming,
             normalised,
+            is_normalised,
             partial(self._publish_dead_letter, "ON_CONSUME"),
             partial(self._tell_stopped, "consume"),
             wrappings,
@@ -185,7 +191,9 @@ class Session:
         """The interceptors that keep a record back until others of its partition have come."""
         for step, right in zip(self._steps, self._rights, strict=True):
             step.overhead.rights = (*step.overhead.rights, right)
-        self._counters.add(self, (lambda: None) if previous is None else partial(self._take_over, previous))
+        self._counters.add(
+            self.own_stats, (lambda: None) if previous is None else partial(self._take_over, previous)
+        )
 
     def _take_over(self, previous: Session) -> None:
         """Become the owner of the steps that go on here; the previous session closes only the others."""
@@ -215,20 +223,20 @@ class Session:
         elsewhere = Elsewhere(step.topics for step in self._steps if step.states("writes_ids"))
         ids_elsewhere = Elsewhere([elsewhere])
         consuming[self._objects : self._objects] = [
-            _check("consume", refuse_compacted, between, elsewhere),
-            _check("consume", refuse_encodings, between, ids_elsewhere),
+            _check("consume", refuse_compacted, refuse_compacted_batch, between, elsewhere),
+            _check("consume", refuse_encodings, refuse_encodings_batch, between, ids_elsewhere),
         ]
         # The last that consuming does, in the same order as the steps themselves.
         first = -len(self._steps) - 1
         consuming[:0] = [
-            settling for at, step in enumerate(self._steps) if (settling := step.settling(first + at))
+            accepting for at, step in enumerate(self._steps) if (accepting := step.accepting(first + at))
         ]
         if self._objects:
-            sending.insert(self._objects, _check("send", to_wire, between, Elsewhere([]), run_on_wire))
+            sending.insert(self._objects, _check("send", to_wire, to_wire_batch, between, Elsewhere([])))
         end = float(len(self._steps))
         sending += [
-            _check("send", require_plain_names, end, elsewhere),
-            _check("send", require_wire_names, end, ids_elsewhere),
+            _check("send", require_plain_names, require_plain_names_batch, end, elsewhere),
+            _check("send", require_wire_names, require_wire_names_batch, end, ids_elsewhere),
         ]
         return sending, consuming
 
@@ -253,26 +261,18 @@ class Session:
     def send_outcomes(self, records: Sequence[Record]) -> Sequence[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others.
 
-        A run stays a run if all steps take it by columns.
+        It is a :class:`~headerware.core.batch.Batch` if a batch came out, one record for each that went in.
         """
-        if self.is_empty:
-            return records
-        whole = self.send_run(records) if isinstance(records, RecordRun) else None
-        return self._send.many(records) if whole is None else whole
-
-    def send_run(self, run: RecordRun) -> RecordRun | None:
-        """Return what becomes of a run if all steps take it by columns; else None, and no record was sent."""
-        return run if self.is_empty else self._send.run(run)
+        return records if self.is_empty else self._send.many(records)
 
     def consume_outcomes(self, records: Sequence[Record]) -> list[Outcome]:
         """Return one outcome per record, in order; a record that fails does not affect the others."""
-        return list(map(_unless_unreadable, records)) if self.is_empty else self._consume.many(records)
+        if self.is_empty:
+            return list(map(_unless_unreadable, records))
+        outcomes = self._consume.many(records)
+        return [*outcomes.records()] if isinstance(outcomes, Batch) else list(outcomes)
 
     # Moments
-
-    def takes_batches(self, direction: Direction) -> bool:
-        """Return whether any interceptor would rather have many records at once."""
-        return any(step.takes_batches(direction) for step in self._steps)
 
     def acknowledge(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -280,7 +280,7 @@ class Session:
         """Tell every interceptor, once, what became of a record that the application sent."""
         for step, interceptor in self._acknowledging:
             if step.topics.matches(record.topic):
-                # As _guarded, without its call: this runs for every record in flight.
+                # As _guarded, without its call, for every record in flight comes here.
                 try:
                     interceptor.on_acknowledgement(record, metadata, error)
                 except Exception as failure:  # noqa: BLE001 - it is logged and counted
@@ -448,7 +448,7 @@ class Session:
             interceptor.revoke(gone)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Return the offset at which to begin, so that the record delivered at ``offset`` comes whole."""
+        """Return the offset at which to begin, so that the record delivered at ``offset`` comes complete."""
         begin = offset
         for _, interceptor in self._seeking:
             earlier = interceptor.seek(topic, partition, offset)
@@ -528,7 +528,7 @@ class Session:
             if closing is not None:
                 _guarded(step, "close", closing.close)
         if successor is not None:
-            self._counters.close(self)
+            self._counters.close(self.own_stats)
 
     def __enter__(self) -> Self:
         """Return the session itself."""
@@ -546,7 +546,7 @@ class Session:
         outcome: str,
         error: BaseException | None,
     ) -> None:
-        """Tell interceptors of a record that a step stopped; its topic may be of any type at the edge."""
+        """Tell interceptors of a record that a step stopped; its topic may be of any type at the boundary."""
         topic: object = record.topic
         for step, interceptor in self._stopping:
             if isinstance(topic, str) and step.topics.matches(topic):
@@ -607,7 +607,7 @@ class Session:
         return any(step.states("hides") and step.topics.matches(topic) for step in self._steps)
 
     def _split(self, dead_letter: Record) -> Iterable[Record]:
-        """Split the dead letter of a reassembled message, which may be too large to go whole."""
+        """Split the dead letter of a reassembled message, which may be too large for one record."""
         for step in self._steps:
             if step.states("splits") and (split := step.hook("on_send")):
                 parts: Record | Iterable[Record] = split(dead_letter)
@@ -646,19 +646,17 @@ def _unless_unreadable(record: Record) -> Outcome:
 def _check(
     direction: Direction,
     check: Callable[[Record], Record],
+    check_batch: Callable[[Batch], Batch],
     position: float,
     topics: TopicPatterns,
-    run: Callable[[RecordRun], RecordRun | None] | None = None,
 ) -> Step:
-    """Make a step of the session itself, which checks the records of one direction.
-
-    ``run`` is its form for runs; by default it looks at nothing but names.
-    """
+    """Make a step of the session itself, which checks the records of one direction."""
+    hook = f"on_{direction}"
     return Step(
         position=position,
-        name=EDGE,
+        name=BOUNDARY,
         interceptor=None,
-        opened=SimpleNamespace(**{f"on_{direction}": check}, send_run=run or partial(unchanged_run, check)),
+        opened=SimpleNamespace(**{hook: check, f"{hook}_batch": check_batch}),
         topics=topics,
         on_error="raise",
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from threading import RLock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from headerware.core.edge import undecoded_before
+from headerware.core.boundary import undecoded_before
 from headerware.core.errors import (
     DeadLetterError,
     DelayedError,
@@ -27,18 +26,15 @@ from headerware.core.record import Record
 from headerware.core.services import (
     AddsBytes,
     Direction,
-    Settles,
-    SettlesBatches,
     SurroundsProcessing,
     offered,
 )
 from headerware.core.topics import TopicPatterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headerware.core.hooks import OnError
-    from headerware.core.session import Session
 
 TellStopped = Callable[["Record", str, str, BaseException | None], None]
 """Tells interceptors of a record that a step stops: ``(record, step's name, outcome, error)``."""
@@ -51,7 +47,7 @@ _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of a record that does not go on: it is refused, or dropped."""
 
 _COUNTS: Final = ("dropped", "failed", "skipped", "dead_lettered")
-EDGE: Final = "chain"
+BOUNDARY: Final = "chain"
 """The name of the session's own checks."""
 _MAX_REASONS: Final = 8
 """How many reasons of one kind of failure are logged; a text may name a key or a size that a sender chose."""
@@ -76,50 +72,6 @@ class Overhead:
     def drop(self, right: Sequence[Step]) -> None:
         """Forget one of the right-hand sides."""
         self.rights = tuple(other for other in self.rights if other is not right)
-
-
-class Counters:
-    """Return the counters of a client by interceptor, whichever sessions have taken each other's place.
-
-    What a closed session counted stays, so that a counter never falls; what was pending there does not.
-    """
-
-    __slots__ = ("__weakref__", "_closed", "_lock", "_open")
-
-    def __init__(self) -> None:
-        self._lock = RLock()
-        self._open: list[Session] = []
-        self._closed: dict[str, dict[str, int]] = {}
-
-    def __call__(self) -> Mapping[str, Mapping[str, int]]:
-        with self._lock:
-            found = {name: dict(counts) for name, counts in self._closed.items()}
-            for session in self._open:
-                _add_counts(found, session.own_stats())
-        return found
-
-    def add(self, session: Session, take_over: Callable[[], None]) -> None:
-        """Count a session, too, once it has taken over what goes on in it; nobody sees what is between."""
-        with self._lock:
-            take_over()
-            self._open.append(session)
-
-    def close(self, session: Session) -> None:
-        """Keep what a session has counted, and let go of it."""
-        with self._lock:
-            lasting = {
-                name: {what: count for what, count in counts.items() if not what.startswith("pending")}
-                for name, counts in session.own_stats().items()
-            }
-            _add_counts(self._closed, lasting)
-            self._open.remove(session)
-
-
-def _add_counts(found: dict[str, dict[str, int]], more: Mapping[str, Mapping[str, int]]) -> None:
-    for name, counts in more.items():
-        own = found.setdefault(name, {})
-        for what, count in counts.items():
-            own[what] = own.get(what, 0) + count
 
 
 def _added_bytes(steps: Sequence[Step], record: Record) -> int:
@@ -155,13 +107,14 @@ class LoggedReasons:
 class Step:
     """Hold one interceptor of one session: its configuration, and the object with its hooks.
 
-    ``position`` counts from the left. ``settles`` is the step whose ``settle`` this one runs, and whose
-    counters it shares. ``earlier`` is the step of an earlier session whose opened object goes on here.
+    ``position`` counts from the left. ``accepts_for`` is the step whose ``on_accepted`` this one calls, and
+    whose counters it shares. ``earlier`` is the step of an earlier session whose opened object goes on here.
     """
 
     __slots__ = (
         "counts",
         "earlier",
+        "hears_accepted",
         "interceptor",
         "logged",
         "name",
@@ -169,7 +122,6 @@ class Step:
         "opened",
         "overhead",
         "position",
-        "settles",
         "topics",
     )
 
@@ -182,7 +134,7 @@ class Step:
         opened: Any,
         topics: TopicPatterns,
         on_error: OnError,
-        settles: Step | None = None,
+        accepts_for: Step | None = None,
         earlier: Step | None = None,
     ) -> None:
         self.position: Final = position
@@ -191,9 +143,9 @@ class Step:
         self.opened: Final = opened
         self.topics: Final = topics
         self.on_error: Final = on_error
-        self.settles: Final = settles is not None
+        self.hears_accepted: Final = accepts_for is not None
         self.earlier: Step | None = earlier
-        shared = settles or earlier
+        shared = accepts_for or earlier
         self.counts: Final[dict[str, int]] = shared.counts if shared else dict.fromkeys(_COUNTS, 0)
         self.logged: Final[LoggedReasons] = earlier.logged if earlier else LoggedReasons()
         self.overhead: Overhead = earlier.overhead if earlier else Overhead()
@@ -212,29 +164,26 @@ class Step:
         if direction == "send":
             return self.states("acknowledges_own")
         surrounds = offered(self.opened, SurroundsProcessing) is not None
-        return self.settles or surrounds or self.states("verifies")
+        return self.hears_accepted or surrounds or self.states("verifies")
 
-    def settling(self, position: float) -> Step | None:
-        """Return the step that runs this one's ``settle`` at the end of consuming; None if it has none."""
-        one, many = offered(self.opened, Settles), offered(self.opened, SettlesBatches)
+    def accepting(self, position: float) -> Step | None:
+        """Return the step that calls this one's ``on_accepted`` at the end of consuming; None without one."""
+        one, many = self.hook("on_accepted"), self.hook("on_accepted_batch")
         if one is None and many is None:
             return None
         return Step(
             position=position,
             name=self.name,
             interceptor=self.interceptor,
-            opened=SimpleNamespace(
-                on_consume=None if one is None else one.settle,
-                on_consume_batch=None if many is None else many.settle_batch,
-            ),
+            opened=SimpleNamespace(on_consume=one, on_consume_batch=many),
             topics=TopicPatterns(["*"]),  # a transform may have moved the record
             on_error=self.on_error,
-            settles=self,
+            accepts_for=self,
         )
 
     def takes_batches(self, direction: Direction) -> bool:
-        """Return whether the interceptor prefers many records at once."""
-        return self.hook(f"on_{direction}_batch") is not None
+        """Return whether an interceptor is there that takes many records at once."""
+        return self.interceptor is not None and self.hook(f"on_{direction}_batch") is not None
 
 
 class Failures:
@@ -262,9 +211,9 @@ class Failures:
         step.counts["dropped"] += 1
         self._tell_stopped(original, step.name, "dropped", None)
 
-    def refused_at_edge(self, record: Record, error: HeaderwareError) -> None:
+    def refused_at_boundary(self, record: Record, error: HeaderwareError) -> None:
         """Note a record that no step has seen, because it is malformed."""
-        self._tell_stopped(record, EDGE, "refused", error)
+        self._tell_stopped(record, BOUNDARY, "refused", error)
 
     def released(self, step: Step, error: Any) -> list[_Refusal]:
         """Answer an error among the records that a step releases; it belongs to no record that is at hand."""

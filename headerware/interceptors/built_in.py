@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headerware.core.edge import OwnHeaders
+from headerware.core.boundary import OwnHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from headerware.core.edge import header_ids_advice
+from headerware.core.boundary import header_ids_advice
 from headerware.core.errors import (
     ClaimError,
     ConfigError,

@@ -24,6 +24,7 @@ import msgspec
 import zstandard
 
 from headerware.core.awaited import Awaited
+from headerware.core.batch import header_names
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
     CompressionError,
@@ -47,6 +48,7 @@ from headerware.dictionaries.store import (
 )
 
 if TYPE_CHECKING:
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.core.headers import HeaderValue, Pair
     from headerware.core.record import Record
@@ -238,43 +240,61 @@ class _CompressStep:
 
     def on_send(self, record: Record) -> Record:
         """Compress the value if that pays."""
-        value = record.value
+        made = self._compressed_parts(record.topic, record.value, record.headers)
+        return record if made is None else record.with_value(*made)
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_send` for each record."""
+        compress = partial(self._compressed_parts, batch.topic)
+        return batch.remake(("value", "headers"), compress, batch.values, batch.headers)
+
+    def on_consume(self, record: Record) -> Record:
+        """Decompress the value if there is ``hw.compress``, and take that header off."""
+        made = self._plain_parts(record.value, record.headers)
+        return record if made is None else record.with_value(*made)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+        if COMPRESS_HEADER not in header_names(batch.headers):
+            return batch
+        return batch.remake(("value", "headers"), self._plain_parts, batch.values, batch.headers)
+
+    def _compressed_parts(self, topic: str, value: Any, headers: Headers) -> tuple[bytes, Headers] | None:
+        """Return a compressed value, and the headers with the mark; None if the value stays as it is."""
         if not value:
-            return self._leave(record, "empty")
+            return self._left("empty")
         size = len(value)
         if size < self._min_bytes:
-            return self._leave(record, "small")
-        headers = record.headers
+            return self._left("small")
         content_type: HeaderValue = None
         for name, content in headers:
             if name in _TELLING:
                 if name == COMPRESS_HEADER:
-                    return self._leave(record, "encoded")
+                    return self._left("encoded")
                 content_type = content
         if content_type is not None and self._is_skipped[content_type]:
-            return self._leave(record, "content_type")
+            return self._left("content_type")
         if value[0] in FIRST_BYTES and is_compressed(value):
-            return self._leave(record, "format")
+            return self._left("format")
         compress, mark, header_bytes = self._compress, self._mark, _HEADER_BYTES
         if self._dictionaries is not None:
-            writer = self._dictionaries.writer(record.topic, content_type)
+            writer = self._dictionaries.writer(topic, content_type)
             if writer is not None:
                 compress, mark, header_bytes = writer
             elif size < _MIN_BYTES and self._min_bytes == _MIN_BYTES_WITH_DICTIONARY:
-                return self._leave(record, "small")
+                return self._left("small")
         smaller = compress(value)
         if len(smaller) + header_bytes > size * self._keep:
-            return self._leave(record, "incompressible")
+            return self._left("incompressible")
         self._compressed += 1
         self._bytes_in += size
         self._bytes_out += len(smaller)
         if mark is not self._mark:
             self._with_dictionary += 1
-        return record.with_value(smaller, _new_headers(Headers, (*headers, mark)))
+        return smaller, _new_headers(Headers, (*headers, mark))
 
-    def on_consume(self, record: Record) -> Record:
-        """Decompress the value if there is ``hw.compress``, and take that header off."""
-        headers = record.headers
+    def _plain_parts(self, value: Any, headers: Headers) -> tuple[bytes, Headers] | None:
+        """Return a decompressed value, and the headers without the mark; None if there is none."""
         kept: list[Pair] = []
         mark: Pair | None = None
         for pair in headers:
@@ -283,26 +303,26 @@ class _CompressStep:
             elif mark is None:
                 mark = pair
             else:
-                raise CompressionError(_mark_problem(record))
+                raise CompressionError(_mark_problem(value, headers))
         if mark is None:
-            return record
+            return None
+        if value is None:
+            raise CompressionError(_mark_problem(value, headers))
         decompress = self._decompress.get(mark[1])  # type: ignore[arg-type]  # null is in no table
-        if record.value is None:
-            raise CompressionError(_mark_problem(record))
         if decompress is None:
-            decompress = self._with_a_dictionary(record, mark[1])
-        plain = decompress(record.value)
+            decompress = self._with_a_dictionary(mark[1], value, headers)
+        plain = decompress(value)
         self._decompressed += 1
-        return record.with_value(plain, _new_headers(Headers, kept))
+        return plain, _new_headers(Headers, kept)
 
-    def _with_a_dictionary(self, record: Record, mark: HeaderValue) -> _Codec:
+    def _with_a_dictionary(self, mark: HeaderValue, value: Any, headers: Headers) -> _Codec:
         """Return what decompresses the value, or raise the error if the header names no dictionary."""
         try:
             if self._dictionaries is not None:
                 return self._dictionaries.readers[mark]
             dictionary_id = decode_mark(mark)
         except WireFormatError:
-            raise CompressionError(_mark_problem(record)) from None
+            raise CompressionError(_mark_problem(value, headers)) from None
         message = (
             f"the value is compressed with dictionary {dictionary_id}; name the store that has it in the "
             "option dictionaries of compress"
@@ -329,9 +349,9 @@ class _CompressStep:
         if self._dictionaries is not None:
             self._dictionaries.close()
 
-    def _leave(self, record: Record, reason: str) -> Record:
+    def _left(self, reason: str) -> tuple[bytes, Headers] | None:
         self._left_alone[reason] += 1
-        return record
+        return None
 
     def _skips_type(self, content_type: bytes) -> bool:
         essence = content_type.partition(b";")[0].strip().lower().decode("utf-8", "replace")
@@ -342,13 +362,13 @@ def _level(options: Compress) -> int:
     return CODECS[options.codec].default_level if options.level is None else options.level
 
 
-def _mark_problem(record: Record) -> str:
+def _mark_problem(value: bytes | None, headers: Headers) -> str:
     """Return what is wrong with the ``hw.compress`` of a record."""
-    marks = record.headers.all(COMPRESS_HEADER)
+    marks = headers.all(COMPRESS_HEADER)
     mark = marks[-1]
     if len(marks) > 1:
         return f"{COMPRESS_HEADER} stands {len(marks)} times, expected once"
-    if record.value is None and mark is not None and _is_sound(mark):
+    if value is None and mark is not None and _is_sound(mark):
         return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"
     found = "null" if mark is None else "another codec, or another form of its name"
     return f"{COMPRESS_HEADER}: expected {' or '.join(CODECS)}, or a dictionary's id, found {found}"
@@ -502,7 +522,7 @@ class _MissingDictionaries:
         return CompressionError(f"{message}; publish it there")
 
 
-# Codecs: they return no more than the cap, whatever size a value states. While they run, they hold at most an
+# Codecs: they return no more than the cap, whatever size a value states. Meanwhile they hold at most an
 # eighth more (beside zstd's window), and they allocate nothing for a size that the value cannot have.
 
 _Codec = Callable[[bytes], bytes]
@@ -538,7 +558,7 @@ class _CodecKind(msgspec.Struct, frozen=True):
     compressor: Callable[[int], _Codec]
     """Make a compressor of a level."""
     decompressor: Callable[[int], _Codec]
-    """Make a decompressor with a cap in bytes; it refuses what is not one whole frame below the cap."""
+    """Make a decompressor with a cap in bytes; it refuses anything but one complete frame below the cap."""
 
 
 def _zstd_compressor(level: int) -> _Codec:

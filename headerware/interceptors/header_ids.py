@@ -20,7 +20,9 @@ from headerware.registry.wire.packed_block import FIXED_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.headers import Headers
     from headerware.core.record import Record
     from headerware.registry.names import Names
 
@@ -123,25 +125,39 @@ class HeaderIdsStep:
 
     def on_send(self, record: Record) -> Record:
         """Write names as ids; return the record itself if none of its names becomes an id."""
-        if self._current() is not self._names:
-            self._renew()
-        headers = record.headers
-        wire = self._codec.encode(headers)
-        if wire is headers:
-            return record
-        self._encoded += 1
-        return record.with_headers(wire)
+        made = self._encode(record.headers)
+        return record if made is None else record.with_headers(*made)
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_send` for each record."""
+        return batch.remake(("headers",), self._encode, batch.headers)
 
     def on_consume(self, record: Record) -> Record:
         """Write ids as names; return the record itself if it has no ids."""
+        made = self._decode(record.headers)
+        return record if made is None else record.with_headers(*made)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+        return batch.remake(("headers",), self._decode, batch.headers)
+
+    def _encode(self, headers: Headers) -> tuple[Headers] | None:
         if self._current() is not self._names:
             self._renew()
-        wire = record.headers
+        wire = self._codec.encode(headers)
+        if wire is headers:
+            return None
+        self._encoded += 1
+        return (wire,)
+
+    def _decode(self, wire: Headers) -> tuple[Headers] | None:
+        if self._current() is not self._names:
+            self._renew()
         headers = self._codec.decode(wire)
         if headers is wire:
-            return record
+            return None
         self._decoded += 1
-        return record.with_headers(headers)
+        return (headers,)
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that this adds to a record on the wire.

@@ -22,6 +22,7 @@ import msgspec
 from opentelemetry import metrics
 from opentelemetry.metrics import Meter, Observation, get_meter_provider
 
+from headerware.core.batch import Batch
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import cause_of
 from headerware.core.hooks import FanOut, Interceptor, Place, Role
@@ -29,7 +30,7 @@ from headerware.core.record import Record, bytes_of
 from headerware.interceptors.telemetry import warn_without_sdk, why_idle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
@@ -633,16 +634,21 @@ class _MetricsStep:
 
         def timed(given: Any) -> Any:
             began = perf_counter_ns()
+            out: Any = None
             try:
                 out = hook(given)
             finally:
                 sums.time_ns += perf_counter_ns() - began
-                size_in = bytes_of(given) if given.__class__ is Record else _size_of(given)
+                # What a batch hook has not taken comes again, alone.
+                not_taken = out.not_taken if isinstance(out, Batch) else ()
+                size_in = bytes_of(given) if given.__class__ is Record else _size_of(given, not_taken)
                 sums.bytes_in += size_in
             if out is given:
                 sums.bytes_out += size_in
+            elif out.__class__ is Record:
+                sums.bytes_out += bytes_of(out)
             else:
-                sums.bytes_out += bytes_of(out) if out.__class__ is Record else _size_of(out)
+                sums.bytes_out += _size_of(out, {*not_taken, *getattr(out, "failures", ())})
             return out
 
         return timed
@@ -675,8 +681,10 @@ class _MetricsStep:
             self._known.remove(self)
 
 
-def _size_of(records: Any) -> int:
+def _size_of(records: Any, without: Collection[int] = ()) -> int:
     """Return the bytes of what a hook takes or returns; of a generator nothing is known."""
+    if isinstance(records, Batch):
+        return sum(bytes_of(record) for at, record in enumerate(records) if at not in without)
     if isinstance(records, list):
         return sum(map(_size_of, records))
     if isinstance(records, Record):

@@ -6,23 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
+from headerware.core.batch import Batch, HeaderColumns, Repeated
+from headerware.core.boundary import is_own
 from headerware.core.errors import HeldBackError, SerdeError, raised_at
+from headerware.core.headers import Headers, HeaderValue, Pair
 from headerware.core.hooks import Interceptor, Place
+from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.options import from_option, kinds
 from headerware.serdes.plugins import first_unsignable, open_serde, require_serde, serde_type
 from headerware.serdes.serde import PARTS, Part, SerdeContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headerware.core.context import Context
-    from headerware.core.headers import Headers
     from headerware.core.record import Record
-    from headerware.core.record_run import RecordRun
 
     _Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
     _Hook = Callable[[Record], Record]
-    _RunHook = Callable[[RecordRun], RecordRun | None]
+    _Varying = list[tuple[Pair, Sequence[HeaderValue]]]  # the first record's pair, and the values of all
+    _BatchHook = Callable[[Batch], Batch]
 
 
 class Serialize(Interceptor, frozen=True, kw_only=True):
@@ -75,7 +78,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 class _SerializeStep:
     """The serdes of one client, and the two directions through them."""
 
-    __slots__ = ("_opened", "on_consume", "on_send", "send_run")
+    __slots__ = ("_opened", "on_consume", "on_send", "on_send_batch")
 
     def __init__(self, options: Serialize, context: Context) -> None:
         self._opened: Final[list[Any]] = []
@@ -92,7 +95,7 @@ class _SerializeStep:
             self.close()
             raise
         self.on_send: _Hook = _through(functions, "serialize")
-        self.send_run: _RunHook | None = _run_through(functions)
+        self.on_send_batch: _BatchHook | None = _through_many(functions)
         self.on_consume: _Hook = _through(functions, "deserialize")
 
     def close(self) -> None:
@@ -142,21 +145,65 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
     return hook
 
 
-def _run_through(serdes: dict[Part, Any]) -> _RunHook | None:
-    """Return the same for runs, if all serdes take many values at once."""
+def _through_many(serdes: dict[Part, Any]) -> _BatchHook | None:
+    """Return the hook for batches, if all serdes serialize many values at once.
+
+    It leaves all records to the single hook if their headers differ, or if a serde refuses any of them: the
+    single hook then finds out which.
+    """
     of_key, of_value = (_for_many(serdes.get(part)) for part in PARTS)
     if (of_key is None and "key" in serdes) or (of_value is None and "value" in serdes):
         return None
 
-    def hook(run: RecordRun) -> RecordRun | None:
-        headers, keys, values = run.headers, run.keys, run.values
-        if of_key is not None:
-            keys, headers = of_key(run.topic, headers, keys)
-        if of_value is not None:
-            values, headers = of_value(run.topic, headers, values)
-        return run.having(headers, keys, values)
+    def hook(batch: Batch) -> Batch:
+        shared = _shared_headers(batch)
+        if shared is None:
+            return batch.leave()
+        before, varying = shared
+        headers, keys, values = before, batch.keys, batch.values
+        try:
+            if of_key is not None:
+                keys, headers = of_key(batch.topic, headers, list(keys))
+            if of_value is not None:
+                values, headers = of_value(batch.topic, headers, list(values))
+        except Exception as error:  # noqa: BLE001 - the single hook raises it for the record that it belongs to
+            pass_on_interrupt(error)
+            return batch.leave()
+        if not len(keys) == len(values) == len(batch):
+            return batch.leave()
+        if headers is before:
+            return batch.replace(keys=keys, values=values)
+        columns = _columns_of(headers, varying, len(batch))
+        return batch.leave() if columns is None else batch.replace(keys=keys, values=values, headers=columns)
 
     return hook
+
+
+def _shared_headers(batch: Batch) -> tuple[Headers, _Varying] | None:
+    """Return the first record's headers, and what varies; None if more than one of our own headers does."""
+    headers = batch.headers
+    if not isinstance(headers, HeaderColumns):
+        first = headers[0]
+        return (first, []) if isinstance(headers, Repeated) or headers.count(first) == len(batch) else None
+    pairs: list[Pair] = []
+    varying: _Varying = []
+    for name, values in headers.columns:
+        pairs.append((name, values[0]))
+        if not isinstance(values, Repeated):
+            varying.append((pairs[-1], values))
+    if len(varying) > 1 or not all(is_own(pair[0]) for pair, _ in varying):
+        return None
+    return Headers.trusted(pairs), varying
+
+
+def _columns_of(headers: Headers, varying: _Varying, count: int) -> HeaderColumns | None:
+    """Return headers that a serde made of the first record's, by columns; None if it touched what varies."""
+    columns: list[tuple[str, Sequence[HeaderValue]]] = []
+    for pair in headers:
+        values = next((values for mine, values in varying if mine is pair), None)
+        columns.append((pair[0], Repeated(pair[1], count) if values is None else values))
+    kept = [values for _, values in columns if not isinstance(values, Repeated)]
+    return HeaderColumns(columns, count) if len(kept) == len(varying) else None
 
 
 def _for_many(serde: Any) -> Any:

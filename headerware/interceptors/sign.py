@@ -65,6 +65,7 @@ from headerware.keyring.signature import Sign as SignBytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.keyring import Key
 
@@ -86,8 +87,8 @@ _FRAMING_BYTES: Final = 10
 """The most that the record format spends on a header's two lengths."""
 
 _SLICE_HEADER: Final = "hw.slice"
-_UNSETTLED: Final = "hw.unsettled"
-"""The name in ``record.local`` of the work that is left to :meth:`_Verification.settle`."""
+_UNACCEPTED: Final = "hw.unaccepted"
+"""The name in ``record.local`` of the work that is left to :meth:`_Verification.on_accepted`."""
 
 _log = logging.getLogger("headerware.interceptors.sign")
 
@@ -253,11 +254,11 @@ class SignStep:
         "_sequences",
         "_unbound",
         "_verification",
+        "on_accepted",
         "on_consume",
+        "on_consume_batch",
         "on_send",
-        "on_send_batch",
         "on_stopped",
-        "settle",
     )
 
     def __init__(
@@ -283,13 +284,11 @@ class SignStep:
         self._rest = rest_of_signed_bytes()
         self._prepared_for: Callable[[str, str | None, int], _Prepared] = self._preparing(awaited)
         self.on_send: Callable[[Record], Record] = self._sending_hook()
-        self.on_send_batch: Callable[[Sequence[Record]], list[Record | SignatureError]] | None = (
-            self._send_batch if options.batch_records > 1 else None
-        )
         self.on_consume: Callable[[Record], Record] = self._verification.on_consume
+        self.on_consume_batch: Callable[[Batch], Batch] = self._verification.on_consume_batch
         self.on_stopped: GivenUp | None = self._verification.given_up
-        self.settle: Callable[[Record], Record] | None = (
-            self._verification.settle if self._verification.settles else None
+        self.on_accepted: Callable[[Record], Record] | None = (
+            self._verification.on_accepted if self._verification.hears_accepted else None
         )
         _open_steps.add(self)
 
@@ -336,7 +335,7 @@ class SignStep:
         self._producer = os.urandom(8)
 
     def _sending_hook(self) -> Callable[[Record], Record]:
-        # One function with everything bound, because it runs once a record.
+        # One function with everything bound, because it is called for each record.
         now_ms, prepared_for, rest = self._now_ms, self._prepared_for, self._rest
         stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
 
@@ -355,55 +354,62 @@ class SignStep:
 
         return on_send
 
-    def _send_batch(self, records: Sequence[Record]) -> list[Record | SignatureError]:
-        """Sign records of one topic, which share signatures if the key's algorithm has two halves."""
-        now, most = self._now_ms(), self._options.batch_records
-        prepared = self._prepared_for(records[0].topic, _certified(records[0]), now)
-        if prepared.batches is None:
-            return list(map(self._send_alone, records))
-        outcomes: list[Record | SignatureError] = []
-        for first in range(0, len(records), most):
-            chunk = records[first : first + most]
-            outcomes += self._send_together(chunk, prepared, prepared.batches, now)
-        return outcomes
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Sign each record; with ``batch_records``, one signature covers many if the key allows it.
 
-    def _send_together(
-        self, records: Sequence[Record], prepared: _Prepared, batches: _Batches, now_ms: int
-    ) -> list[Record | SignatureError]:
-        statement, leaf_beginning, sign = batches
-        rest, new, to_text = self._rest, tuple.__new__, encode_text
-        outcomes: list[Record | SignatureError] = list(records)
-        places, begun, leaves = [], [], []
-        for at, record in enumerate(records):
-            if _certified(record) not in {None, prepared.thumbprint}:  # it was replaced between two records
-                outcomes[at] = self._send_alone(record)
-                continue
-            stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
-            try:
-                signed = rest(leaf_beginning + stamp, record.key, record.value, record.headers)
-            except SignatureError as error:
-                outcomes[at] = error
-            else:
-                leaves.append(sha256(signed).digest())
-                places.append(at)
-                begun.append(statement + stamp)
-        if len(places) < _MIN_BATCH:
-            for at in places:
-                outcomes[at] = self._send_alone(records[at])
-            return outcomes
+        Records that do not all show the same certificate are left to :meth:`on_send`.
+        """
+        now_ms = self._now_ms()
+        certified = {None if local is None else local.get(CERTIFIED) for local in batch.locals}
+        if len(certified) > 1:
+            return batch.leave()
+        prepared = self._prepared_for(batch.topic, certified.pop(), now_ms)
+        if prepared.batches is not None:
+            return self._signed_together(batch, prepared, prepared.batches, now_ms)
         if not prepared.bound:
-            self._count_unbound(len(places))
-        for at, head, proof in zip(places, begun, sign(leaves), strict=True):
-            record = records[at]
-            headers = new(Headers, (*record.headers, (SIGNATURE_HEADER, to_text(head + proof))))
-            outcomes[at] = record.with_headers(headers)
-        return outcomes
+            self._count_unbound(len(batch))
+        statement, sign, rest = prepared.statement, prepared.sign, self._rest
+        stamped, sequences, new, to_text = encode_stamp, self._sequences, tuple.__new__, encode_text
 
-    def _send_alone(self, record: Record) -> Record | SignatureError:
-        try:
-            return self.on_send(record)
-        except SignatureError as error:
-            return error
+        def signed(key: bytes | None, value: bytes | None, headers: Headers) -> tuple[Headers]:
+            stamp = stamped(now_ms, self._producer, next(sequences))
+            text = to_text(statement + stamp + sign(rest(stamp, key, value, headers)))
+            return (new(Headers, (*headers, (SIGNATURE_HEADER, text))),)
+
+        return batch.remake(("headers",), signed, batch.keys, batch.values, batch.headers)
+
+    def _signed_together(self, batch: Batch, prepared: _Prepared, batches: _Batches, now_ms: int) -> Batch:
+        """Sign groups of records with a signature each; a record that is alone in its group is not taken."""
+        headers: list[Headers] = list(batch.headers)
+        failures: dict[int, Exception] = {}
+        not_taken: list[int] = []
+        most = self._options.batch_records
+        for first in range(0, len(batch), most):
+            group = range(first, min(first + most, len(batch)))
+            if len(group) < _MIN_BATCH:
+                not_taken += group
+                continue
+            begun: dict[int, bytes] = {}
+            leaves: list[bytes] = []
+            for at in group:
+                stamp = encode_stamp(now_ms, self._producer, next(self._sequences))
+                try:
+                    signed = self._rest(
+                        batches.leaf_beginning + stamp, batch.keys[at], batch.values[at], headers[at]
+                    )
+                except SignatureError as error:
+                    failures[at] = error
+                else:
+                    begun[at] = batches.statement + stamp
+                    leaves.append(sha256(signed).digest())
+            if len(leaves) < _MIN_BATCH:
+                not_taken += begun
+                continue
+            if not prepared.bound:
+                self._count_unbound(len(leaves))
+            for (at, head), proof in zip(begun.items(), batches.sign(leaves), strict=True):
+                headers[at] = headers[at].append((SIGNATURE_HEADER, encode_text(head + proof)))
+        return batch.replace(headers=headers, failures=failures, not_taken=not_taken)
 
     def _preparing(self, cluster_of: Callable[[], str | None]) -> Callable[[str, str | None, int], _Prepared]:
         """Return a function that has what a topic's records with a certificate are signed with, at a time."""
@@ -467,11 +473,6 @@ class SignStep:
         return _Prepared(statement, sign, since_ms, until_ms, bound, batches, key, thumbprint)
 
 
-def _certified(record: Record) -> str | None:
-    """Return the thumbprint of the key that the record's certificate is for, if it shows one."""
-    return None if record.local is None else record.local.get(CERTIFIED)
-
-
 def _certified_version(keyring: Keyring, current: Key, certified: str) -> Key:
     """Return the version that a certificate is for: it goes on until the certificate is replaced."""
     for key in keyring.versions(current.id):
@@ -499,18 +500,20 @@ class _Known(NamedTuple):
 
     verify: Verify
     end: int
-    """The index behind the statement in ``hw.sig``."""
+    """The index after the statement in ``hw.sig``."""
     conditional_key: Key | None
     """The key if each record decides whether it counts; else None."""
     statement: Statement
     thumbprint: str
 
 
+_VerifiedParts = tuple[Headers, dict[str, Any]]
+"""The headers and the local state of a record that was verified."""
 _Position = tuple[str, int | None, int | None]
 """A topic, a partition and an offset."""
 
 
-class _Unsettled(msgspec.Struct, frozen=True, gc=False):
+class _Unaccepted(msgspec.Struct, frozen=True, gc=False):
     """The work that is left once all steps have accepted a record."""
 
     verification: _Verification
@@ -531,11 +534,11 @@ class _Verification:
         "_options",
         "_origins",
         "_own_cluster",
+        "_verified",
         "_window",
         "awaited",
         "given_up",
-        "on_consume",
-        "settles",
+        "hears_accepted",
         "uncovered",
         "unsigned",
     )
@@ -560,7 +563,9 @@ class _Verification:
         self._origins = Origins(options.accept_origins)
         self._window = ReplayWindow(options.replay_window) if options.replay_window else None
         self.given_up: Final = None if self._window is None else self._window.given_up
-        self.settles: Final = self._window is not None or bool(options.covered) or options.uncovered == "pass"
+        self.hears_accepted: Final = (
+            self._window is not None or bool(options.covered) or options.uncovered == "pass"
+        )
         """Whether anything is left to do once all steps have accepted a record."""
         self._known: BoundedCache[str, BoundedCache[bytes, _Known]] = BoundedCache(
             _MAX_TOPICS, lambda _topic: BoundedCache(_MAX_STATEMENTS)
@@ -570,9 +575,9 @@ class _Verification:
             options.require, log=_log, without="without a signature", refusal=_unsigned
         )
         self.uncovered: int = 0
-        self.on_consume: Final[Callable[[Record], Record]] = self._hook(context.now_ms)
+        self._verified: Final[Callable[[Record], _VerifiedParts | None]] = self._verifying(context.now_ms)
 
-    def settle(self, record: Record) -> Record:
+    def on_accepted(self, record: Record) -> Record:
         """Do what waits until all steps have accepted a record.
 
         Only now a sequence counts as seen, so that a refused copy does not make the genuine record a replay.
@@ -580,61 +585,52 @@ class _Verification:
         only now the application gets the headers that no step may see.
         """
         local = record.local
-        unsettled = None if local is None else local.get(_UNSETTLED)
-        if local is None or unsettled is None or unsettled.verification is not self:
+        unaccepted = None if local is None else local.get(_UNACCEPTED)
+        if local is None or unaccepted is None or unaccepted.verification is not self:
             return record
         verified: Verified = local[VERIFIED]
-        if unsettled.missing:
-            raise _not_covered(unsettled.missing)
+        if unaccepted.missing:
+            raise _not_covered(unaccepted.missing)
         if self._window is not None:
-            self._window.remember(verified, unsettled.position)
+            self._window.remember(verified, unaccepted.position)
         headers = record.headers
-        return Record(
-            record.topic,
-            record.value,
-            record.key,
-            Headers.trusted((*headers, *verified.set_aside)) if verified.set_aside else headers,
-            record.partition,
-            record.timestamp_ms,
-            record.timestamp_type,
-            record.offset,
-            record.leader_epoch,
-            {name: state for name, state in local.items() if name != _UNSETTLED},
-        )
+        if verified.set_aside:
+            headers = Headers.trusted((*headers, *verified.set_aside))
+        local = {name: state for name, state in local.items() if name != _UNACCEPTED}
+        return record.with_parts(record.value, record.key, headers, local)
 
-    def _hook(self, now_ms: Callable[[], int]) -> Callable[[Record], Record]:
+    def on_consume(self, record: Record) -> Record:
+        """Verify a record, and take its signature off."""
+        made = self._verified(record)
+        return record if made is None else record.with_parts(record.value, record.key, *made)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+        return batch.remake(("headers", "local"), self._verified, batch.records())
+
+    def _verifying(self, now_ms: Callable[[], int]) -> Callable[[Record], _VerifiedParts | None]:
+        """Return a function that verifies a record; it returns None for one without a signature."""
         check, unusual, new = self._check(now_ms), self._unusual, tuple.__new__
 
-        def on_consume(record: Record) -> Record:
+        def verified(record: Record) -> _VerifiedParts | None:
             headers = record.headers
             if not headers or headers[-1][0] != SIGNATURE_HEADER:
                 return unusual(record, check)
             covered = headers[:-1]
             local = check(record, headers[-1][1], covered, ())
-            return Record(
-                record.topic,
-                record.value,
-                record.key,
-                new(Headers, covered),
-                record.partition,
-                record.timestamp_ms,
-                record.timestamp_type,
-                record.offset,
-                record.leader_epoch,
-                local if record.local is None else {**record.local, **local},
-            )
+            return new(Headers, covered), local if record.local is None else {**record.local, **local}
 
-        return on_consume
+        return verified
 
     def _check(
         self, now_ms: Callable[[], int]
     ) -> Callable[[Record, HeaderValue, tuple[Pair, ...], tuple[Pair, ...]], dict[str, Any]]:
-        # One function with everything bound, because it runs once a record; the rest runs once a statement.
+        # One function with everything bound: it is called for each record, and the rest for each statement.
         current, own_cluster = self._file.current, self._own_cluster
         rest, examine, judge = rest_of_signed_bytes(), self._examine, self._judge
         known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._options.max_age_ms
         batches, end_of = self._batches, statement_end
-        unsettled = self._unsettled if self.settles else None
+        unaccepted = self._unaccepted if self.hears_accepted else None
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
         keyring = current(now_ms())
@@ -694,13 +690,13 @@ class _Verification:
                     uncovered=tuple(pair[0] for pair in later),
                     set_aside=Headers.trusted(later) if passes else EMPTY,
                 )
-            if unsettled is None:
+            if unaccepted is None:
                 return {VERIFIED: verified}
-            return {VERIFIED: verified, _UNSETTLED: unsettled(verified, record, covered)}
+            return {VERIFIED: verified, _UNACCEPTED: unaccepted(verified, record, covered)}
 
         return check
 
-    def _unsettled(self, verified: Verified, record: Record, covered: tuple[Pair, ...]) -> _Unsettled:
+    def _unaccepted(self, verified: Verified, record: Record, covered: tuple[Pair, ...]) -> _Unaccepted:
         position = (record.topic, record.partition, record.offset)
         if self._window is not None:
             self._window.check(verified, position)
@@ -710,7 +706,7 @@ class _Verification:
             missing = missing - names
             if missing and _SLICE_HEADER not in names:
                 raise _not_covered(missing)
-        return _Unsettled(self, position, missing)
+        return _Unaccepted(self, position, missing)
 
     def _examine(self, record: Record, value: bytes, own: str | None, now_ms: int) -> _Known:
         try:
@@ -775,12 +771,12 @@ class _Verification:
                 f"signed {ahead_ms} ms in the future by the clock here; clock_skew_ms is {clock_skew_ms}"
             )
 
-    def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> Record:
+    def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> _VerifiedParts | None:
         headers = record.headers
         names = headers.names()
         if SIGNATURE_HEADER not in names:
             self.unsigned.judge(record)
-            return record
+            return None
         at = names.index(SIGNATURE_HEADER)
         covered, later, added = headers[:at], headers[at + 1 :], names[at + 1 :]
         if repeats(names[:at], added):
@@ -795,7 +791,7 @@ class _Verification:
             )
         local = check(record, headers[at][1], covered, later)
         self.uncovered += 1
-        return record.replace(headers=Headers.trusted(covered), local={**(record.local or {}), **local})
+        return Headers.trusted(covered), {**(record.local or {}), **local}
 
 
 class ReplayWindow:

@@ -16,6 +16,7 @@ import os
 import sys
 import traceback
 from importlib.metadata import PackageNotFoundError, version
+from itertools import repeat
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -36,6 +37,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from headerware.core.batch import Batch, header_names
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, HeaderwareError
 from headerware.core.headers import EMPTY, Headers, HeadersLike, Pair
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
     from headerware.core.context import Context
-    from headerware.core.record import Operation, RecordMetadata
+    from headerware.core.record import Operation, Record, RecordMetadata
 
 _SpanType = Literal["create", "send", "receive", "process", "settle"]
 _SPAN_TYPES: Final = ("create", "send", "receive", "process", "settle")
@@ -203,20 +205,36 @@ class _TraceStep:
 
     def on_send(self, record: Record) -> Record:
         """Add the current context's fields."""
-        return self._propagated(record, _ambient_context())
+        made = self._propagated(record.headers, _ambient_context())
+        return record if made is None else record.with_headers(*made)
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Add the current context's fields to each record."""
+        return self._all_propagated(batch, _ambient_context())
 
     def on_consume(self, record: Record) -> Record:
         """Read the record's context into its local state."""
-        if not record.headers:
-            return record
+        made = self._read(record.headers, record.local)
+        return record if made is None else record.with_parts(record.value, record.key, record.headers, *made)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record."""
+        if self._known_fields().all.isdisjoint(header_names(batch.headers)):
+            return batch
+        return batch.remake(("local",), self._read, batch.headers, batch.locals)
+
+    def _read(self, headers: Headers, local: Mapping[str, Any] | None) -> tuple[dict[str, Any]] | None:
+        """Return local state with the context that headers have; None if they have none."""
+        if not headers:
+            return None
         known = self._known_fields()
-        for name, _ in record.headers:
+        for name, _ in headers:
             if name in known.all:
                 break
         else:
-            return record
-        context = _extracted(record.headers, get_global_textmap(), known.all)
-        return record.with_local(_LOCAL_NAME, context) if context else record
+            return None
+        context = _extracted(headers, get_global_textmap(), known.all)
+        return (_joined(local, {_LOCAL_NAME: context}),) if context else None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
         """Make the records' baggage current, and the context of a single record if there is no other span."""
@@ -227,13 +245,19 @@ class _TraceStep:
             context = set_span_in_context(get_current_span(found), context)
         return None if context is ambient else _Processing(context, ambient)
 
-    def _propagated(self, record: Record, current: TraceContext) -> Record:
-        if not current or self._has_context(record.headers):
-            return record
+    def _propagated(self, headers: Headers, current: TraceContext) -> tuple[Headers] | None:
+        """Return headers with the fields of a context; None if they have a context already, or get none."""
+        if not current or self._has_context(headers):
+            return None
         carrier: dict[str, str] = {}
         get_global_textmap().inject(carrier, current)
-        headers = _with_fields(record.headers, carrier)
-        return record if headers is record.headers else record.with_headers(headers)
+        made = _with_fields(headers, carrier)
+        return None if made is headers else (made,)
+
+    def _all_propagated(self, batch: Batch, current: TraceContext) -> Batch:
+        if not current:
+            return batch
+        return batch.remake(("headers",), lambda headers: self._propagated(headers, current), batch.headers)
 
     def _has_context(self, headers: Headers) -> bool:
         fields = self._fields
@@ -569,7 +593,8 @@ class _RecordStep(_SpanStep):
         known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
         tracer = self._found if known else self._tracer()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
-            return self._propagated(record, current) if current else record
+            made = self._propagated(record.headers, current)
+            return record if made is None else record.with_headers(*made)
         name, attributes = self._named["send", record.topic]
         headers = record.headers
         if self._has_context(headers):
@@ -585,6 +610,10 @@ class _RecordStep(_SpanStep):
         for each, value in self._message(record, baggage.get_all(current) if current else {}).items():
             span.set_attribute(each, value)  # for so few, a third less than to set them together
         return _with_sending(record, headers, {_SENDING: _Sending(self, span)})
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Leave each record to :meth:`on_send`, which starts its span, if spans are made."""
+        return self._all_propagated(batch, get_current()) if self._tracer() is None else batch.leave()
 
     def on_acknowledgement(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
@@ -632,27 +661,36 @@ class _BatchStep(_RecordStep):
         tracer = self._tracer()
         current = _ambient_context()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
-            return self._propagated(record, current)
+            made = self._propagated(record.headers, current)
+            return record if made is None else record.with_headers(*made)
         has_context = self._has_context(record.headers)
         key = record.topic, has_context
-        batch = self._open.get(key)
-        if batch is None or batch.current is not current or not batch.joined(self._context.now_ms):
-            batch = self._open[key] = self._begin(tracer, record.topic, current, 1, has_context=has_context)
-        return self._sent(tracer, batch, record, {_SENDING: batch}, has_context=has_context)
+        sending = self._open.get(key)
+        if sending is None or sending.current is not current or not sending.joined(self._context.now_ms):
+            sending = self._begin(tracer, record.topic, current, 1, has_context=has_context)
+            self._open[key] = sending
+        headers = self._sent(tracer, sending, record.headers, record, has_context=has_context)
+        if not sending.until_ms:
+            return _with_sending(record, headers, {_SENDING: sending})
+        return record if headers is record.headers else record.with_headers(headers)
 
-    def on_send_batch(self, records: Sequence[Record]) -> list[Record]:
-        """Make one span for records of one topic."""
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Make one span for all records."""
         tracer = self._tracer()
         current = _ambient_context()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
-            return [self._propagated(record, current) for record in records]
-        have_context = [self._has_context(record.headers) for record in records]
-        batch = self._begin(tracer, records[0].topic, current, len(records), has_context=all(have_context))
-        local = {_SENDING: batch}
-        return [
-            self._sent(tracer, batch, record, local, has_context=has_context)
-            for record, has_context in zip(records, have_context, strict=True)
+            return self._all_propagated(batch, current)
+        have_context = list(map(self._has_context, batch.headers))
+        sending = self._begin(tracer, batch.topic, current, len(batch), has_context=all(have_context))
+        records: Iterable[Record | None] = batch if self._creates else repeat(None, len(batch))
+        headers = [
+            self._sent(tracer, sending, own, record, has_context=has_context)
+            for own, record, has_context in zip(batch.headers, records, have_context, strict=True)
         ]
+        if sending.until_ms:
+            return batch.replace(headers=headers)
+        locals_ = [_joined(own, {_SENDING: sending}) for own in batch.locals]
+        return batch.replace(headers=headers, locals=locals_)
 
     def flush(self) -> None:
         """Let the batches of those in flight end, so that the next record begins another."""
@@ -668,27 +706,25 @@ class _BatchStep(_RecordStep):
         return _Batch(self, span, current, self._injected(EMPTY, span, current), count, until_ms)
 
     def _sent(
-        self, tracer: Tracer, batch: _Batch, record: Record, local: dict[str, Any], *, has_context: bool
-    ) -> Record:
-        headers = record.headers
-        span = batch.span
+        self, tracer: Tracer, sending: _Batch, headers: Headers, record: Record | None, *, has_context: bool
+    ) -> Headers:
+        """Return the headers of a record with the fields of a span: its own, if one is created for it."""
+        span = sending.span
         if has_context:
             if span.is_recording():
                 self._link(span, headers)
-        elif self._creates:
-            created = self._create(tracer, record, batch.current)
-            headers = self._injected(headers, created, batch.current)
+            return headers
+        if self._creates and record is not None:
+            created = self._create(tracer, record, sending.current)
             if span.is_recording():
                 span.add_link(created.get_span_context())
-        elif not headers:
-            headers = batch.fields
-        elif batch.has_baggage and "baggage" in headers:
-            headers = Headers.trusted((*headers, *(pair for pair in batch.fields if pair[0] != "baggage")))
-        else:
-            headers = _new_headers(Headers, (*headers, *batch.fields))
-        if not batch.until_ms:
-            return _with_sending(record, headers, local)
-        return record if headers is record.headers else record.with_headers(headers)
+            return self._injected(headers, created, sending.current)
+        if not headers:
+            return sending.fields
+        if sending.has_baggage and "baggage" in headers:
+            others = (pair for pair in sending.fields if pair[0] != "baggage")
+            return Headers.trusted((*headers, *others))
+        return _new_headers(Headers, (*headers, *sending.fields))
 
     def _create(self, tracer: Tracer, record: Record, current: TraceContext) -> Span:
         named = self._named["create", record.topic]
@@ -805,18 +841,11 @@ class _Batch:
 
 
 def _with_sending(record: Record, headers: Headers, local: dict[str, Any]) -> Record:
-    return Record(
-        record.topic,
-        record.value,
-        record.key,
-        headers,
-        record.partition,
-        record.timestamp_ms,
-        record.timestamp_type,
-        record.offset,
-        record.leader_epoch,
-        local if record.local is None else {**record.local, **local},
-    )
+    return record.with_parts(record.value, record.key, headers, _joined(record.local, local))
+
+
+def _joined(before: Mapping[str, Any] | None, local: dict[str, Any]) -> dict[str, Any]:
+    return local if before is None else {**before, **local}
 
 
 def _span_contexts(records: Iterable[Record]) -> list[SpanContext]:

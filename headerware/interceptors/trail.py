@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from headerware.core.batch import Batch, Repeated, header_names
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import WireFormatError
 from headerware.core.headers import Headers, HeadersLike, Pair
@@ -159,36 +160,64 @@ class _TrailStep:
         """Complete the latest entry, or add an entry."""
         if self._cluster is None:
             self._look_for_cluster()
-        return self._extended(record, self._produced[record.topic])
+        return self._with_entry(record, self._produced[record.topic])
 
     def on_consume(self, record: Record) -> Record:
         """Add an entry."""
         if self._cluster is None:
             self._look_for_cluster()
-        return self._extended(record, self._read[record.topic])
+        return self._with_entry(record, self._read[record.topic])
 
-    def _extended(self, record: Record, parts: _Parts) -> Record:
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_send` for each record; all entries have the same time."""
+        if self._cluster is None:
+            self._look_for_cluster()
+        return self._with_entries(batch, self._produced[batch.topic])
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_consume` for each record; all entries have the same time."""
+        if self._cluster is None:
+            self._look_for_cluster()
+        return self._with_entries(batch, self._read[batch.topic])
+
+    def _with_entry(self, record: Record, parts: _Parts) -> Record:
         """Continue the trail of the record, or the last one if there are several, or begin one."""
-        pairs: list[Pair] = []
-        trail: Pair | None = None
-        for pair in record.headers:
-            if pair[0] == TRAIL_HEADER:
-                trail = pair
-            else:
-                pairs.append(pair)
-        if trail is None:
-            value = b"1,at=%d%b" % (self._now_ms(), parts.entry)
-        else:
-            value = self._continued(trail[1], parts)
-        pairs.append((TRAIL_HEADER, value))
-        return record.with_headers(_new_headers(Headers, pairs))
+        others, trail = _apart(record.headers)
+        value = self._extended(trail, parts, self._now_ms())
+        return record.with_headers(_new_headers(Headers, (*others, (TRAIL_HEADER, value))))
 
-    def _continued(self, found: bytes | None, parts: _Parts) -> bytes:
-        value = _checked(found)
+    def _with_entries(self, batch: Batch, parts: _Parts) -> Batch:
+        now_ms = self._now_ms()
+        if TRAIL_HEADER not in header_names(batch.headers):
+            return batch.append_header(
+                TRAIL_HEADER, Repeated(self._extended(None, parts, now_ms), len(batch))
+            )
+        # Records that were sent together often have the same trail.
+        extended: dict[Pair | None, Pair] = {}
+        failures: dict[int, Exception] = {}
+        headers: list[Headers] = []
+        for at, own in enumerate(batch.headers):
+            others, trail = _apart(own)
+            pair = extended.get(trail)
+            if pair is None:
+                try:
+                    pair = TRAIL_HEADER, self._extended(trail, parts, now_ms)
+                except WireFormatError as error:
+                    failures[at] = error
+                    headers.append(own)
+                    continue
+                extended[trail] = pair
+            headers.append(_new_headers(Headers, (*others, pair)))
+        return batch.replace(headers=headers, failures=failures)
+
+    def _extended(self, trail: Pair | None, parts: _Parts, now_ms: int) -> bytes:
+        if trail is None:
+            return b"1,at=%d%b" % (now_ms, parts.entry)
+        value = _checked(trail[1])
         if parts.completion is not None and _is_completable(value):
             value += parts.completion
         else:
-            value = b"%b,at=%d%b" % (value, self._now_ms(), parts.entry)
+            value = b"%b,at=%d%b" % (value, now_ms, parts.entry)
         return _bounded(value, self._max_entries, self._max_bytes)
 
     def _look_for_cluster(self) -> None:
@@ -309,6 +338,18 @@ def _encode_texts(entry: TrailEntry) -> bytes:
     read_from = _encode_place(";from=", entry.read_from_cluster, entry.read_from_topic)
     produced_into = _encode_place(";into=", entry.produced_into_cluster, entry.produced_into_topic)
     return f"{by_whom}{read_from}{produced_into}".encode()
+
+
+def _apart(headers: Headers) -> tuple[list[Pair], Pair | None]:
+    """Return the headers without trails, and the last trail."""
+    others: list[Pair] = []
+    trail: Pair | None = None
+    for pair in headers:
+        if pair[0] == TRAIL_HEADER:
+            trail = pair
+        else:
+            others.append(pair)
+    return others, trail
 
 
 def _checked(value: bytes | None) -> bytes:

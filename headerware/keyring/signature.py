@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from headerware.core.boundary import is_own
 from headerware.core.bounded_cache import BoundedCache
-from headerware.core.edge import is_own
 from headerware.core.errors import KeyringError, SignatureError, WireFormatError
 from headerware.core.headers import Pair
 from headerware.core.hmac_states import hmac_states

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import msgspec
 
+from headerware.core.batch import Batch
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.chain import Chain
 from headerware.core.context import Context, wall_clock_ms
@@ -279,18 +280,23 @@ class _Watcher(Interceptor, frozen=True, kw_only=True):
         """Return a hook that is noted."""
 
         def noted(given: Any) -> Any:
-            records = given if isinstance(given, list) else [given]
+            records = list(given) if isinstance(given, Batch) else [given]
             try:
                 out = hook(given)
             except Exception as error:
                 self.calls.extend((step, record, error) for record in records)
                 raise
-            if given is not records:
+            if not isinstance(out, Batch):
                 self.calls.append((step, given, out))
                 return out
-            outcomes = list(out)
-            self.calls.extend((step, *pair) for pair in zip(records, outcomes, strict=False))
-            return outcomes
+            made = [out.failures.get(at, record) for at, record in enumerate(out)]
+            not_taken = set(out.not_taken)
+            self.calls.extend(
+                (step, *pair)
+                for at, pair in enumerate(zip(records, made, strict=False))
+                if at not in not_taken
+            )
+            return out
 
         return noted
 

@@ -23,6 +23,7 @@ from headerware.core.headers import Headers
 from headerware.core.hooks import Role
 from headerware.core.order import role_of
 from headerware.core.record import Record, Verified
+from headerware.core.runner import single_form
 from headerware.core.step import wrapped
 from headerware.core.topics import TopicPatterns
 from headerware.interceptors.sign import Sign
@@ -448,16 +449,7 @@ def verify_topic(
 def _hook(step: Step) -> Callable[[Record], Any] | None:
     """Return a step's consuming hook for one record, or None if it has none."""
     single, batch = step.hook("on_consume"), step.hook("on_consume_batch")
-    if single is not None or batch is None:
-        return single
-
-    def one(record: Record) -> Any:
-        (outcome,) = batch([record])
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    return one
+    return single_form(batch) if single is None and batch is not None else single
 
 
 def _claim(headers: Iterable[tuple[str, bytes | None]]) -> _Claim:

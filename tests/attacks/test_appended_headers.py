@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headerware.core.batch import Batch, Repeated
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import SignatureError
@@ -49,8 +50,8 @@ class Twice(Interceptor, frozen=True, kw_only=True):
 class InBatches(Interceptor, frozen=True, kw_only=True):
     """Would rather have many records at once."""
 
-    def on_consume_batch(self, records: list[Record]) -> list[Any]:
-        return [record.with_headers(record.headers.add("batch", b"1")) for record in records]
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        return batch.append_header("batch", Repeated(b"1", len(batch)))
 
 
 class Late(Interceptor, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from headerware.keyring.signature import (
     rest_of_signed_bytes,
     verifier,
 )
+from tests.batches import sent_together
 
 COUNT = 11
 STAMP = encode_stamp(1000, b"attacker", 7)
@@ -59,9 +60,8 @@ def opened(path: Path, key_id: str | None = None, **options: Any) -> SignStep:
 
 
 def batch_of(path: Path, records: Sequence[Record], key_id: str = "orders", **options: Any) -> list[Record]:
-    together = opened(path, key_id, **options).on_send_batch
-    assert together is not None
-    return [record for record in together(records) if isinstance(record, Record)]
+    signed = sent_together(opened(path, key_id, **options), records)
+    return [record for record in signed if isinstance(record, Record)]
 
 
 @pytest.fixture
@@ -291,8 +291,7 @@ class TestCutAndPaste:
         other = Sign(keyring=str(path), key_id="orders", batch_records=64, **without_empty(options)).open(
             Context(now_ms=lambda: 1000)
         )
-        assert other.on_send_batch is not None
-        signed = other.on_send_batch([plain(at, topic) for at in range(COUNT)])
+        signed = sent_together(other, [plain(at, topic) for at in range(COUNT)])
         for mine, theirs in zip(batch, signed, strict=True):
             assert isinstance(theirs, Record)
             head = parts_of(mine)[0]

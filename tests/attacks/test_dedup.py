@@ -35,7 +35,7 @@ def come(producer: bytes, sequence: int) -> Record:
 
 
 def is_dropped(step: DedupStep, producer: bytes, sequence: int) -> bool:
-    return step.settle(step.on_consume(come(producer, sequence))) is DROP  # type: ignore[arg-type]  # none is dropped before
+    return step.on_accepted(step.on_consume(come(producer, sequence))) is DROP  # type: ignore[arg-type]  # none is dropped before
 
 
 def marked(*values: bytes | None) -> Record:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import DelayedError, InterceptorError, SignatureError
@@ -34,6 +35,7 @@ from headerware.keyring.signature import (
     encode_stamp,
     rest_of_signed_bytes,
 )
+from tests.batches import sent_together
 
 HEADERS = Headers([("tenant", b"blue"), ("type", b"json"), ("note", None), ("empty", b"")])
 RECORD = Record("orders", b'{"id":1}', b"k-1", HEADERS, partition=3, offset=1042)
@@ -59,12 +61,10 @@ def opened(path: Path, key_id: str | None = None, **options: Any) -> SignStep:
         Context(now_ms=lambda: 1000)
     )
     if key_id == "shared":
-        together = step.on_send_batch
-        assert together is not None
 
         def send(record: Record) -> Record:
-            first, _ = together([record, record])
-            if isinstance(first, SignatureError):
+            first: Record | Exception = sent_together(step, [record, record])[0]
+            if isinstance(first, Exception):
                 raise first
             return first
 
@@ -477,8 +477,8 @@ def seen(key_id: str, sequence: int, producer: bytes = b"producer") -> Verified:
 class InBatches:
     """Takes many records at once."""
 
-    def on_consume_batch(self, records: list[Record]) -> list[Record]:
-        return list(records)
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        return Batch.of(list(batch))
 
 
 class RefusesOnce:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headerware.core.boundary import is_own
 from headerware.core.carry import MAX_CARRIED_BYTES, AtWork
 from headerware.core.chain import Chain
-from headerware.core.edge import is_own
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.patterns import fits
 from headerware.core.record import Record

@@ -16,6 +16,7 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
+from tests.batches import accepted_together
 
 sixteen = st.binary(min_size=16, max_size=16)
 identities = st.builds(Identity.numbered, sixteen, st.integers(0, 2**64 - 1)) | st.builds(
@@ -42,12 +43,12 @@ def expected(reading: list[tuple[int, tuple[str, int, int]]]) -> list[bool]:
 def took(step: DedupStep, record: Record) -> Any:
     """Return what becomes of a record that no other step refuses."""
     outcome: Any = step.on_consume(record)
-    settle = getattr(step, "settle", None)
-    return settle(outcome) if settle is not None and outcome is not DROP else outcome
+    on_accepted = getattr(step, "on_accepted", None)
+    return on_accepted(outcome) if on_accepted is not None and outcome is not DROP else outcome
 
 
 def took_all(step: DedupStep, records: list[Record]) -> list[Any]:
-    return step.settle_batch([step.on_consume(record) for record in records])  # type: ignore[misc]  # none is dropped before
+    return accepted_together(step, [step.on_consume(record) for record in records])  # type: ignore[misc]  # none is dropped before
 
 
 class TestDedupProperties:

@@ -16,6 +16,7 @@ from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Key, Keyring, encode_keyring, with_new_key
 from headerware.keyring.merkle import place_of, tree
 from headerware.keyring.signature import STAMP_BYTES, Statement, decode_statement, rest_of_signed_bytes
+from tests.batches import sent_together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,8 +141,7 @@ class TestBatchProperties:
         self, shared: Sign, batch: list[Record], data: st.DataObject
     ) -> None:
         sender, reader = (shared.open(Context(now_ms=lambda: 1000)) for _ in range(2))
-        assert sender.on_send_batch is not None
-        signed = sender.on_send_batch(batch)
+        signed = sent_together(sender, batch)
         for at in data.draw(st.lists(st.integers(0, len(batch) - 1), max_size=80)):
             out = signed[at]
             assert isinstance(out, Record)
@@ -156,8 +156,7 @@ class TestBatchProperties:
     ) -> None:
         """Each record with the proof of each other one, whatever the reader has met before."""
         sender, reader = (shared.open(Context(now_ms=lambda: 1000)) for _ in range(2))
-        assert sender.on_send_batch is not None
-        signed = [out for out in sender.on_send_batch(batch) if isinstance(out, Record)]
+        signed = [out for out in sent_together(sender, batch) if isinstance(out, Record)]
         places = st.integers(0, len(batch) - 1)
         for mine, other in data.draw(st.lists(st.tuples(places, places), max_size=30)):
             swapped = signed[mine].with_headers(

@@ -18,6 +18,7 @@ from headerware.core.record import Record, Verified
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import KeyringFile
 from headerware.keyring.merkle import tree
+from tests.batches import sent_together
 from tests.vectors.test_signature import (
     headers_of,
     keyring_path,
@@ -119,9 +120,8 @@ def test_trees_are_those_of_rfc_9162(case: dict[str, Any]) -> None:
 class TestBatchVectors:
     def test_signs_as_written(self, batch: dict[str, Any], keyring_path: Path) -> None:
         step = step_for(keyring_path, batch)
-        assert step.on_send_batch is not None
         given = [record_of(fields_of(batch, record), headers_of(record)) for record in batch["records"]]
-        signed = step.on_send_batch(given)
+        signed = sent_together(step, given)
         assert [out.headers[-1] for out in signed if isinstance(out, Record)] == [
             ("hw.sig", record["wire"].encode()) for record in batch["records"]
         ]

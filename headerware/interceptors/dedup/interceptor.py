@@ -32,13 +32,14 @@ from headerware.interceptors.dedup.identity import (
 from headerware.interceptors.dedup.windows import MemoryWindows, SqliteWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
 
 _LOCAL: Final = "dedup"
 """The name in ``record.local`` of an :class:`Identity` that the application chose."""
-_UNSETTLED: Final = "hw.unsettled-id"
+_UNACCEPTED: Final = "hw.unaccepted-id"
 """The name in ``record.local`` of the identity, until all steps have accepted the record."""
 _MAX_TOPICS: Final = 1024
 _DAY_MS: Final = 86_400_000
@@ -134,10 +135,10 @@ class DedupStep:
         "_prefix",
         "_scopes",
         "close",
+        "on_accepted",
+        "on_accepted_batch",
         "on_consume",
         "on_stopped",
-        "settle",
-        "settle_batch",
         "stats",
     )
 
@@ -156,62 +157,77 @@ class DedupStep:
         self.on_consume: Final = reader.on_consume
         self.stats: Final = reader.stats
         if port is None:
-            self.settle: Callable[[Record], Any] = reader.settle
+            self.on_accepted: Callable[[Record], Any] = reader.on_accepted
             self.on_stopped: GivenUp = window.given_up
         if store is not None:  # in memory a batch costs as much as its records do
-            self.settle_batch: Callable[[Sequence[Record]], list[Any]] = reader.settle_batch
+            self.on_accepted_batch: Callable[[Batch], Batch] = reader.on_accepted_batch
             self.close: Callable[[], None] = store.close
         _open_steps.add(self)
 
     def on_send(self, record: Record) -> Record:
         """Add the record's identity."""
-        if record.local is not None and _LOCAL in record.local:
-            value = _given(record.local[_LOCAL])
-        elif self._id_from or self._options.id_from_key:
-            value = self._derived(record)
-        else:
-            value = encode_text(self._prefix + pack_sequence(self._next()))
+        value = self._identity_of(record.topic, record.key, record.headers, record.local)
         return record.with_headers(_new_headers(Headers, (*record.headers, (ID_HEADER, value))))
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Do as :meth:`on_send` for each record."""
+        identity_of, topic = self._identity_of, batch.topic
+
+        def identified(key: Any, headers: Headers, local: Mapping[str, Any] | None) -> tuple[Headers]:
+            value = identity_of(topic, key, headers, local)
+            return (_new_headers(Headers, (*headers, (ID_HEADER, value))),)
+
+        return batch.remake(("headers",), identified, batch.keys, batch.headers, batch.locals)
+
+    def _identity_of(self, topic: str, key: Any, headers: Headers, local: Mapping[str, Any] | None) -> bytes:
+        """Return the value of the header of a record that is sent."""
+        if local is not None and _LOCAL in local:
+            return _given(local[_LOCAL])
+        if self._id_from or self._options.id_from_key:
+            return self._derived(topic, key, headers)
+        return encode_text(self._prefix + pack_sequence(self._next()))
 
     def renew_producer(self) -> None:
         """Draw another producer id, as after a fork, so that no sequence is used twice."""
         self._prefix = NUMBERED + os.urandom(SOURCE_BYTES)
 
-    def _derived(self, record: Record) -> bytes:
+    def _derived(self, topic: str, key: Any, headers: Headers) -> bytes:
         parts: list[bytes] = []
         for name, encoded in self._id_from:
-            value = record.headers.last(name)
+            value = headers.last(name)
             if not value:
                 raise InterceptorError(
                     f"expected a header {name!r} with a value to make the identity from (id_from), found none"
                 )
             parts += (encoded, value)
         if self._options.id_from_key:
-            if not record.key:
+            if not key:
                 raise InterceptorError("expected a key to make the identity from (id_from_key), found none")
-            parts.append(record.key)
-        return encode_text(DERIVED + self._scopes[record.topic] + content_digest(parts))
+            parts.append(key)
+        return encode_text(DERIVED + self._scopes[topic] + content_digest(parts))
 
     def _scope(self, topic: str) -> bytes:
         # The topic is part of it: one order in two topics is two records.
         return scope_of((self._options.producer or "", topic))
 
 
-class _Unsettled(msgspec.Struct, frozen=True, gc=False):
+class _Unaccepted(msgspec.Struct, gc=False):
     """A record that not all steps have accepted yet."""
 
     reader: _Reader
     identity: bytes
     record: Record
     """The record as it came to this step, for its position."""
+    is_copy: bool | None = None
+    """Whether it is a copy; None as long as nobody has asked."""
 
 
 class _Reader:
     """Take identities off consumed records, and drop copies; for one caller at a time.
 
     ``is_duplicate`` remembers a record by its identity, and returns whether it has come before from another
-    position. ``store`` takes whole batches; None if batches are no cheaper. ``at_once`` says that records are
-    remembered as they come, not when all steps have accepted them.
+    position. ``store`` takes many records at once; None if batches are no cheaper. ``at_once`` says that
+    records are remembered as they come, not when all steps have accepted them.
     """
 
     __slots__ = ("_at_once", "_duplicates", "_is_duplicate", "_store", "_without_id")
@@ -229,7 +245,7 @@ class _Reader:
         self._duplicates = self._without_id = 0
 
     def on_consume(self, record: Record) -> HookResult:
-        """Take the identity off, and keep it for :meth:`settle`."""
+        """Take the identity off, and keep it for :meth:`on_accepted`."""
         headers = record.headers
         kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)
@@ -248,50 +264,37 @@ class _Reader:
                 self._duplicates += 1
                 return DROP
         else:
-            unsettled = _Unsettled(self, identity, record)
-            local = {_UNSETTLED: unsettled} if local is None else {**local, _UNSETTLED: unsettled}
-        return Record(
-            record.topic,
-            record.value,
-            record.key,
-            _new_headers(Headers, kept),
-            record.partition,
-            record.timestamp_ms,
-            record.timestamp_type,
-            record.offset,
-            record.leader_epoch,
-            local,
-        )
+            unaccepted = _Unaccepted(self, identity, record)
+            local = {_UNACCEPTED: unaccepted} if local is None else {**local, _UNACCEPTED: unaccepted}
+        return record.with_parts(record.value, record.key, _new_headers(Headers, kept), local)
 
-    def settle(self, record: Record) -> HookResult:
+    def on_accepted(self, record: Record) -> HookResult:
         """Remember a record that all steps have accepted, or drop it if it is a copy."""
-        unsettled = self._unsettled(record)
-        if unsettled is None:
+        unaccepted = self._unaccepted(record.local)
+        if unaccepted is None:
             return record
-        if self._is_duplicate(unsettled.identity, unsettled.record):
+        if unaccepted.is_copy is None:
+            unaccepted.is_copy = self._is_duplicate(unaccepted.identity, unaccepted.record)
+        if unaccepted.is_copy:
             self._duplicates += 1
             return DROP
-        return _settled(record)
+        return record.with_parts(record.value, record.key, record.headers, _accepted(record.local))
 
-    def settle_batch(self, records: Sequence[Record]) -> list[HookResult]:
-        """Do the same for many records in one transaction of the store."""
+    def on_accepted_batch(self, batch: Batch) -> Batch:
+        """Remember many records in one transaction of the store; leave copies to :meth:`on_accepted`."""
         assert self._store is not None  # noqa: S101 - batches come only if there is one
-        outcomes: list[HookResult] = list(records)
-        found = [
-            (index, unsettled)
-            for index, record in enumerate(records)
-            if (unsettled := self._unsettled(record)) is not None
-        ]
-        wanted = [(unsettled.identity, unsettled.record) for _, unsettled in found]
-        for (index, _), is_duplicate in zip(found, self._store.are_duplicates(wanted), strict=True):
-            self._duplicates += is_duplicate
-            outcomes[index] = DROP if is_duplicate else _settled(records[index])
-        return outcomes
+        local = list(batch.locals)
+        found = {at: mine for at, own in enumerate(local) if (mine := self._unaccepted(own)) is not None}
+        wanted = [(unaccepted.identity, unaccepted.record) for unaccepted in found.values()]
+        for (at, unaccepted), is_copy in zip(found.items(), self._store.are_duplicates(wanted), strict=True):
+            unaccepted.is_copy = is_copy
+            local[at] = _accepted(local[at])
+        copies = [at for at, unaccepted in found.items() if unaccepted.is_copy]
+        return batch.replace(locals=local, not_taken=copies)
 
-    def _unsettled(self, record: Record) -> _Unsettled | None:
-        local = record.local
-        unsettled: _Unsettled | None = None if local is None else local.get(_UNSETTLED)
-        return None if unsettled is None or unsettled.reader is not self else unsettled
+    def _unaccepted(self, local: Mapping[str, Any] | None) -> _Unaccepted | None:
+        unaccepted: _Unaccepted | None = None if local is None else local.get(_UNACCEPTED)
+        return None if unaccepted is None or unaccepted.reader is not self else unaccepted
 
     def stats(self) -> dict[str, int]:
         """Count the copies that were dropped, the records without an identity, and the store's failures."""
@@ -299,21 +302,9 @@ class _Reader:
         return counts if self._store is None else {**counts, "store_failures": self._store.failures}
 
 
-def _settled(record: Record) -> Record:
+def _accepted(local: Mapping[str, Any] | None) -> dict[str, Any]:
     # Empty rather than None: the session would replace None by the state of the record before the hook.
-    rest = {name: state for name, state in (record.local or {}).items() if name != _UNSETTLED}
-    return Record(
-        record.topic,
-        record.value,
-        record.key,
-        record.headers,
-        record.partition,
-        record.timestamp_ms,
-        record.timestamp_type,
-        record.offset,
-        record.leader_epoch,
-        rest,
-    )
+    return {name: state for name, state in (local or {}).items() if name != _UNACCEPTED}
 
 
 def _given(identity: object) -> bytes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import (
@@ -22,8 +23,6 @@ from headerware.core.errors import (
 from headerware.core.header_text import decode_text, text_bytes
 from headerware.core.headers import Headers
 from headerware.core.hooks import Place
-from headerware.core.interrupts import pass_on_interrupt
-from headerware.core.record import Record
 from headerware.interceptors.encrypt.envelope import (
     ALWAYS_BOUND,
     ENCRYPT_HEADER,
@@ -56,7 +55,9 @@ from headerware.interceptors.encrypt.record_keys import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
+    from headerware.core.record import Record
     from headerware.keyring.services import DataKey
 
 _Nulls = Literal["authenticate", "pass"]
@@ -198,6 +199,10 @@ class _Cluster:
         )
 
 
+_Parts = tuple[Any, Any, Headers]
+"""The value, the key and the headers that encryption or decryption makes."""
+
+
 class EncryptStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller."""
 
@@ -214,21 +219,29 @@ class EncryptStep:
         self._shared_bytes = 0
         """The most of a statement that does not depend on the topic; 0 as long as there was none."""
         self._encrypted = self._decrypted = 0
-        self.on_send: Final[Callable[[Record], Record]] = self._sending_hook()
-        self.on_consume: Final[Callable[[Record], Record]] = self._consuming_hook()
+        self._encrypted_parts: Final[Callable[..., _Parts | None]] = self._encrypting()
+        self._plain_parts: Final[Callable[[Record], _Parts | None]] = self._decrypting()
 
-    def on_consume_batch(self, records: Sequence[Record]) -> list[Record | Exception]:
+    def on_send(self, record: Record) -> Record:
+        """Encrypt a record."""
+        made = self._encrypted_parts(record.topic, record.value, record.key, record.headers)
+        return record if made is None else record.with_parts(*made, record.local)
+
+    def on_consume(self, record: Record) -> Record:
+        """Decrypt a record."""
+        made = self._plain_parts(record)
+        return record if made is None else record.with_parts(*made, record.local)
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Encrypt each record."""
+        encrypt = partial(self._encrypted_parts, batch.topic)
+        return batch.remake(("value", "key", "headers"), encrypt, batch.values, batch.keys, batch.headers)
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
         """Decrypt many records; unwrap their data keys together."""
+        records = batch.records()
         self._known.prefetch(self._statements(records))
-        decrypt = self.on_consume
-        outcomes: list[Record | Exception] = []
-        for record in records:
-            try:
-                outcomes.append(decrypt(record))
-            except Exception as error:  # noqa: BLE001 - it becomes this record's outcome
-                pass_on_interrupt(error)
-                outcomes.append(error)
-        return outcomes
+        return batch.remake(("value", "key", "headers"), self._plain_parts, records)
 
     def overhead_bytes(self, record: Record) -> int:
         """Return an upper bound of the bytes that encryption adds to a record on the wire."""
@@ -248,8 +261,8 @@ class EncryptStep:
 
     # Sending
 
-    def _sending_hook(self) -> Callable[[Record], Record]:
-        # One function with everything bound, because it runs once a record.
+    def _encrypting(self) -> Callable[[str, Any, Any, Headers], _Parts | None]:
+        # One function with everything bound, because it is called for each record.
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
         cluster_of, passes_nulls = self._keys.own_cluster, self._options.nulls == "pass"
         encrypts_keys = self._secret is not None
@@ -257,11 +270,10 @@ class EncryptStep:
         max_bytes = self._options.data_key_max_bytes // _ASK_EVERY_PART
         current = _Cluster(self._keys.known_cluster())
 
-        def on_send(record: Record) -> Record:
+        def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
             nonlocal current
-            value, key, topic, headers = record.value, record.key, record.topic, record.headers
             if value is None and passes_nulls:
-                return record
+                return None
             cluster = current
             if cluster.id is None and cluster_of() is not None:
                 cluster = current = _Cluster(cluster_of())
@@ -280,20 +292,9 @@ class EncryptStep:
                 key = self._cipher_of_keys().encrypt(topic, key)
             text, sealed = to.seal(random(SALT_BYTES), key, value, headers)
             self._encrypted += 1
-            return Record(
-                topic,
-                sealed,
-                key,
-                new(Headers, (*headers, (ENCRYPT_HEADER, text))),
-                record.partition,
-                record.timestamp_ms,
-                record.timestamp_type,
-                record.offset,
-                record.leader_epoch,
-                record.local,
-            )
+            return sealed, key, new(Headers, (*headers, (ENCRYPT_HEADER, text)))
 
-        return on_send
+        return encrypted
 
     def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> None:
         """Ask whether a topic's data key still counts for one more record, and take the new one if not."""
@@ -333,13 +334,13 @@ class EncryptStep:
 
     # Consuming
 
-    def _consuming_hook(self) -> Callable[[Record], Record]:
-        # One function with everything bound, because it runs once a record.
+    def _decrypting(self) -> Callable[[Record], _Parts | None]:
+        # One function with everything bound, because it is called for each record.
         find, remembered, unprotected = self._known.find, self._known.remembered, self._keys.unprotected
         now_ms, to_layout, new = self._keys.now_ms, decode_text, tuple.__new__
         passes_nulls, signer = self._options.nulls == "pass", self._signer
 
-        def on_consume(record: Record) -> Record:
+        def decrypted(record: Record) -> _Parts | None:
             headers, value, topic = record.headers, record.value, record.topic
             if headers and headers[-1][0] == ENCRYPT_HEADER:
                 text, others = headers[-1][1], headers[:-1]
@@ -349,7 +350,7 @@ class EncryptStep:
             else:
                 if value is not None or not passes_nulls:
                     unprotected.judge(record)
-                return record
+                return None
             try:
                 layout = to_layout(text, ENCRYPT_HEADER)
             except WireFormatError as error:
@@ -374,20 +375,9 @@ class EncryptStep:
                 ready.opened = True
                 remembered[topic, encoded] = ready
             self._decrypted += 1
-            return Record(
-                topic,
-                plain,
-                key,
-                new(Headers, others),
-                record.partition,
-                record.timestamp_ms,
-                record.timestamp_type,
-                record.offset,
-                record.leader_epoch,
-                record.local,
-            )
+            return plain, key, new(Headers, others)
 
-        return on_consume
+        return decrypted
 
     def _opener(self, data_key: bytes, encoded: bytes, statement: Statement) -> Open:
         return opener(data_key, encoded, statement.bound)

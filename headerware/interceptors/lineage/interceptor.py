@@ -89,7 +89,7 @@ class _LineageStep:
         self._reporter = reporter
         self._member = member
 
-    def settle(self, record: Record) -> Record:
+    def on_accepted(self, record: Record) -> Record:
         """Count a record that was read, and that nobody refused."""
         if self._member is not None:
             self._member.read(record.topic)

@@ -18,6 +18,7 @@ from headerware.interceptors.slice.reassembly import Reassembler
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headerware.core.batch import Batch
     from headerware.core.context import Context
     from headerware.core.record import Record
 
@@ -131,6 +132,7 @@ class SliceStep:
         "is_due",
         "on_consume",
         "on_send",
+        "on_send_batch",
         "poll",
         "reached",
         "revoke",
@@ -144,6 +146,7 @@ class SliceStep:
         self._splitter = splitter
         self._reassembler = reassembler
         self.on_send: Final = splitter.on_send
+        self.on_send_batch: Final = splitter.on_send_batch
         self.on_consume: Final = reassembler.on_consume
         self.poll: Final = reassembler.poll
         self.is_due: Final = reassembler.is_due
@@ -186,20 +189,27 @@ class Splitter:
 
     def on_send(self, record: Record) -> Record | FanOut:
         """Return the record itself if it fits, or else its slices."""
+        if self._surely_fits(record.value, record.key, record.headers):
+            return record
+        return self._split_if_large(record)
+
+    def on_send_batch(self, batch: Batch) -> Batch:
+        """Leave the records that may have to be split to :meth:`on_send`."""
+        fits = map(self._surely_fits, batch.values, batch.keys, batch.headers)
+        large = [at for at, does_fit in enumerate(fits) if not does_fit]
+        return batch.replace(not_taken=large) if large else batch
+
+    def _surely_fits(self, value: Any, key: Any, headers: Headers) -> bool:
+        """Return whether a look at the sizes is enough to know that a record fits."""
         try:
-            headers = record.headers
-            size = len(record.value) + 10 * len(headers)
-            for name, value in headers:
-                size += len(name) + len(value)  # type: ignore[arg-type]  # null raises TypeError
-            key = record.key
+            size = len(value) + 10 * len(headers)
+            for name, content in headers:
+                size += len(name) + len(content)  # type: ignore[arg-type]  # null raises TypeError
             if key:
                 size += len(key)
-            if size <= self._fits_bytes:
-                return record
         except TypeError:  # faster than asking each value whether it is null
-            if record.value is None:
-                return record
-        return self._split_if_large(record)
+            return value is None
+        return size <= self._fits_bytes
 
     def stats(self) -> dict[str, int]:
         """Count the messages that were split, and their slices."""

@@ -28,7 +28,7 @@ class Batch(msgspec.Struct, eq=False, kw_only=True):
         native_key: the object's key.
         key: the name of its offset.
         entry: how far the object was read when these are stored; complete with the last batch, as a rule.
-        records: the records, in order, a :class:`~headerware.core.record_run.RecordRun` where they differ in
+        records: the records, in order, by columns (:class:`headerware.core.batch.Batch`) where they differ in
             little; none if an object has none, or only bad ones.
         numbers: those of the records in their object, behind ``part``; ``3.1`` and ``3.2`` are what
             transformers have made of record 3.

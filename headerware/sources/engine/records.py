@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.connect.wire_records import joined
+from headerware.core.batch import Batch as RecordBatch
+from headerware.core.batch import HeaderColumns, Repeated
 from headerware.core.context import wall_clock_ms
 from headerware.core.dead_letter import SOURCE_STAGE, dead_letter
 from headerware.core.errors import InterceptorError, SourceError
-from headerware.core.headers import EMPTY, Headers
+from headerware.core.headers import Headers, HeaderValue
 from headerware.core.record import Record
-from headerware.core.record_run import RecordRun
 from headerware.sources.evolving import KEY_HEADER, NUMBER_HEADER, SOURCE_HEADER, EvolvingRecord
 from headerware.sources.source import Source
 
@@ -159,7 +160,7 @@ class RecordMaker:
         )
         return evolved.to_record(), evolved.properties
 
-    def make_run(self, first: int, found: Sequence[Extracted]) -> RecordRun | None:
+    def make_batch(self, first: int, found: Sequence[Extracted]) -> RecordBatch | None:
         """Return the records of what was extracted as :meth:`make` does, or None if they are too different.
 
         It is for where no code of users is called.
@@ -168,27 +169,28 @@ class RecordMaker:
         kinds = set(map(type, values))
         if (bytes in kinds and len(kinds) > 1) or any(each.headers for each in found):
             return None
-        numbers: list[bytes] = []
-        numbered = None
-        headers = EMPTY
+        count = len(found)
+        headers: list[tuple[str, Sequence[HeaderValue]]] = []
         if self._own:
             part = self._part_bytes
-            numbers = [b"%s%d" % (part, number) for number in range(first, first + len(found))]
-            numbered = (NUMBER_HEADER, numbers[0])
-            headers = _trusted(Headers, (*(self._typed if bytes in kinds else ()), *self._own, numbered))
+            stated = (*(self._typed if bytes in kinds else ()), *self._own)
+            headers += [(name, Repeated(value, count)) for name, value in stated]
+            headers.append(
+                (NUMBER_HEADER, [b"%s%d" % (part, number) for number in range(first, first + count)])
+            )
         item_ms = self._timestamp_ms
-        return RecordRun(
+        return RecordBatch(
             self._topic,
-            self._partition,
-            headers,
-            numbered,
-            numbers,
-            [each.key if each.key_schema is None else joined(each.key_schema, each.key) for each in found],
             [
                 value if each.schema is None else joined(each.schema, value)
                 for each, value in zip(found, values, strict=True)
             ],
-            [item_ms if each.timestamp_ms is None else each.timestamp_ms for each in found],
+            keys=[
+                each.key if each.key_schema is None else joined(each.key_schema, each.key) for each in found
+            ],
+            headers=HeaderColumns(headers, count),
+            partitions=Repeated(self._partition, count),
+            timestamps_ms=[item_ms if each.timestamp_ms is None else each.timestamp_ms for each in found],
         )
 
     def dead_letter(self, number: int, reason: str, raw: bytes | None) -> Record:

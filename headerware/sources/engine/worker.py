@@ -19,6 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from headerware.core.backoff import Backoff
+from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import (
     BadRecordError,
     MissingPartError,
@@ -27,7 +28,6 @@ from headerware.core.errors import (
     described,
 )
 from headerware.core.record import Record
-from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import leave_out, offset_key, task_of
 from headerware.sources.engine.moves import Moves
@@ -426,14 +426,14 @@ class ObjectReader:
         self, maker: RecordMaker, reading: _Reading, first: int, found: Sequence[Extracted]
     ) -> None:
         try:
-            run = maker.make_run(first, found)
+            batch = maker.make_batch(first, found)
         except Exception:  # noqa: BLE001 - one by one the bad ones are found
-            run = None
-        if run is None:
+            batch = None
+        if batch is None:
             self._add_each(maker, reading, first, found)
             return
-        reading.add_run(first, run, found)
-        self._statistics.records += len(run)
+        reading.add_batch(first, batch, found)
+        self._statistics.records += len(batch)
         if self._stopping.is_set():
             raise StoppedError
 
@@ -578,21 +578,21 @@ class _Reading:
             self.number, self.properties = number, properties
             self._send_if_full()
 
-    def add_run(self, first: int, run: RecordRun, found: Sequence[Extracted]) -> None:
+    def add_batch(self, first: int, batch: RecordBatch, found: Sequence[Extracted]) -> None:
         """Append the records that were made of what was found."""
         sizes = [each.size_bytes for each in found]
         if 0 in sizes:
             sizes = [each.size_bytes or _size(each) for each in found]
         with self._adding:
             at = 0
-            while at < len(run):
+            while at < len(batch):
                 end = at + self._max_records - len(self._records) - len(self._letters)
                 size_bytes = sum(sizes[at:end])
                 if self._bytes + size_bytes > self._max_bytes:
                     end = at + 1
-                    self._add(first + at, run[at], sizes[at], found[at].properties)
+                    self._add(first + at, batch[at], sizes[at], found[at].properties)
                 else:
-                    some = run if at == 0 and end >= len(run) else run[at:end]
+                    some = batch if at == 0 and end >= len(batch) else batch[at:end]
                     end = at + len(some)
                     self._append(some)
                     self._numbers += range(first + at, first + end)
@@ -601,12 +601,12 @@ class _Reading:
                     self._send_if_full()
                 at = end
 
-    def _append(self, some: RecordRun) -> None:
+    def _append(self, some: RecordBatch) -> None:
         """Append records to those that are not sent yet."""
         records = self._records
         if not records:
             self._records = some
-        elif isinstance(records, RecordRun) and records.joins(some):
+        elif isinstance(records, RecordBatch) and records.topic == some.topic:
             self._records = records.join(some)
         else:
             self._records = [*records, *some]

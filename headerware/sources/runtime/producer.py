@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients.producer import Producer
+from headerware.core.batch import Batch
 from headerware.core.errors import SourceError, described
-from headerware.core.record_run import RecordRun
 from headerware.kafka.batch_size import batch_size
 from headerware.kafka.errors import Kind, kind_of
 
@@ -37,7 +37,7 @@ class SourceProducer(Producer):
     def __init__(self, config: RunConfig, settings: dict[str, Any]) -> None:
         self._source: Final = config.name
         self._known: Final[set[str]] = set()
-        self._queued_run: RecordRun | None = None
+        self._queued_batch: Batch | None = None
         super().__init__(
             {
                 "enable.idempotence": True,
@@ -83,25 +83,25 @@ class SourceProducer(Producer):
             self.require(topic)
         return super().produce_many(topic, *arguments, **options)
 
-    def _hw_queue_run(self, run: RecordRun, report: Any) -> list[Exception | None]:
-        self.require(run.topic)
-        self._queued_run = run
-        return super()._hw_queue_run(run, report)
+    def _hw_queue_batch(self, batch: Batch, report: Any) -> list[Exception | None]:
+        self.require(batch.topic)
+        self._queued_batch = batch
+        return super()._hw_queue_batch(batch, report)
 
-    def taken_run(self) -> RecordRun | None:
-        """Return, once, the run that was sent by columns, as the chain has made it.
+    def taken_batch(self) -> Batch | None:
+        """Return, once, the batch that was sent by columns, as the chain has made it.
 
         None is also for a chain that may be replaced, for what is sent again goes through the one of then.
         """
-        found, self._queued_run = self._queued_run, None
+        found, self._queued_batch = self._queued_batch, None
         return None if self._hw_live is not None and self._hw_live.follows else found
 
-    def produce_run_past_chain(
-        self, run: RecordRun, report: Callable[..., Any] | None
+    def produce_batch_past_chain(
+        self, batch: Batch, report: Callable[..., Any] | None
     ) -> list[Exception | None]:
-        """Send a run as it is."""
-        self.require(run.topic)
-        return super()._hw_queue_run(run, report)
+        """Send a batch as it is."""
+        self.require(batch.topic)
+        return super()._hw_queue_batch(batch, report)
 
     def produce_past_chain(self, record: Record, report: Callable[..., Any] | None) -> None:
         """Send a record as it is."""

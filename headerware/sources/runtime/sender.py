@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from headerware.clients.deliveries import too_large, was_dropped
-from headerware.core.edge import to_wire
+from headerware.core.batch import Batch as RecordBatch
+from headerware.core.boundary import to_wire
 from headerware.core.errors import HeaderwareError, HeldBackError, RecordError, SourceError
-from headerware.core.record_run import RecordRun
 from headerware.kafka.errors import Kind, kind_of
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.records import refused
@@ -175,15 +175,15 @@ class Sender:
     def _produced_together(
         self, batch: Batch, report: Callable[..., Any] | None
     ) -> Iterator[Exception | None]:
-        producer, run = self._producer, batch.records
-        if not isinstance(run, RecordRun):
-            for topic, records in groupby(run, _TOPIC_OF):
-                yield from producer.produce_many(topic, records, on_delivery=report)
+        producer, records = self._producer, batch.records
+        if not isinstance(records, RecordBatch):
+            for topic, own in groupby(records, _TOPIC_OF):
+                yield from producer.produce_many(topic, own, on_delivery=report)
         elif batch.is_serialized:
-            yield from producer.produce_run_past_chain(run, report)
+            yield from producer.produce_batch_past_chain(records, report)
         else:
-            errors = producer.produce_many(run.topic, run, on_delivery=report)
-            if (sent := producer.taken_run()) is not None:
+            errors = producer.produce_many(records.topic, records, on_delivery=report)
+            if (sent := producer.taken_batch()) is not None:
                 # In place of the objects, which take far more memory, should the batch be sent again.
                 batch.records, batch.is_serialized = sent, True
             yield from errors

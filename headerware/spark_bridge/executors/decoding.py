@@ -10,7 +10,7 @@ from headerware.core.hooks import DROP
 from headerware.core.record import Record
 from headerware.spark_bridge.executors.counts import TaskCounter
 from headerware.spark_bridge.executors.open_chain import OpenChain, open_chain
-from headerware.spark_bridge.executors.task import NO_POSITION, Task
+from headerware.spark_bridge.executors.task import NO_POSITION, Task, parts_of
 from headerware.spark_bridge.frames import output
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import last_offsets, payload_bytes, read_records
@@ -66,11 +66,9 @@ class DecodeTask(Task):
             yield self._flush(rows, records)
         self._identities.clear()
 
-    def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
-        session = self._session
-        if session.takes_batches("consume"):
-            return session.consume_outcomes(records)
-        return map(session.consume_outcome, records)  # one by one, so that finished rows can go on
+    def _outcomes(self, records: list[Record]) -> Iterator[Outcome]:
+        for part in parts_of(records):
+            yield from self._session.consume_outcomes(part)
 
     def _take(self, rows: OutputRows, index: int, record: Record, outcome: Outcome) -> None:
         """Process an outcome that is not one record."""

@@ -24,7 +24,7 @@ from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.counts import Part, TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
 from headerware.spark_bridge.executors.open_chain import OpenChain, PartitionPicker, open_chain
-from headerware.spark_bridge.executors.task import Task
+from headerware.spark_bridge.executors.task import Task, parts_of
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import (
     column,
@@ -133,11 +133,9 @@ class _EncodeTask(Task):
             return record  # which the chain refuses
         return self._session.carrying.added_to(record, AtWork([Record(topic, headers=origin)]))
 
-    def _outcomes(self, records: list[Record]) -> Iterable[Outcome]:
-        session = self._session
-        if session.takes_batches("send"):
-            return session.send_outcomes(records)
-        return map(session.send_outcome, records)  # one by one, so that what is finished can go on
+    def _outcomes(self, records: list[Record]) -> Iterator[Outcome]:
+        for part in parts_of(records):
+            yield from self._session.send_outcomes(part)
 
     def _flush(self, rows: OutputRows, plain: Sequence[Record]) -> pa.RecordBatch:
         if self._chain.counts_topics:

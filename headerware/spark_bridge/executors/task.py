@@ -33,7 +33,24 @@ _COLUMNS: Final = {
     "timestamp": output.timestamps,
 }
 _HELD_BACK: Final = "a step holds the record back; in Spark only slice may, and only on consume"
+_PART_BYTES: Final = 1 << 20
+"""The size of the values that go through the chain together, as they come."""
+_OBJECT_BYTES: Final = 256
+"""What an object counts."""
 NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
+
+
+def parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Return the records in parts, so that rows that are finished can go on before the next part is begun."""
+    begin = size_bytes = 0
+    for at, record in enumerate(records):
+        value = record.value
+        size_bytes += len(value) if isinstance(value, bytes) else _OBJECT_BYTES
+        if size_bytes >= _PART_BYTES:
+            yield records[begin : at + 1]
+            begin, size_bytes = at + 1, 0
+    if begin < len(records):
+        yield records[begin:]
 
 
 class Task(ABC):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
-from headerware.core.record_run import RecordRun
 from headerware.sources.engine.batches import BatchQueue
 from headerware.sources.engine.decision import Decision, offset_key
 from headerware.sources.engine.records import refused
@@ -172,7 +172,7 @@ class _Task:
             return batch.records
         made: list[Record] = []
         outcomes = self._serializer.send_outcomes(batch.records)
-        if isinstance(outcomes, RecordRun):
+        if isinstance(outcomes, RecordBatch):
             return outcomes
         for at, outcome in enumerate(outcomes):
             if outcome.__class__ is Record:

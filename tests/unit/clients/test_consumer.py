@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from headerware.clients import Consumer
 from headerware.clients.offsets import held_back
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP, Interceptor
@@ -269,13 +270,13 @@ class TestConsume:
     ) -> None:
         sizes: list[int] = []
 
-        class Batch:
-            def on_consume_batch(self, records: list[Record]) -> list[Record]:
-                sizes.append(len(records))
-                return records
+        class Sizes:
+            def on_consume_batch(self, batch: Batch) -> Batch:
+                sizes.append(len(batch))
+                return batch
 
         fill(b"a", b"b", b"c")
-        consumer = make_consumer(Batch(), topic=topic)
+        consumer = make_consumer(Sizes(), topic=topic)
         found: list[Message] = []
         deadline = time.monotonic() + 60
         while len(found) < 3 and time.monotonic() < deadline:

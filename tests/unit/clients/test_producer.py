@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 import headerware
 from headerware.clients import Producer
 from headerware.clients.messages import undelivered_message
+from headerware.core.batch import Batch, HeaderColumns, Repeated
 from headerware.core.chain import Chain
 from headerware.core.errors import (
     DeadLetterError,
@@ -21,10 +22,8 @@ from headerware.core.errors import (
     InterceptorError,
     RecordError,
 )
-from headerware.core.headers import Headers
 from headerware.core.hooks import Interceptor
 from headerware.core.record import Record
-from headerware.core.record_run import RecordRun
 from headerware.interceptors import HeaderIds, Serialize
 from tests.unit.clients.sending import Acks, Drop, Halves, Held, Refuse, Stamp, reports, wire
 
@@ -137,7 +136,7 @@ class TestMany:
         assert (second.value(), second.headers()) == (b"2", [("a", b"1")])
 
     @pytest.mark.parametrize("chained", [True, False])
-    def test_takes_a_run_as_its_records(
+    def test_takes_a_batch_as_its_records(
         self,
         make_producer: Callable[..., Producer],
         connection: dict[str, Any],
@@ -146,20 +145,18 @@ class TestMany:
     ) -> None:
         producer = make_producer(*[Serialize(value="bytes")] * chained)
         stated = [("content-type", b"application/octet-stream")] * chained
-        numbered = ("number", b"1")
         values = [b"1", b"x" * 2_000_000, bytearray(b"2"), 5, b"3"]
-        run = RecordRun(
+        numbers = [b"%d" % number for number in range(1, 6)]
+        batch = Batch(
             topic,
-            0,
-            Headers.trusted((("own", b"x"), numbered)),
-            numbered,
-            [b"%d" % number for number in range(1, 6)],
-            [b"k"] * 5,
             values,
-            [1_700_000_000_000] * 5,
+            keys=[b"k"] * 5,
+            headers=HeaderColumns([("own", Repeated(b"x", 5)), ("hw.source.record", numbers)], 5),
+            partitions=Repeated(0, 5),
+            timestamps_ms=[1_700_000_000_000] * 5,
         )
         told: list[Any] = []
-        errors = producer.produce_many(topic, run, on_delivery=lambda error, _: told.append(error))
+        errors = producer.produce_many(topic, batch, on_delivery=lambda error, _: told.append(error))
         producer.flush(10)
         assert [error is None for error in errors] == [True, False, True, False, True]
         assert isinstance(errors[1], KafkaException)
@@ -167,19 +164,19 @@ class TestMany:
         found = wire(connection, topic, 3)
         assert [message.value() for message in found] == [b"1", b"2", b"3"]
         assert [message.headers() for message in found] == [
-            [("own", b"x"), ("number", number), *stated] for number in (b"1", b"3", b"5")
+            [("own", b"x"), ("hw.source.record", number), *stated] for number in (b"1", b"3", b"5")
         ]
         assert {(message.key(), message.timestamp()[1]) for message in found} == {(b"k", 1_700_000_000_000)}
 
-    def test_sends_a_run_to_another_topic(
+    def test_sends_a_batch_to_another_topic(
         self, make_producer: Callable[..., Producer], connection: dict[str, Any], topic: str
     ) -> None:
-        run = RecordRun("elsewhere", None, Headers(), None, [], [None], [b"1"], [None])
-        assert make_producer(Stamp()).produce_many(topic, run) == [None]
+        batch = Batch("elsewhere", [b"1"])
+        assert make_producer(Stamp()).produce_many(topic, batch) == [None]
         assert wire(connection, topic, 1)[0].headers() == [("stamp", b"1")]
 
     @pytest.mark.parametrize("stops", [False, True], ids=["what goes on", "what is refused"])
-    def test_a_run_goes_through_the_chain_once(
+    def test_a_batch_goes_through_the_chain_once(
         self,
         make_producer: Callable[..., Producer],
         topic: str,
@@ -194,8 +191,7 @@ class TestMany:
                     raise InterceptorError("as this test wants it")
                 return record
 
-        run = RecordRun(topic, None, Headers(), None, [], [None] * 2, [b"1", b"2"], [None] * 2)
-        errors = make_producer(Once()).produce_many(topic, run)
+        errors = make_producer(Once()).produce_many(topic, Batch(topic, [b"1", b"2"]))
         assert [error is not None for error in errors] == [stops, stops]
         assert seen == [b"1", b"2"]
 
@@ -243,12 +239,12 @@ class TestMany:
     def test_uses_batch_hooks(self, make_producer: Callable[..., Producer], topic: str) -> None:
         sizes: list[int] = []
 
-        class Batch:
-            def on_send_batch(self, records: list[Record]) -> list[Record]:
-                sizes.append(len(records))
-                return records
+        class Sizes:
+            def on_send_batch(self, batch: Batch) -> Batch:
+                sizes.append(len(batch))
+                return batch
 
-        make_producer(Batch()).produce_many(topic, [{"value": b"1"}] * 3)
+        make_producer(Sizes()).produce_many(topic, [{"value": b"1"}] * 3)
         assert sizes == [3]
 
     def test_without_a_chain_keeps_headers_too(

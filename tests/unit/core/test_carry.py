@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from headerware import Chain, ConfigError, HeaderId, Headers, Interceptor, Record, Verified, load_chain
+from headerware.core.batch import Batch, HeaderColumns
 from headerware.core.carry import MAX_CARRIED_BYTES, AtWork
 from headerware.core.client_chain import client_chain, followed_file
 from headerware.core.record import VERIFIED
-from headerware.core.record_run import RecordRun
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -312,20 +312,24 @@ class TestSessions:
 
     def test_many_records_and_batches_get_the_same(self) -> None:
         class Batches:
-            def on_send_batch(self, records: list[Record]) -> list[Record]:
-                return records
+            def on_send_batch(self, batch: Batch) -> Batch:
+                return batch
 
         with Chain([Batches()], carry=["*"]).open() as session, AtWork([read({"a": "1"})]):
             records = session.send([Record("out"), Record("out")])
         assert [record.headers.last("a") for record in records] == [b"1", b"1"]
 
-    def test_a_run_goes_record_by_record_while_one_is_at_work(self) -> None:
-        run = RecordRun("out", None, Headers(), None, [], [b"k"], [b"v"], [1])
-        with Chain(carry=["*"]).open() as session:
-            assert session.send_run(run) is run
+    def test_a_batch_gets_the_same_by_columns(self) -> None:
+        class Batches:
+            def on_send_batch(self, batch: Batch) -> Batch:
+                return batch
+
+        batch = Batch("out", [b"v"], keys=[b"k"], headers=HeaderColumns([], 1), timestamps_ms=[1])
+        with Chain([Batches()], carry=["*"]).open() as session:
+            assert session.send_outcomes(batch) is batch
             with AtWork([read({"a": "1"})]):
-                assert session.send_run(run) is None
-                (record,) = session.send(run)
+                (record,) = session.send_outcomes(batch)
+        assert isinstance(record, Record)
         assert record.headers.last("a") == b"1"
 
     def test_a_chain_that_carries_nothing_does_not_look(self) -> None:

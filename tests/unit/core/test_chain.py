@@ -87,7 +87,7 @@ class TestRefusals:
                 "on_consume(record)",
                 "on_consume(record, *, key)",
             ),
-            ({"on_send_batch": lambda: None}, "on_send_batch(records)", "on_send_batch()"),
+            ({"on_send_batch": lambda: None}, "on_send_batch(batch)", "on_send_batch()"),
             (
                 {"on_acknowledgement": lambda record, error=b"secret": None},
                 "on_acknowledgement(record, metadata, error)",

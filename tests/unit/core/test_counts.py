@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
+from tests.batches import answered
 
 RECORD = Record(topic="orders", value=b"v")
 
@@ -24,8 +26,14 @@ class Step:
 
 
 class Batched(Step):
-    def on_send_batch(self, records: list[Record]) -> list[Any]:
-        return [self.on_send(record) for record in records]
+    def on_send_batch(self, batch: Batch) -> Batch:
+        answers = []
+        for record in batch:
+            try:
+                answers.append(self.on_send(record))
+            except ValueError as error:
+                answers.append(error)
+        return answered(batch, answers)
 
 
 def refuse(record: Record) -> Record:

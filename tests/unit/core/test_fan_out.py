@@ -127,7 +127,11 @@ class TestLazy:
 
     def test_stays_lazy_in_a_batch(self) -> None:
         splitter = Splitter()
-        outcomes = Chain([splitter, Hooks(on_send_batch=list)]).open().send_outcomes([Record("t", b"abcd")])
+        outcomes = (
+            Chain([splitter, Hooks(on_send_batch=lambda batch: batch)])
+            .open()
+            .send_outcomes([Record("t", b"abcd")])
+        )
         assert isinstance(outcomes[0], FanOut)
         assert splitter.made == 0
 

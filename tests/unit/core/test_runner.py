@@ -11,6 +11,7 @@ import pytest
 
 from headerware import DROP, Chain, HeaderError, Headers, InterceptorError, Record, Stage
 from headerware.core import runner
+from headerware.core.batch import Batch
 from headerware.core.context import Context
 from headerware.core.hooks import FanOut
 from headerware.core.runner import flat
@@ -61,10 +62,10 @@ class TestHeadersOfAReturnedRecord:
         assert isinstance(seen[0], Headers)
 
     def test_become_headers_in_a_batch_too(self) -> None:
-        def batch(records: list[Record]) -> list[Record]:
-            return [record.replace(headers={"a": "1"}) for record in records]
+        def hook(batch: Batch) -> Batch:
+            return batch.replace(headers=[{"a": "1"}] * len(batch))  # type: ignore[list-item]  # a mistake
 
-        (outcome,) = Chain([Hooks(on_send_batch=batch)]).open().send_outcomes([Record("orders", b"")])
+        (outcome,) = Chain([Hooks(on_send_batch=hook)]).open().send_outcomes([Record("orders", b"")])
         assert isinstance(outcome, Record)
         assert outcome.headers == Headers({"a": b"1"})
         assert isinstance(outcome.headers, Headers)
@@ -253,7 +254,7 @@ class TestHooksOfTopics:
 
     def test_a_batch_across_the_bound_is_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runner, "_TOPICS_LIMIT", 3)
-        batched = Hooks(name="b", on_send_batch=list)
+        batched = Hooks(name="b", on_send_batch=lambda batch: batch)
         session = Chain([batched]).open()
         records = [Record(f"t{number}", b"") for number in range(10)]
         assert session.send_outcomes(records) == records

@@ -463,7 +463,7 @@ def test_an_opened_interceptor_that_is_empty_keeps_its_services() -> None:
         def on_consume(self, record: Record) -> Record:
             return record
 
-        def settle(self, record: Record) -> Record:
+        def on_accepted(self, record: Record) -> Record:
             self.seen.append(record)
             return record
 

@@ -225,7 +225,7 @@ class TestDeadLettering:
         batch = Hooks(
             name="bad",
             on_error="dead_letter",
-            on_consume_batch=lambda records: [records[0], SignatureError("bad"), records[2]],
+            on_consume_batch=lambda batch: batch.replace(failures={1: SignatureError("bad")}),
         )
         given = [PLACED.replace(offset=offset) for offset in (1, 2, 3)]
         session = Chain([batch]).open(Context(publish=published.append))

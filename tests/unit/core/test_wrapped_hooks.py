@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headerware import DROP, Chain, Interceptor, Record
+from headerware.core.batch import Batch
 from headerware.core.errors import InterceptorError
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ class Refusing(Interceptor, frozen=True):
 
 
 class Batches(Interceptor, frozen=True):
-    def on_consume_batch(self, records: list[Record]) -> list[Any]:
-        return [DROP for _ in records]
+    def on_consume(self, record: Record) -> Any:
+        return DROP if record.value == b"b" else record
+
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        return batch.replace(not_taken=[at for at, value in enumerate(batch.values) if value == b"b"])
 
 
 class Noting(Interceptor, frozen=True):
@@ -55,15 +59,15 @@ def noted(*interceptors: Interceptor, topics: tuple[str, ...] = ("*",)) -> tuple
 class TestWrapHook:
     def test_is_around_each_other_step_in_order(self) -> None:
         session, seen = noted(Batches(name="last"), Upper(name="first"))
-        assert session.consume_outcome(Record("t", b"a")) is DROP
+        assert session.consume_outcome(Record("t", b"a")) == Record("t", b"A")
         assert [(step, direction) for step, direction, _, _ in seen] == [
             ("first", "consume"),
             ("last", "consume"),
         ]
         assert seen[0][2].value == b"a"
         assert seen[0][3].value == b"A"
-        assert seen[1][2][0].value == b"A"
-        assert seen[1][3] == [DROP]
+        assert seen[1][2].value == b"A"
+        assert seen[1][3].value == b"A"
 
     def test_sees_what_a_step_raised_and_changes_no_outcome(self) -> None:
         session, seen = noted(Upper(), Refusing(name="strict"))
@@ -76,8 +80,18 @@ class TestWrapHook:
     def test_is_around_the_batch_form_too(self) -> None:
         session, seen = noted(Batches())
         records = [Record("t", b"a"), Record("t", b"b")]
-        assert session.consume_outcomes(records) == [DROP, DROP]
-        assert [[record.value for record in given] for _, _, given, _ in seen] == [[b"a", b"b"]]
+        assert session.consume_outcomes(records) == [records[0], DROP]
+        (_, _, together, _), (_, _, alone, answer) = seen
+        assert (together.values, alone.value, answer) == ([b"a", b"b"], b"b", DROP)
+
+    def test_is_around_the_batch_form_of_a_single_record(self) -> None:
+        class Only(Interceptor, frozen=True):
+            def on_consume_batch(self, batch: Batch) -> Batch:
+                return batch.replace(values=[b"x"])
+
+        session, seen = noted(Only())
+        assert session.consume_outcome(Record("t", b"a")) == Record("t", b"x")
+        assert [type(given) for _, _, given, _ in seen] == [Batch]
 
     def test_is_around_hooks_on_its_own_topics_only(self) -> None:
         session, seen = noted(Upper(), topics=("other",))

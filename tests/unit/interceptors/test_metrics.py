@@ -34,6 +34,7 @@ from headerware import (
     Record,
     RecordMetadata,
 )
+from headerware.core.batch import Batch, Repeated
 from headerware.core.record import Operation
 from headerware.interceptors import Compress, Dedup, Metrics, Slice
 from headerware.interceptors import metrics as metrics_module
@@ -292,12 +293,15 @@ class TestInterceptors:
         class Batches:
             name = "batches"
 
-            def on_consume_batch(self, records: list[Record]) -> list[Record]:
-                return [record.with_value(b"") for record in records]
+            def on_consume(self, record: Record) -> Any:
+                return DROP
+
+            def on_consume_batch(self, batch: Batch) -> Batch:
+                return batch.replace(values=Repeated(b"", 3), not_taken=[1], failures={2: ValueError()})
 
         with Chain([Metrics(), Batches()]).open(Context(side="consumer")) as session:
-            session.consume([Record("orders", b"123"), Record("orders", b"4")])
-        assert seen.values("headerware.interceptor.input", "name") == {"batches": 4}
+            session.consume_outcomes([Record("orders", value) for value in (b"123", b"4", b"56")])
+        assert seen.values("headerware.interceptor.input", "name") == {"batches": 6}
         assert seen.values("headerware.interceptor.output", "name") == {"batches": 0}
 
     def test_failures_are_counted_by_cause(self, seen: Seen) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.context import Context
 from headerware.core.errors import SignatureError
@@ -47,8 +48,8 @@ class Lazily:
 
 
 class InBatches:
-    def on_consume_batch(self, records: list[Record]) -> list[Any]:
-        return [anew(record) for record in records]
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        return Batch.of(list(map(anew, batch)))
 
 
 class Elsewhere:

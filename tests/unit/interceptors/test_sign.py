@@ -34,6 +34,7 @@ from headerware.keyring import (
 )
 from headerware.keyring.signature import decode_stamp, decode_statement
 from headerware.keyring.writing import edit_keyring
+from tests.batches import sent_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,8 +346,7 @@ class TestSignRotation:
         path.unlink()  # so the switch takes no look at the file
 
         def version() -> int:
-            assert sender.on_send_batch is not None
-            made = sender.on_send_batch([RECORD, RECORD])[1] if batch else sender.on_send(RECORD)
+            made = sent_together(sender, [RECORD, RECORD])[1] if batch else sender.on_send(RECORD)
             assert isinstance(made, Record)
             assert read_by(reader, made) == RECORD
             return int(stated(made).key_version)

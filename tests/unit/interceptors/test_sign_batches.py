@@ -23,6 +23,7 @@ from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Keyring, encode_keyring, with_new_key, with_revocation
 from headerware.keyring.signature import decode_stamp, decode_statement
 from headerware.keyring.writing import edit_keyring
+from tests.batches import sent_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,8 +58,7 @@ def layout_of(record: Record) -> bytes:
 
 
 def together(step: SignStep, records: Sequence[Record]) -> list[Record]:
-    assert step.on_send_batch is not None
-    signed = step.on_send_batch(records)
+    signed = sent_together(step, records)
     assert [out for out in signed if isinstance(out, SignatureError)] == []
     return [out for out in signed if isinstance(out, Record)]
 
@@ -91,15 +91,13 @@ class TestOptions:
 
     def test_is_off_by_default(self, path: Path) -> None:
         assert Sign(keyring=str(path), key_id="ed25519").batch_records == 1
-        assert opened(path, most=1).on_send_batch is None
+        assert places(together(opened(path, most=1), [plain(0), plain(1)])) == [(0, 1), (0, 1)]
 
     @pytest.mark.parametrize("key_id", ["ed25519", "ecdsa-p256", "hmac-sha256"])
     @pytest.mark.parametrize("most", [1, 2, 9, 64])
     def test_overhead_is_an_upper_bound(self, path: Path, key_id: str, most: int) -> None:
         step = opened(path, key_id, most)
-        signed = [step.on_send(plain(0))]
-        if step.on_send_batch is not None:
-            signed += together(step, list(map(plain, range(64))))
+        signed = [step.on_send(plain(0)), *together(step, list(map(plain, range(64))))]
         largest = max(len(record.headers.last("hw.sig") or b"") for record in signed)
         assert largest <= step.overhead_bytes(plain(0)) <= largest + 16 + 4 * (32 + 255) // 3 + 4
 
@@ -134,13 +132,12 @@ class TestBatches:
     def test_a_bad_record_takes_no_neighbour_along(self, path: Path) -> None:
         step = opened(path)
         twice = step.on_send(plain(1))
-        assert step.on_send_batch is not None
-        first, refused, last = step.on_send_batch([plain(0), twice, plain(2)])
+        first, refused, last = sent_together(step, [plain(0), twice, plain(2)])
         assert isinstance(refused, SignatureError)
         assert isinstance(first, Record)
         assert isinstance(last, Record)
         assert places([first, last]) == [(0, 2), (1, 2)]
-        alone, refused = step.on_send_batch([plain(0), twice])
+        alone, refused = sent_together(step, [plain(0), twice])
         assert isinstance(refused, SignatureError)
         assert isinstance(alone, Record)
         assert places([alone]) == [(0, 1)]

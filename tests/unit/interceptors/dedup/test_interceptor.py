@@ -41,8 +41,8 @@ def come(sequence: int, offset: int | None, *, partition: int = 0, topic: str = 
 def took(step: DedupStep, record: Record) -> Any:
     """Return what becomes of a record that no other step refuses."""
     outcome: Any = step.on_consume(record)
-    settle = getattr(step, "settle", None)
-    return settle(outcome) if settle is not None and outcome is not DROP else outcome
+    on_accepted = getattr(step, "on_accepted", None)
+    return on_accepted(outcome) if on_accepted is not None and outcome is not DROP else outcome
 
 
 def delivered(step: DedupStep, *records: Record) -> list[tuple[str, int | None, int | None]]:

@@ -23,6 +23,7 @@ from headerware.core.record import Record
 from headerware.interceptors.dedup import windows
 from headerware.interceptors.dedup.identity import ID_HEADER, Identity
 from headerware.interceptors.dedup.interceptor import Dedup, DedupStep
+from tests.batches import accepted_together
 from tests.forking import as_nobody
 
 SWALLOWS = "CREATE TRIGGER swallows BEFORE INSERT ON seen BEGIN SELECT RAISE(IGNORE); END"
@@ -62,12 +63,12 @@ def come(sequence: int, offset: int | None, partition: int = 0) -> Record:
 def took(step: DedupStep, record: Record) -> Any:
     """Return what becomes of a record that no other step refuses."""
     outcome: Any = step.on_consume(record)
-    settle = getattr(step, "settle", None)
-    return settle(outcome) if settle is not None and outcome is not DROP else outcome
+    on_accepted = getattr(step, "on_accepted", None)
+    return on_accepted(outcome) if on_accepted is not None and outcome is not DROP else outcome
 
 
 def took_all(step: DedupStep, records: list[Record]) -> list[Any]:
-    return step.settle_batch([step.on_consume(record) for record in records])  # type: ignore[misc]  # none is dropped before
+    return accepted_together(step, [step.on_consume(record) for record in records])  # type: ignore[misc]  # none is dropped before
 
 
 def delivered(step: DedupStep, *records: Record) -> list[int | None]:

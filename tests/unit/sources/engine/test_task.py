@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from headerware.connect.data import STRING_SCHEMA, SchemaAndValue
+from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import MissingPartError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
 from headerware.core.record import Record
-from headerware.core.record_run import RecordRun
 from headerware.sources import (
     BadRecordError,
     EvolvingRecord,
@@ -340,7 +340,7 @@ class TestRuns:
     def test_go_by_columns(self, shelf: Shelf) -> None:
         shelf.objects = {"a": b"1"}
         sink = read_all(config(extractor=Mixed(kinds=("bytes",) * 30, together=10), poll_records=20))
-        assert [type(batch.records) for batch in sink.batches if batch.records] == [RecordRun, RecordRun]
+        assert [type(batch.records) for batch in sink.batches if batch.records] == [RecordBatch, RecordBatch]
         assert [len(batch.records) for batch in sink.batches if batch.records] == [20, 10]
 
     def test_of_wide_rows_are_batches_of_a_block(self, shelf: Shelf) -> None:
@@ -348,7 +348,7 @@ class TestRuns:
         shelf.objects = {"a": b"".join(msgspec.json.encode(row) + b"\n" for row in rows)}
         sink = read_all(config(extractor=JsonLinesExtractor()))
         assert [record.value for record in sink.records] == rows
-        assert all(isinstance(batch.records, RecordRun) for batch in sink.batches if batch.records)
+        assert all(isinstance(batch.records, RecordBatch) for batch in sink.batches if batch.records)
         assert max(batch.size_bytes for batch in sink.batches) <= 100 << 10  # a block, and a line
 
 

@@ -22,9 +22,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from headerware import ConfigError, Interceptor, Record
 from headerware.clients import Producer
+from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import HeldBackError, InterceptorError, SourceError
+from headerware.core.hooks import DROP
 from headerware.core.plugins import interceptor_type
-from headerware.core.record_run import RecordRun
 from headerware.sources import MemoryOffsets, NativeItem, OffsetEntry, SourceTask
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key
@@ -43,6 +44,13 @@ from tests.spool import Lines, Spool
 from tests.waiting import until
 
 NAMES: Final = [f"source-{number:02}" for number in range(120)]
+
+
+class Dropping(Interceptor, frozen=True, kw_only=True):
+    """Drops tombstones."""
+
+    def on_send(self, record: Record) -> Any:
+        return DROP if record.value is None else record
 
 
 class Holding(Interceptor, frozen=True, kw_only=True):
@@ -349,13 +357,13 @@ class TestDelivery:
         self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         left = [BufferError()]
-        queue = Producer._hw_queue_run
+        queue = Producer._hw_queue_batch
 
-        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
-            errors = queue(self, run, report)
+        def queued(self: Producer, batch: RecordBatch, report: Any) -> list[Exception | None]:
+            errors = queue(self, batch, report)
             return [*errors[:-1], left.pop()] if left else errors
 
-        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
+        monkeypatch.setattr(Producer, "_hw_queue_batch", queued)
         place.write("a", '{"n":1}', '{"n":2}')
         place.run(
             delivery=delivery,
@@ -377,17 +385,17 @@ class TestDelivery:
         file, left = tmp_path / "chain.toml", [BufferError()]
         chain = '[[interceptors]]\ntype = "serialize"\nvalue = { type = "json", content_type = "%s" }\n'
         file.write_text(chain % "application/json")
-        queue = Producer._hw_queue_run
+        queue = Producer._hw_queue_batch
 
-        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
-            errors = queue(self, run, report)
+        def queued(self: Producer, batch: RecordBatch, report: Any) -> list[Exception | None]:
+            errors = queue(self, batch, report)
             if not left:
                 return errors
             file.write_text(chain % "application/new+json")
             self.reload()
             return [*errors[:-1], left.pop()]
 
-        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
+        monkeypatch.setattr(Producer, "_hw_queue_batch", queued)
         place.write("a", '{"n":1}', '{"n":2}')
         place.run(
             delivery=delivery,
@@ -404,28 +412,24 @@ class TestDelivery:
     ) -> None:
         """The next one goes record by record, and is sent again, too."""
         left = [BufferError(), BufferError()]
-        queue, raw = Producer._hw_queue_run, Producer._hw_send_chunk
-
-        def queued(self: Producer, run: RecordRun, report: Any) -> list[Exception | None]:
-            errors = queue(self, run, report)
-            return [*errors[:-1], left.pop()] if len(left) == 2 else errors
+        send = Producer._hw_send_batch
 
         def sent(self: Producer, *arguments: Any) -> list[Exception | None]:
-            errors = raw(self, *arguments)
+            errors = send(self, *arguments)
             return [left.pop(), *errors[1:]] if left else errors
 
-        monkeypatch.setattr(Producer, "_hw_queue_run", queued)
-        monkeypatch.setattr(Producer, "_hw_send_chunk", sent)
+        monkeypatch.setattr(Producer, "_hw_send_batch", sent)
+        monkeypatch.setitem(interceptor_type._built_in, "dropping", f"{__name__}:Dropping")
         place.write("a", '{"n":1}', '{"n":2}')
         place.write("b", '{"n":3}', '{"n":4}', "null")
         place.run(
             delivery=delivery,
             extractor=JsonLinesExtractor(),
-            kafka={"interceptors": "serialize", "interceptors.serialize.value": "json"},
+            kafka={"interceptors": "serialize,dropping", "interceptors.serialize.value": "json"},
             retry_pause_s=0.01,
         )
         assert not left
-        assert set(place.values()) == {*(b'{"n":%d}' % number for number in range(1, 5)), None}
+        assert set(place.values()) == {b'{"n":%d}' % number for number in range(1, 5)}
 
     def test_waits_for_what_is_held_back_and_drops_none_of_it(
         self, place: Place, delivery: str, monkeypatch: pytest.MonkeyPatch

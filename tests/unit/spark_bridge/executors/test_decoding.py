@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headerware.core.batch import Batch
 from headerware.core.chain import Chain
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
@@ -152,9 +153,9 @@ class Counting:
     seen: list[int] = []  # noqa: RUF012 - a test reads it
     lies = False
 
-    def on_consume_batch(self, records: Sequence[Record]) -> list[Any]:
-        self.seen.append(len(records))
-        found: list[Any] = [record.replace(value=record.value + b"!") for record in records]
+    def on_consume_batch(self, batch: Batch) -> Batch:
+        self.seen.append(len(batch))
+        found = batch.replace(values=[value + b"!" for value in batch.values])
         return found[1:] if self.lies else found
 
 
@@ -336,7 +337,7 @@ class TestBatchHooks:
         assert [reason.partition(": ")[0] for reason in reasons] == [
             f"lying at orders[0]@{n}" for n in range(3)
         ]
-        assert all("gave 2 outcomes for 3 records" in reason for reason in reasons)
+        assert all("returned 2 records for 3" in reason for reason in reasons)
         assert found["value"].to_pylist() == [b"0", b"1", b"2"]
 
 

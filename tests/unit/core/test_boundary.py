@@ -1,4 +1,4 @@
-"""The edge of a session: one way in for everything, the same for single records and batches."""
+"""The boundary of a session: one way in for everything, the same for single records and batches."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headerware import Chain, HeaderError, Headers, Record, RecordError, Stage, TransportHeaderError
+from headerware.core.boundary import is_own
 from headerware.core.context import Context
-from headerware.core.edge import is_own
 from headerware.core.header_ids import HeaderId
 from headerware.interceptors import Compress, HeaderIds, Slice
 from headerware.interceptors.built_in import HEADERS, INTERCEPTORS

@@ -1,4 +1,4 @@
-"""The edge of a session: normalise and check records once, when they come in and when they leave."""
+"""The boundary of a session: normalise and check records once, when they come in and when they leave."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from headerware.core.batch import HeaderColumns, header_names
 from headerware.core.errors import HeaderError, RecordError, TransportHeaderError
 from headerware.core.header_ids import parse_id
 from headerware.core.headers import EMPTY, Headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from headerware.core.batch import Batch
     from headerware.core.record import Record
-    from headerware.core.record_run import RecordRun
 
 _RESERVED: Final = "hw."
 """The prefix of reserved names, in any case; ours are in lower case."""
@@ -25,7 +26,7 @@ WIRE_TYPES: Final = frozenset({bytes, type(None)})
 
 
 class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell what Headerware's own headers mean to the edge.
+    """Tell what Headerware's own headers mean to these checks.
 
     ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
     ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it, in
@@ -113,21 +114,62 @@ def require_plain_names(record: Record) -> Record:
     return record
 
 
-def unchanged_run(check: Callable[[Record], Record], run: RecordRun) -> RecordRun | None:
-    """Return a run that a check of topic and names leaves as it is; else None, or raise."""
-    probe = run.probe()
-    return run if check(probe) is probe else None
+# The same checks for batches. They leave the records as they are, or do not take them: then each record is
+# checked by itself, and has its own error.
 
 
-def run_on_wire(run: RecordRun) -> RecordRun | None:
-    """Return a run whose keys and values are all bytes or null; else None."""
-    on_wire = WIRE_TYPES.issuperset(map(type, run.values)) and WIRE_TYPES.issuperset(map(type, run.keys))
-    return run if on_wire else None
+def admits(batch: Batch) -> bool:
+    """Return whether :func:`admit` leaves each record of a batch as it is."""
+    return batch.topic.__class__ is str and _are_known(batch, _admitted)
 
 
-def admit_run_of_bytes(run: RecordRun) -> RecordRun | None:
-    """Return a run that a chain that does not serialize it admits as it is; else None, or raise."""
-    return None if unchanged_run(admit, run) is None else run_on_wire(run)
+def admits_bytes(batch: Batch) -> bool:
+    """Return whether :func:`admit_bytes` leaves each record of a batch as it is."""
+    return admits(batch) and _is_on_wire(batch)
+
+
+def is_normalised(batch: Batch) -> bool:
+    """Return whether :func:`normalised` leaves each record of a batch as it is."""
+    return batch.topic.__class__ is str and _has_plain_headers(batch) and _is_on_wire(batch)
+
+
+def to_wire_batch(batch: Batch) -> Batch:
+    """Do as :func:`to_wire` for records whose keys and values are bytes already."""
+    return batch if _is_on_wire(batch) else batch.leave()
+
+
+def require_wire_names_batch(batch: Batch) -> Batch:
+    """Do as :func:`require_wire_names` for records whose names have been checked before."""
+    return batch if _are_known(batch, _writable) else batch.leave()
+
+
+def require_plain_names_batch(batch: Batch) -> Batch:
+    """Do as :func:`require_plain_names` for records whose names have been checked before."""
+    return batch if _are_known(batch, _plain_names) else batch.leave()
+
+
+def refuse_encodings_batch(batch: Batch) -> Batch:
+    """Do as :func:`refuse_encodings` for records without such headers."""
+    return batch if header_names(batch.headers).isdisjoint(_encodings) else batch.leave()
+
+
+def refuse_compacted_batch(batch: Batch) -> Batch:
+    """Do as :func:`refuse_compacted` for records without such headers."""
+    names = header_names(batch.headers)
+    return batch if names.isdisjoint(_encodings) and names.isdisjoint(_compacted) else batch.leave()
+
+
+def _is_on_wire(batch: Batch) -> bool:
+    return WIRE_TYPES.issuperset(map(type, batch.values)) and WIRE_TYPES.issuperset(map(type, batch.keys))
+
+
+def _has_plain_headers(batch: Batch) -> bool:
+    headers = batch.headers
+    return isinstance(headers, HeaderColumns) or {Headers}.issuperset(map(type, headers))
+
+
+def _are_known(batch: Batch, names: set[str]) -> bool:
+    return _has_plain_headers(batch) and header_names(batch.headers) <= names
 
 
 def is_own(name: str) -> bool:
@@ -157,8 +199,8 @@ def is_wire_name(name: str) -> bool:
 
 def alike(name: str) -> frozenset[str]:
     """Return the keys of a name; other spellings of it, in another case or compact, share one of them."""
-    whole = _own.compact_keys.get(name, name)
-    return frozenset((whole.casefold(), _compact_keys_of.get(whole, name.casefold())))
+    full = _own.compact_keys.get(name, name)
+    return frozenset((full.casefold(), _compact_keys_of.get(full, name.casefold())))
 
 
 def _is_marker(name: str) -> bool:
@@ -267,9 +309,9 @@ def refuse_compacted(record: Record) -> Record:
 
 
 def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderError | None:
-    """Return the error of a step that failed on a record which steps behind it should have decoded.
+    """Return the error of a step that failed on a record which other steps should have decoded before.
 
-    Consuming goes from right to left, so what was encoded behind a step is decoded before it. ``step`` has
+    Consuming goes from right to left: whatever was encoded after a step is decoded before it. ``step`` has
     the headers that the step itself takes off.
     """
     order = tuple(_encodings.values())
