@@ -390,16 +390,13 @@ class TestConsuming:
     ) -> None:
         quiet = [make for make in makes if not isinstance(make(keyring), Judge)]
         wire = on_the_wire(quiet, keyring, of_one_topic(records))
+        remembers = any(getattr(make(keyring), "replay_window", 0) for make in makes)
         came: list[Record] = []
         for record, how in zip(wire, damages * len(wire), strict=False):
             came.append(damaged(record, how, len(came)))
-            if how == "again":
+            # A replay within one batch is refused only when it is to be accepted: more steps have counted it.
+            if how == "again" and not remembers:
                 came.append(damaged(record, "", len(came)))
         readers = [make for at, make in enumerate(makes) if at != leaves_out]
         expected = one_by_one(readers, keyring, "consumer", came)
-        found = together(readers, keyring, "consumer", came)
-        if any(getattr(make(keyring), "replay_window", 0) for make in readers):
-            # A copy within the batch is refused when it is to be accepted, so more steps have seen it.
-            for counts in (*expected["stats"].values(), *found["stats"].values()):
-                del counts["consumed"]
-        assert found == expected
+        assert together(readers, keyring, "consumer", came) == expected
