@@ -41,7 +41,7 @@ def unfit_alone(
     while left:
         producer.begin_transaction()
         failed: dict[int, KafkaError] = {}
-        # A transaction takes nothing more behind a record that was refused.
+        # A transaction takes nothing more after a record that was refused.
         while left and not failed:
             attempt(left.popleft(), failed)
             producer.flush(timeout_s)
