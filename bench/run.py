@@ -14,6 +14,7 @@ import claims
 import click
 import compaction
 import connect
+import dead_letters
 import encryption
 import guard
 import header_ids
@@ -38,7 +39,17 @@ from headerware.testing import KafkaBroker
     "--only",
     type=click.Choice(
         [
-            *("small", "large", "tracing", "aio", "serdes", "header-ids", "signatures", "encryption"),
+            *(
+                "small",
+                "dead-letters",
+                "large",
+                "tracing",
+                "aio",
+                "serdes",
+                "header-ids",
+                "signatures",
+                "encryption",
+            ),
             *("protection", "guard", "compaction", "retention", "claims", "connect", "chargeback", "sources"),
             *("spark", "spark-batches"),
         ]
@@ -62,6 +73,7 @@ def main(*, quick: bool, only: str | None) -> None:
     }
     on_a_broker = {
         "small": lambda broker: small.rows(broker, pairs=8 if quick else 40),
+        "dead-letters": lambda broker: dead_letters.rows(broker, pairs=5 if quick else 20),
         "aio": lambda broker: aio.rows(broker, pairs=8 if quick else 40),
         "large": lambda broker: large.rows(broker, pairs=3 if quick else 9),
         "compaction": lambda broker: compaction.rows(

@@ -89,7 +89,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     yield from _dictionary(small, pairs)
     yield from _first_chain(broker, small, pairs, with_dictionary=True)
     yield from _observed(broker, small, pairs)
-    yield _in_lanes(broker, pairs=max(3, pairs // 4))
+    yield _with_workers(broker, pairs=max(3, pairs // 4))
 
 
 def _observed(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
@@ -291,10 +291,10 @@ def _consuming(
     return chunk
 
 
-def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
+def _with_workers(broker: KafkaBroker, *, pairs: int) -> Row:
     """Compare ``run`` with a plain loop, for a handler that waits 2 ms."""
-    lanes, wait_s, size = 8, 0.002, 800
-    broker.create_topic(topic := "lanes")
+    workers, wait_s, size = 8, 0.002, 800
+    broker.create_topic(topic := "workers")
     producer = confluent_kafka.Producer(_producer_conf(broker))
     for number in range((pairs + 5) * size):
         producer.produce(topic, b"v", str(number % 97).encode())
@@ -305,7 +305,7 @@ def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
     for consumer in (ours, reference):
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
 
-    def in_lanes() -> int:
+    def with_workers() -> int:
         seen = itertools.count(1)
 
         def handle(_: Any) -> None:
@@ -314,7 +314,7 @@ def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
                 ours.stop()
 
         # What waits when it stops is read again, so little may wait.
-        ours.run(handle, lanes=lanes, max_pending=2 * lanes)
+        ours.run(handle, workers=workers, max_pending=2 * workers)
         return size
 
     def loop() -> int:
@@ -324,11 +324,11 @@ def _in_lanes(broker: KafkaBroker, *, pairs: int) -> Row:
             time.sleep(wait_s)
         return seen
 
-    found = compare(in_lanes, loop, pairs=pairs, warm_up=2)
+    found = compare(with_workers, loop, pairs=pairs, warm_up=2)
     ours.close()
     reference.close()
     note = f"a handler that waits 2 ms, 97 keys, start and stop included, {pairs} pairs of {size}"
-    return _row(f"run(lanes={lanes}) against a plain loop", found, "at least 5", note)
+    return _row(f"run(workers={workers}) against a plain loop", found, "at least 5", note)
 
 
 # The first chain: trail, compression and HMAC against the bare primitives with the same three headers

@@ -25,7 +25,9 @@ _c_commit: Final[Any] = cimpl.Consumer.commit
 _log: Final = logging.getLogger("headerware")
 
 
-def commit(client: Any, session: Session, offsets: list[TopicPartition], *, waits: bool) -> _Committed:
+def commit_offsets(
+    client: Any, session: Session, offsets: list[TopicPartition], *, waits: bool
+) -> _Committed:
     """Commit offsets."""
     return _told(session, _commit(client, session, offsets, waits=waits))
 
@@ -33,7 +35,7 @@ def commit(client: Any, session: Session, offsets: list[TopicPartition], *, wait
 def commit_quietly(client: Any, session: Session, offsets: list[TopicPartition], *, waits: bool) -> None:
     """Commit offsets; if that fails, log it, because records may only repeat."""
     try:
-        commit(client, session, offsets, waits=waits)
+        commit_offsets(client, session, offsets, waits=waits)
     except KafkaException as error:
         _log.warning("offsets were not committed, so records may repeat after a restart: %s", error)
 

@@ -1,18 +1,20 @@
 """The producer of what a client sends beside the application: dead letters, and interceptors' reports.
 
-It is made when the first record is due.
+It is made when the first record is due. Dead letters go in batches: one request at a time is on its way, and
+takes along what has come since the one before. So they keep their order, and none waits for others to come.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from threading import Lock
+from threading import RLock
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
 from headerware.clients.partition_picker import PartitionPicker
+from headerware.clients.raw import STATE
 from headerware.clients.sessions import Sessions
 from headerware.core.client_chain import DEAD_LETTER
 from headerware.core.errors import DeadLetterError
@@ -23,6 +25,12 @@ from headerware.kafka.settings import connection_settings
 
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """The default limit of a broker, which is more than that of librdkafka."""
+MAX_PENDING: Final = 1_000
+"""How many dead letters may be on their way before a consumer reads on."""
+MAX_PENDING_BYTES: Final = 32 * 1024 * 1024
+"""How many bytes of keys and values these may have."""
+_STEP_S: Final = 0.01
+"""How long one thread listens for reports, of which another one may get those that it waits for."""
 _TIMEOUT_MS: Final = 30_000
 _CLOSE_TIMEOUT_S: Final = 5.0
 _ALIKE_S: Final = 0.05
@@ -35,6 +43,36 @@ class _Publisher(cimpl.Producer):
     """A plain producer that takes weak references; that of C takes none."""
 
 
+class PublishedRecord:
+    """A record that was handed to the producer; its delivery report says what became of it."""
+
+    __slots__ = ("_dead_letters", "_error", "_is_done", "_record")
+
+    def __init__(self, dead_letters: DeadLetters, record: Record) -> None:
+        self._dead_letters: Final = dead_letters
+        self._record: Final = record
+        self._is_done = False
+        self._error: KafkaError | None = None
+
+    def __call__(self, error: KafkaError | None, _: object) -> None:
+        """Take the delivery report, on whichever thread polls the producer."""
+        self._dead_letters.note_report(self._record, error)
+        self._error, self._is_done = error, True
+
+    def done(self) -> bool:
+        """Return whether the record is stored, or never will be."""
+        return self._is_done
+
+    def result(self) -> None:
+        """Return once the record is stored; raise a DeadLetterError if it is not."""
+        while not self._is_done and self._dead_letters.wait(_STEP_S):
+            pass
+        failure = self._error if self._is_done else KafkaError(STATE, "the client was closed meanwhile")
+        if failure is not None:
+            error = KafkaException(failure)
+            raise dead_letter_error(self._record, error) from error
+
+
 class DeadLetters:
     """Publish records with the consumer's own connection settings; may be used by several threads.
 
@@ -43,32 +81,64 @@ class DeadLetters:
 
     def __init__(self, conf: Mapping[str, Any]) -> None:
         self._conf = _producer_settings(conf)
-        self._lock = Lock()
+        self._lock = RLock()  # a report may come while a record is queued
         self._producer: cimpl.Producer | None = None
         self._failed: dict[str, tuple[float, KafkaError]] = {}
+        self._pending = self._pending_bytes = 0
 
-    def publish(self, record: Record) -> None:
-        """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
+    def publish(self, record: Record) -> PublishedRecord:
+        """Send a dead letter, and return what tells whether it is stored.
+
+        Raises:
+            DeadLetterError: it cannot be sent.
+        """
+        published = PublishedRecord(self, record)
         try:
-            self._publish(record)
+            with self._lock:
+                self._require_no_failure(record.topic)
+                self._produce(record, published)
+                self._pending += 1
+                self._pending_bytes += _size_bytes(record)
         except (KafkaException, BufferError, *_UNSENDABLE) as error:
             raise dead_letter_error(record, error) from error
+        return published
+
+    def _require_no_failure(self, topic: str) -> None:
+        """Raise what a topic's last dead letter failed with a moment ago: not each waits for a timeout."""
+        until, failure = self._failed.pop(topic, (0.0, None))
+        if failure is not None and time.monotonic() < until:
+            self._failed[topic] = time.monotonic() + _ALIKE_S, failure
+            raise KafkaException(failure)
+
+    def store(self, record: Record) -> None:
+        """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
+        self.publish(record).result()
+
+    def note_report(self, record: Record, error: KafkaError | None) -> None:
+        """Note that the report of a dead letter has come."""
+        with self._lock:
+            self._pending -= 1
+            self._pending_bytes -= _size_bytes(record)
+            if error is not None and kind_of(error) is not Kind.UNFIT:
+                self._failed[record.topic] = time.monotonic() + _ALIKE_S, error
+
+    @property
+    def room(self) -> int:
+        """How many dead letters more may be on their way."""
+        return max(0, MAX_PENDING - self._pending) if self._pending_bytes < MAX_PENDING_BYTES else 0
+
+    def wait(self, timeout_s: float) -> bool:
+        """Take the reports that have come, and wait for the first; return False if none will ever come."""
+        producer = self._producer
+        if producer is not None:
+            producer.poll(timeout_s)
+        return producer is not None
 
     def post(self, record: Record, done: Callable[[BaseException | None], None]) -> None:
         """Queue a record and return at once; ``done`` is called by a later call, or when this is closed."""
         with self._lock:
-            producer = self._open()
-            producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                -1 if record.partition is None else record.partition,
-                lambda error, _: done(None if error is None else KafkaException(error)),
-                None,
-                record.timestamp_ms or 0,
-                wire_headers(record.headers),
-            )
-            producer.poll(0)
+            self._produce(record, lambda error, _: done(None if error is None else KafkaException(error)))
+            self._open().poll(0)
 
     def pick_partition(self, record: Record) -> int | None:
         """Choose one partition for all slices of a dead letter whose key leaves it open."""
@@ -80,30 +150,17 @@ class DeadLetters:
             self._producer = _Publisher(self._conf)
         return self._producer
 
-    def _publish(self, record: Record) -> None:
-        reports: list[KafkaError | None] = []
-        with self._lock:
-            until, failure = self._failed.pop(record.topic, (0.0, None))
-            if failure is not None and time.monotonic() < until:
-                # The other records of a batch do not wait for a timeout each.
-                self._failed[record.topic] = time.monotonic() + _ALIKE_S, failure
-                raise KafkaException(failure)
-            producer = self._open()
-            producer.produce(
-                record.topic,
-                record.value,
-                record.key,
-                -1 if record.partition is None else record.partition,
-                lambda error, _: reports.append(error),
-                None,
-                record.timestamp_ms or 0,
-                wire_headers(record.headers),
-            )
-            producer.flush()
-        if reports[0] is not None:
-            if kind_of(reports[0]) is not Kind.UNFIT:
-                self._failed[record.topic] = time.monotonic() + _ALIKE_S, reports[0]
-            raise KafkaException(reports[0])
+    def _produce(self, record: Record, on_delivery: Callable[[KafkaError | None, Any], None]) -> None:
+        self._open().produce(
+            record.topic,
+            record.value,
+            record.key,
+            -1 if record.partition is None else record.partition,
+            on_delivery,
+            None,
+            record.timestamp_ms or 0,
+            wire_headers(record.headers),
+        )
 
     def close(self) -> None:
         with self._lock:
@@ -142,5 +199,15 @@ def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Return a producer's settings, made from a consumer's."""
     settings = connection_settings(conf)
     own = {key.removeprefix(DEAD_LETTER): value for key, value in conf.items() if key.startswith(DEAD_LETTER)}
-    limits = {"message.timeout.ms": _TIMEOUT_MS, "message.max.bytes": MAX_MESSAGE_BYTES}
-    return {**limits, **settings, **own}
+    ours = {
+        "message.timeout.ms": _TIMEOUT_MS,
+        "message.max.bytes": MAX_MESSAGE_BYTES,
+        # One request after the other, and at once.
+        "max.in.flight.requests.per.connection": 1,
+        "linger.ms": 0,
+    }
+    return {**ours, **settings, **own}
+
+
+def _size_bytes(record: Record) -> int:
+    return len(record.value or b"") + len(record.key or b"")

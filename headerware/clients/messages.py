@@ -23,13 +23,13 @@ class MessageHeaders(list[Any]):
     other headers. So this lasts as long as the message; it goes if an application sets other headers.
     """
 
-    __slots__ = ("local", "topic", "whole")
+    __slots__ = ("all_headers", "local", "topic")
 
     local: Mapping[str, Any] | None
     """The interceptors' state."""
     topic: str
     """The topic on the wire, which a transform may have changed in the message."""
-    whole: Headers | None
+    all_headers: Headers | None
     """All headers of the record, if the application does not see all of them."""
 
     def __reduce__(self) -> Any:
@@ -79,7 +79,7 @@ def _headers_with_local(headers: Headers, record: Record, topic: str) -> Any:
     known = MessageHeaders(headers)
     known.local = record.local
     known.topic = topic
-    known.whole = None
+    known.all_headers = None
     return known
 
 
@@ -95,7 +95,7 @@ def hide_own_headers(message: Message) -> None:
     if len(shown) < len(headers):
         seen = MessageHeaders(shown)  # also if it is empty, for it keeps the others
         seen.topic, seen.local = wire_topic_and_local(message)
-        seen.whole = _new_headers(Headers, headers)
+        seen.all_headers = _new_headers(Headers, headers)
         message.set_headers(seen)
 
 
@@ -113,8 +113,8 @@ def record_with_local(message: Message) -> Record:
     headers: Any = message.headers() if is_readable(record) else None
     if headers.__class__ is not MessageHeaders:
         return record
-    whole = record.headers if headers.whole is None else headers.whole
-    return record.replace(local=headers.local, headers=whole)
+    found = record.headers if headers.all_headers is None else headers.all_headers
+    return record.replace(local=headers.local, headers=found)
 
 
 def undelivered_message(record: Record, error: KafkaError) -> Message:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
@@ -283,18 +283,16 @@ class Offsets:
 # Offsets of a transaction are committed by a producer; the consumer that they came from holds them back.
 
 
-class _HoldsOffsetsBack(Protocol):
-    def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]: ...
-
-
-_consumers: Final[dict[bytes, weakref.WeakSet[Any]]] = {}
+HoldBack = Callable[[Any, list[TopicPartition]], list[TopicPartition]]
+"""Returns positions as a consumer holds them back."""
+_consumers: Final[dict[bytes, weakref.WeakKeyDictionary[Any, HoldBack]]] = {}
 """Consumers by the group metadata that they returned."""
 _latest: Final[weakref.WeakKeyDictionary[Any, bytes]] = weakref.WeakKeyDictionary()
 _MAX_GROUPS: Final = 1_000
 
 
-def register_consumer(metadata: Any, consumer: _HoldsOffsetsBack) -> None:
-    """Remember, weakly, which consumer returned group metadata.
+def register_consumer(metadata: Any, consumer: Any, hold_back: HoldBack) -> None:
+    """Remember, weakly, which consumer returned group metadata, and how it holds offsets back.
 
     The bytes name group, member and generation. Consumers that assign partitions themselves have no member's
     name, so several may share them; each of them knows its own partitions. A consumer's earlier generations
@@ -309,30 +307,30 @@ def register_consumer(metadata: Any, consumer: _HoldsOffsetsBack) -> None:
     if metadata not in _consumers and len(_consumers) >= _MAX_GROUPS:
         for stale in [known for known, living in _consumers.items() if not living]:
             del _consumers[stale]
-    _consumers.setdefault(metadata, weakref.WeakSet()).add(consumer)
+    _consumers.setdefault(metadata, weakref.WeakKeyDictionary())[consumer] = hold_back
 
 
 def held_back(metadata: Any, positions: list[TopicPartition]) -> list[TopicPartition]:
     """Hold positions back by the consumers that returned this metadata; without any, change nothing."""
-    consumers = list(_consumers.get(metadata, ())) if isinstance(metadata, bytes) else []
+    consumers = list(_consumers.get(metadata, {}).items()) if isinstance(metadata, bytes) else []
     if not consumers or not isinstance(positions, list):
         return positions
     return [_lowest(consumers, position) for position in positions]
 
 
-def _forget(metadata: bytes, consumer: _HoldsOffsetsBack) -> None:
+def _forget(metadata: bytes, consumer: Any) -> None:
     living = _consumers.get(metadata)
     if living is not None:
-        living.discard(consumer)
+        living.pop(consumer, None)
         if not living:
             del _consumers[metadata]
 
 
-def _lowest(consumers: list[Any], position: TopicPartition) -> TopicPartition:
+def _lowest(consumers: list[tuple[Any, HoldBack]], position: TopicPartition) -> TopicPartition:
     """Return the position as held back by the consumer that reads its partition."""
     held: TopicPartition
-    for consumer in consumers:
-        held = consumer._hw_committable([position])[0]  # noqa: SLF001 - our own
+    for consumer, hold_back in consumers:
+        held = hold_back(consumer, [position])[0]
         if held.offset != position.offset:
             break
     return held

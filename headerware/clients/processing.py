@@ -18,9 +18,9 @@ from headerware.core.record import VERIFIED, Operation, Record, Verified
 from headerware.core.session import Session, exit_arguments
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from collections.abc import Callable
 
-    from headerware.clients.consumer import Consumer
+    from confluent_kafka import Message
 
 
 HIDE_VARIABLE: Final = "HEADERWARE_HIDE_HEADERS"
@@ -60,7 +60,7 @@ class Processes:
     _hw_session: Session
     _hw_in_use: InUse
     _hw_is_given_later: bool = False
-    """Whether the application gets what a call returns only later: on a lane, or in a task, which say so."""
+    """Whether the application gets what a call returns only later, from a worker or in a task."""
     _hw_may_be_implicit: bool
     """Whether processing is implicit if there is a chain."""
     _hw_hides_headers: bool = False
@@ -176,11 +176,20 @@ def carrying(*messages: Message) -> Iterator[None]:
 
 
 class MessageLoop:
-    """The messages of a consumer, each in processing until the next one is asked for."""
+    """The messages of a consumer, each in processing until the next one is asked for.
 
-    def __init__(self, consumer: Consumer, timeout: float) -> None:
-        self._consumer: Final = consumer
-        self._timeout: Final = timeout
+    Args:
+        next_message: returns the next message, or None at the end of the loop.
+        processing: surrounds the processing of a message.
+    """
+
+    def __init__(
+        self,
+        next_message: Callable[[], Message | None],
+        processing: Callable[[Message], AbstractContextManager[Message]],
+    ) -> None:
+        self._next_message: Final = next_message
+        self._processing: Final = processing
         self._scope: AbstractContextManager[Message] | None = None
 
     def __iter__(self) -> Self:
@@ -189,7 +198,7 @@ class MessageLoop:
     def __next__(self) -> Message:
         """End the processing of the message before, and return the next one."""
         self.end()
-        message = self._consumer._hw_next_message(self._timeout)  # noqa: SLF001 - the consumer's own iterator
+        message = self._next_message()
         if message is None:
             raise StopIteration
         return self.begin(message)
@@ -208,7 +217,7 @@ class MessageLoop:
 
     def begin(self, message: Message) -> Message:
         """Begin to process a message, and return it."""
-        self._scope = self._consumer.processing(message)
+        self._scope = self._processing(message)
         return self._scope.__enter__()
 
     def end(self, error: BaseException | None = None) -> None:

@@ -34,6 +34,7 @@ from headerware.clients.deliveries import (
     Report,
     too_large,
 )
+from headerware.clients.interrupts import CalledFrom, called_from, on_another_thread
 from headerware.clients.live_chain import FollowsFile, LoadedChain
 from headerware.clients.offsets import held_back
 from headerware.clients.partition_picker import PartitionPicker
@@ -43,10 +44,7 @@ from headerware.clients.raw import (
     QUEUE_FULL,
     STATE,
     TIMED_OUT,
-    CalledFrom,
-    called_from,
     instrumented_by,
-    on_another_thread,
     unless_chained,
 )
 from headerware.clients.refused_records import as_client_error

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from headerware.clients.record_states import TRANSITIONS, Event, State
 from headerware.core.backoff import jittered, pause_s
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import DeadLetterHeaders, DeadLetterUnavailable
@@ -43,7 +44,7 @@ _ON_FAILURE: Final = ("raise", "skip", "dead_letter")
 class Processing(msgspec.Struct, frozen=True, kw_only=True):
     """The options of ``run``, as :meth:`headerware.Consumer.run` explains them."""
 
-    lanes: int = 8
+    workers: int = 8
     order: Order = "key"
     on_failure: OnFailure = "raise"
     attempts: int = 1
@@ -68,7 +69,7 @@ class Processing(msgspec.Struct, frozen=True, kw_only=True):
         for name, known in words:
             if (found := getattr(self, name)) not in known:
                 raise ConfigError(f"expected one of {', '.join(known)}; found {found!r}", path=name)
-        for name in ("lanes", "attempts", "max_pending"):
+        for name in ("workers", "attempts", "max_pending"):
             if not isinstance(found := getattr(self, name), int) or found < 1:
                 raise ConfigError(f"expected a whole number of at least 1, found {found!r}", path=name)
         for name in ("backoff_s", "max_backoff_s", "stop_timeout_s", "revoke_timeout_s"):
@@ -124,7 +125,11 @@ class Job:
         """What the caller keeps with the job from one attempt to the next."""
         self.attempts: int = 0
         """How often it was started."""
-        self.state: Literal["waiting", "at work", "postponed", "done"] = "waiting"
+        self.state: State = "given"
+
+    def happens(self, event: Event) -> None:
+        """Take the state that follows an event."""
+        self.state, _ = TRANSITIONS[self.state, event]
 
     @property
     def is_gone(self) -> bool:
@@ -139,12 +144,12 @@ class _Partition:
 
     def __init__(self) -> None:
         self.jobs: Final[deque[Job]] = deque()
-        """Those that are not processed, and processed ones behind them."""
+        """Those that are not processed, and processed ones after them."""
         self.queues: Final[dict[Hashable, deque[Job]]] = {}
         self.pending: int = 0
         self.at_work: int = 0
         self.end: int | None = None
-        """The offset behind the last job that was taken out, or that was read without becoming a job."""
+        """The offset after the last job that was taken out, or that was read without becoming a job."""
         self.leader_epoch: int | None = None
         """The leader epoch of ``end``, if it is known."""
         self.taken: int | None = None
@@ -159,15 +164,15 @@ class _Partition:
         return self.end
 
     def insert(self, job: Job) -> None:
-        """Add a job behind those of smaller offsets; nearly always that is the end."""
+        """Add a job after those of smaller offsets, which is nearly always at the end."""
         at = len(self.jobs)
         while at and self.jobs[at - 1].offset > job.offset:
             at -= 1
         self.jobs.insert(at, job)
 
-    def settle(self) -> None:
+    def take_out_processed(self) -> None:
         """Take out the jobs that are processed and have none before them that is not."""
-        while self.jobs and self.jobs[0].state == "done":
+        while self.jobs and self.jobs[0].state == "processed":
             job = self.jobs.popleft()
             self.advance(job.offset + 1, job.leader_epoch)
 
@@ -180,13 +185,13 @@ class Progress:
     """Say what may be processed now, and what may be committed.
 
     Args:
-        lanes: how many jobs may be at work at once.
+        workers: how many jobs may be at work at once.
         order: what is processed one after the other.
         max_pending: how many jobs may wait or be at work, shared equally by the assigned partitions.
     """
 
-    def __init__(self, *, lanes: int, order: Order = "key", max_pending: int = 1_000) -> None:
-        self._lanes: Final = lanes
+    def __init__(self, *, workers: int, order: Order = "key", max_pending: int = 1_000) -> None:
+        self._workers: Final = workers
         self._order: Final = order
         self._max_pending: Final = max_pending
         self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
@@ -241,14 +246,16 @@ class Progress:
         ``now`` is on the clock on which jobs are postponed.
         """
         while self._postponed and self._postponed[0][0] <= now:
-            self._make_ready(heappop(self._postponed)[2])
-        if self.at_work >= self._lanes:
+            job = heappop(self._postponed)[2]
+            job.happens("due")
+            self._make_ready(job)
+        if self.at_work >= self._workers:
             return None
         while self._ready:
             job = heappop(self._ready)[1]
-            if job.is_gone or job.partition.is_held or job.state != "waiting":
+            if job.is_gone or job.partition.is_held or job.state != "given":
                 continue
-            job.state = "at work"
+            job.happens("started")
             job.attempts += 1
             job.partition.at_work += 1
             self.at_work += 1
@@ -264,37 +271,34 @@ class Progress:
     def finish(self, job: Job) -> None:
         """End a job that is at work: it is processed, or given up for good."""
         self._leave_work(job)
-        self._end(job)
+        self._end(job, "ended")
 
     def postpone(self, job: Job, until: float) -> None:
-        """Take a job that is at work back until then; what comes behind it in its order waits, too."""
+        """Take a job that is at work back until then; what follows it in its order waits, too."""
         self._leave_work(job)
+        job.happens("failed")
         if not job.is_gone:
-            job.state = "postponed"
             heappush(self._postponed, (until, job.number, job))
 
     def pass_over(self, job: Job) -> None:
         """End a job that was never started, such as one for a record that the chain refused."""
-        assert job.state == "waiting"  # noqa: S101 - a job at work is finished
-        self._end(job)
+        self._end(job, "passed over")
 
     def _make_ready(self, job: Job) -> None:
-        job.state = "waiting"
         heappush(self._ready, (job.number, job))
 
     def _leave_work(self, job: Job) -> None:
         assert job.state == "at work", job.state  # noqa: S101 - each job ends once
         self.at_work -= 1
         job.partition.at_work -= 1
-        job.state = "done"
 
-    def _end(self, job: Job) -> None:
-        job.state = "done"
+    def _end(self, job: Job, event: Event) -> None:
+        job.happens(event)
         partition = job.partition
         if partition.is_gone:
             return
         partition.pending -= 1
-        partition.settle()
+        partition.take_out_processed()
         queue = job.queue
         if queue is None:
             return
@@ -363,7 +367,7 @@ class Progress:
         return {each for each in wanted if self.pending_of((each,)) >= share}
 
     def relieved(self, paused: Collection[TopicPartitionKey]) -> set[TopicPartitionKey]:
-        """Return those of the paused partitions of which half of that is done, so that more may be read."""
+        """Return the paused partitions whose backlog has been halved, so that more may be read."""
         half = self._share() // 2
         return {key for key in paused if key not in self._partitions or self.pending_of((key,)) <= half}
 

@@ -1,4 +1,4 @@
-"""Calls through to confluent-kafka: without a chain its own methods answer, and interrupts leave no mark.
+"""Calls through to confluent-kafka: without a chain its own methods answer.
 
 A client without a chain, or one that was never initialised, is the raw client. One class serves all, so that
 ``type(client)`` is the class that was called. Never bind a C method to the client itself
@@ -8,16 +8,11 @@ and it hides a subclass's own ``produce``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from enum import Enum
+from collections.abc import Callable
 from functools import wraps
-from threading import Thread
-from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError
-
-from headerware.core.interrupts import is_handler_on
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -61,55 +56,3 @@ def instrumented_by(client: object) -> str | None:
     """Return the package of OpenTelemetry that instruments the client's base class; None if none does."""
     modules = (each.__module__ for each in type(client).__mro__)
     return next((module for module in modules if module.startswith("opentelemetry.instrumentation.")), None)
-
-
-class CalledFrom(Enum):
-    """Where on the stack a call of a client is made."""
-
-    OUTSIDE = "no call into C is under way on this thread"
-    IN_HANDLER = "a signal's handler interrupted a call into C"
-    IN_CALLBACK = "a call into C called back"
-    IN_HANDLER_IN_CALLBACK = "a signal's handler interrupted what a call into C called back"
-
-
-def called_from(client: Any, calls: Collection[CodeType], frame: FrameType | None) -> CalledFrom:
-    """Return where a frame stands, if these methods of the client are its calls into C.
-
-    A mark that a call sets and takes back may be left behind: an interrupt (Ctrl-C, or a signal's handler
-    that raises) can come between any two steps, ``try`` and ``with`` included. So a mark is only a hint that
-    it is worth looking at the stack, which cannot be wrong.
-    """
-    inner: FrameType | None = None
-    in_handler = False
-    while frame is not None:
-        interrupts = inner is not None and is_handler_on(frame, inner)
-        in_handler = in_handler or interrupts
-        if frame.f_code in calls and frame.f_locals.get("self") is client:
-            if not in_handler:
-                return CalledFrom.IN_CALLBACK
-            return CalledFrom.IN_HANDLER if interrupts else CalledFrom.IN_HANDLER_IN_CALLBACK
-        inner, frame = frame, frame.f_back
-    return CalledFrom.OUTSIDE
-
-
-def on_another_thread(call: Callable[[], Any]) -> Any:
-    """Make a call on a thread of its own, and return what it returns, or raise what it raises.
-
-    It is for a handler that interrupted a call into C on this thread: confluent-kafka keeps one call a thread
-    in mind, and ends the process at the next callback if a second one took its place.
-    """
-    ended: list[tuple[Any, BaseException | None]] = []
-
-    def run() -> None:
-        try:
-            ended.append((call(), None))
-        except BaseException as raised:  # noqa: BLE001 - it is raised on the thread that waits
-            ended.append((None, raised))
-
-    thread = Thread(target=run, name="headerware-handler", daemon=True)
-    thread.start()
-    thread.join()
-    found, error = ended[0]
-    if error is not None:
-        raise error
-    return found

@@ -4,10 +4,10 @@
   application that catches confluent-kafka's ``ValueSerializationError`` or ``SerializationError`` catches
   them, and so does one that catches :class:`headerware.SerdeError`. An application that does not know of
   Headerware gets a message whose ``error()`` is a :class:`RefusedRecordError`.
-- The offset behind the record is committed at once (:class:`RefusedOffsets`). Otherwise an application that
+- The offset after the record is committed at once (:class:`RefusedOffsets`). Otherwise an application that
   dies of it would meet it again after a restart.
 - If its dead letter could not be stored, or no step could judge the record, it is not passed over: the stream
-  waits and tries again, with pauses that grow (:class:`RetryPauses`).
+  waits and tries again, with pauses that grow (``Retries`` in ``delivery.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from weakref import WeakKeyDictionary
 import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
-from headerware.clients.inbox import Entry
 from headerware.clients.messages import message_of
 from headerware.clients.offsets import decode_metadata, topic_partition_of
 from headerware.clients.raw import (
@@ -33,7 +32,6 @@ from headerware.clients.raw import (
     VALUE_DESERIALIZATION,
     VALUE_SERIALIZATION,
 )
-from headerware.core.backoff import Backoff
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 from headerware.core.services import TopicPartitionKey
 
@@ -41,8 +39,6 @@ _C: Final[Any] = cimpl.Consumer
 _BETWEEN_COMMITS_S: Final = 0.1
 _COMMIT_TIMEOUT_S: Final = 2.0
 _AFTER_A_FAILURE_S: Final = 5.0
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 10.0
 _log: Final = logging.getLogger("headerware")
 
 # Errors for the application
@@ -83,7 +79,7 @@ def as_message(error: HeaderwareError, topic_partition: TopicPartitionKey, offse
     """Make the message that stands for a refused record, with its position and the reason, but no payload."""
     code, text = BAD_MSG, str(error)
     if isinstance(error, HeldBackError):
-        code, text = RETRY, f"{text}; it is tried again, and nothing behind it is read until then"
+        code, text = RETRY, f"{text}; it is tried again, and nothing after it is read until then"
     else:
         if isinstance(error, SerdeError) and error.part is not None:
             code = _CLASSES["consume", error.part][1]
@@ -119,11 +115,11 @@ def raisable(error: HeaderwareError) -> HeaderwareError:
     return as_client_error(error, "consume", None if record is None else message_of(record))
 
 
-# The offset behind a refused record
+# The offset after a refused record
 
 
 class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
-    """Offsets behind refused records that are not committed yet.
+    """Offsets after refused records that are not committed yet.
 
     Such an offset is committed at once; in a flood of them, a later call commits them together, or the end of
     the consumer or of the process. This holds no reference to the consumer.
@@ -175,13 +171,13 @@ class RefusedOffsets(dict[TopicPartitionKey, TopicPartition]):
             self._not_committed(error)
 
     def _not_committed(self, error: Exception) -> None:
-        _log.warning("the offset behind a refused record was not committed at once: %s", str(error))
+        _log.warning("the offset after a refused record was not committed at once: %s", str(error))
         # Not in each call, because each would wait for an answer that does not come.
         self._next_commit = time.monotonic() + _AFTER_A_FAILURE_S
 
 
 _uncommitted: Final[WeakKeyDictionary[Any, RefusedOffsets]] = WeakKeyDictionary()
-"""Consumers that have given out refused records whose offsets are not committed yet."""
+"""Consumers whose application was told of refused records, with offsets that are not committed yet."""
 
 
 def _commit_at_exit() -> None:
@@ -203,50 +199,3 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def _reach(partition: TopicPartition) -> tuple[int, int]:
     """Return how far a commit goes: its offset, then the watermark beyond it."""
     return partition.offset, decode_metadata(partition.metadata)[0] or 0
-
-
-# Records that are not passed over, because their dead letters could not be stored
-
-
-class RetryPauses:
-    """Say when a dead letter is tried again, and for how long it has held the stream."""
-
-    __slots__ = ("_counted_until", "_pauses", "held_s", "until")
-
-    def __init__(self) -> None:
-        self.until: float = 0.0
-        """When the record that holds the stream may be tried again; 0 if none does."""
-        self.held_s: float = 0.0
-        """For how long nothing could come; pending slices do not expire for that time."""
-        self._counted_until = 0.0  # 0 while nothing is held back
-        self._pauses: dict[TopicPartitionKey, tuple[int | None, Backoff, float]] = {}
-
-    def is_due(self, entry: Entry) -> bool:
-        """Return whether a dead letter may be tried again."""
-        offset, _, due = self._pauses.get(entry.topic_partition, (None, None, 0.0))
-        if not entry.blocked or offset != entry.offset or time.monotonic() >= due:
-            return True
-        self.until = due
-        return False
-
-    def were_for_another(self, entry: Entry) -> bool:
-        """Return whether a blocked record was last tried before another one of its partition blocked."""
-        offset, _, _ = self._pauses.get(entry.topic_partition, (None, None, 0.0))
-        return entry.blocked and entry.original is not None and offset not in {None, entry.offset}
-
-    def postpone(self, entry: Entry) -> None:
-        """Begin a pause before the next attempt; it grows with each attempt."""
-        offset, backoff, _ = self._pauses.get(entry.topic_partition, (None, None, 0.0))
-        if backoff is None or offset != entry.offset:
-            backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
-        self._pauses[entry.topic_partition] = entry.offset, backoff, time.monotonic() + backoff.next_s()
-        self.count(time.monotonic())
-        self._counted_until = self._counted_until or time.monotonic()
-
-    def count(self, now: float, *, holds: bool = False) -> None:
-        """Add up the time for which the stream was held; ``holds`` says that a partition is held now."""
-        if self._counted_until:
-            self.held_s += now - self._counted_until
-            self._counted_until = now if self.until else 0.0
-        if holds:
-            self._counted_until = now

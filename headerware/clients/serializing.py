@@ -125,7 +125,7 @@ class DeserializingConsumer(
         ConfigError: the chain's or a serde's configuration is wrong.
         KafkaException: confluent-kafka refuses the rest.
 
-    ``poll`` raises once for a key or value that cannot be deserialized, and goes on behind it. The error
+    ``poll`` raises once for a key or value that cannot be deserialized, and goes on after it. The error
     is both :class:`~headerware.SerdeError` and confluent-kafka's ``KeyDeserializationError`` or
     ``ValueDeserializationError``, with the message that was refused as ``kafka_message``.
     """

@@ -111,7 +111,8 @@ class ShareConsumer(FollowsFile, Processes, _Base):
         dead_letters, reports = DeadLetters(rest), DeadLetters(rest)
         session = self._hw_session = self._hw_chain.open(
             msgspec.structs.replace(
-                consumer_context(self, rest, dead_letters, reports), cannot_wait=_CANNOT_WAIT
+                consumer_context(self, rest, dead_letters.store, dead_letters, reports),
+                cannot_wait=_CANNOT_WAIT,
             )
         )
         try:

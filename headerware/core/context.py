@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -41,6 +41,16 @@ def _no_overhead(record: Record) -> int:  # noqa: ARG001 - a port's signature
     return 0
 
 
+class Publication(Protocol):
+    """A record on its way to its topic; a ``concurrent.futures.Future`` is one, too."""
+
+    def done(self) -> bool:
+        """Return whether the record is stored, or never will be."""
+
+    def result(self) -> object:
+        """Return once the record is stored; raise if it is not."""
+
+
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of a session; clients, Spark and tests provide it.
 
@@ -55,9 +65,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         wait_for_cluster_id: returns once the cluster's id is known, or cannot be found out soon. It blocks
             for two seconds at most, and only once; see :meth:`awaited_cluster_id`.
-        publish: sends a finished record past the chain and returns once it is stored; raises
-            otherwise, a :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for
-            its size for instance. None if there is nothing to send with.
+        publish: sends a finished record past the chain. It returns None once the record is stored, or a
+            :class:`Publication` that tells later. Either raises if the record is not stored, a
+            :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for its size for
+            instance. None if there is nothing to send with.
         is_duplicate: returns whether a record of this identity has come before from another position; None
             if the interceptor that asks has to remember by itself.
         post: queues a finished record past the chain and past the application's own queue, and returns at
@@ -92,7 +103,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     instrumented_by: str | None = None
     cluster_id: Callable[[], str | None] = _no_cluster
     wait_for_cluster_id: Callable[[], None] = _no_wait
-    publish: Callable[[Record], None] | None = None
+    publish: Callable[[Record], Publication | None] | None = None
     is_duplicate: Callable[[bytes, Record], bool] | None = None
     post: Callable[[Record, Callable[[BaseException | None], None]], None] | None = None
     pick_partition: Callable[[Record], int | None] = _no_partition

@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any, Final, Literal, NamedTuple
 
 from headerware.core.batch import Batch
+from headerware.core.dead_letter import PendingDeadLetter, known_outcome
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP, FanOut, Stage
@@ -30,8 +31,11 @@ from headerware.core.step import Failures, PublishDeadLetter, Step, TellStopped,
 
 Wrapping = tuple[Step, WrapsHooks]
 """A step that wraps the hooks of the others, and its interceptor."""
-Outcome = Record | list[Record] | FanOut | HeaderwareError | Literal[DROP]  # type: ignore[valid-type]
-"""The outcome of one record: a record, several, none yet (an empty list), dropped, or refused."""
+Outcome = Record | list[Record] | FanOut | HeaderwareError | PendingDeadLetter | Literal[DROP]  # type: ignore[valid-type]
+"""The outcome of one record: a record, several, none yet (an empty list), dropped, refused, or not known yet.
+
+An outcome is not known as long as a dead letter is on its way, if the context's port publishes like that.
+"""
 
 _TOPICS_LIMIT: Final = 1_000
 _OWN_REFERENCES: Final = 3
@@ -227,7 +231,7 @@ class Runner:
             for item in release(*arguments) or ():
                 if isinstance(item, Record):
                     record = _normalised(item)
-                    outcomes.append(self._enter(self.hooks_of(record.topic), step, record))
+                    outcomes.append(known_outcome(self._enter(self.hooks_of(record.topic), step, record)))
                 else:
                     outcomes.extend(self._failures.released(step, item))
         except Exception as error:  # noqa: BLE001 - what was released before it is not lost
@@ -340,7 +344,7 @@ class Runner:
         for record in records:
             # A record of a list is one in its own right, as it is now.
             known = record.with_local(ORIGINAL, record) if self._keeps_originals else record
-            outcome = self._next(hooks, index, known, record)
+            outcome = known_outcome(self._next(hooks, index, known, record))
             dropped += outcome is DROP
             try:
                 finished.extend(flat(outcome))
@@ -366,7 +370,7 @@ class Runner:
                 pass_on_interrupt(error)
                 step.counts["failed"] += 1
                 raise error_at(error, step, current) from error.__cause__
-            outcome = self._next(hooks, index, record, record)
+            outcome = known_outcome(self._next(hooks, index, record, record))
             if atomic:
                 gone, left = gone or outcome is DROP, left or outcome is not DROP
                 if gone and left:

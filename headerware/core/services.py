@@ -39,7 +39,7 @@ class HearsProcessed(Protocol):
     def on_processed(self, record: Record, error: BaseException | None) -> object:
         """Called once for each record, with the error that occurred, or None.
 
-        It is called on the thread that processes, so by several at once if the application has several lanes.
+        It is called on the thread that processes: by several at once if the application has several workers.
         """
 
 
@@ -61,7 +61,7 @@ class HearsOperations(Protocol):
         """Called once for each, before the application gets the records.
 
         It is called on the thread that makes the call; with asyncio in the task that receives, and with
-        ``run`` on the lane that processes, once for each record. So several threads may call it at once.
+        ``run`` on the worker that processes, once for each record. So several threads may call it at once.
 
         Others may be added: an interceptor passes over names that it does not know.
         """

@@ -37,7 +37,13 @@ from headerware.core.boundary import (
 )
 from headerware.core.carry import AtWork, Carrying
 from headerware.core.counters import Counters
-from headerware.core.dead_letter import PROCESSING, PROCESSING_STAGE, dead_letters, is_dead_letter_topic
+from headerware.core.dead_letter import (
+    PROCESSING,
+    PROCESSING_STAGE,
+    dead_letters,
+    is_dead_letter_topic,
+    known_outcome,
+)
 from headerware.core.errors import DeadLetterError, HeaderwareError, InterceptorError, position, raised_at
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
@@ -50,12 +56,12 @@ from headerware.core.step import BOUNDARY, Overhead, Step, not_stored
 from headerware.core.topics import Elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from headerware.core.carry import Carry
-    from headerware.core.context import Context
+    from headerware.core.context import Context, Publication
     from headerware.core.topics import TopicPatterns
 
 _log: Final = logging.getLogger("headerware")
@@ -357,8 +363,12 @@ class Session:
             topics=Elsewhere([]),
             on_error="dead_letter",
         )
+        sending = self._publish_dead_letter(stage, original, error, step)
         try:
-            return self._publish_dead_letter(stage, original, error, step)
+            while True:
+                next(sending)  # it waits for the part that it has sent
+        except StopIteration as ended:
+            return bool(ended.value)
         except Exception as unstored:
             pass_on_interrupt(unstored)
             raise not_stored(unstored, error).at(step.name, original) from unstored
@@ -556,10 +566,13 @@ class Session:
         """Return the steps whose interceptors offer a service, each with its interceptor."""
         return [(step, found) for step in self._steps if (found := offered(step.opened, service)) is not None]
 
-    def _publish_dead_letter(self, stage: str, original: Record, error: InterceptorError, step: Step) -> bool:
-        """Publish the dead letter of a record and return once it is stored, or raise.
+    def _publish_dead_letter(
+        self, stage: str, original: Record, error: InterceptorError, step: Step
+    ) -> Generator[Publication, None, bool]:
+        """Publish the dead letter of a record and return True once it is stored, or raise.
 
-        Return False for a record that cannot have one: a dead letter already, objects that were never
+        Yield each part that is on its way, and wait for it if the caller goes on before it is stored. Return
+        False for a record that cannot have one: a dead letter already, objects that were never
         serialized, or one that is being sent through a chain that hides it.
         """
         if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
@@ -589,8 +602,10 @@ class Session:
             now_ms=self.context.now_ms(),
         ):
             try:
-                for part in self._split(dead_letter):
-                    publish(part)
+                for part in list(map(publish, self._split(dead_letter))):
+                    if part is not None:
+                        yield part
+                        part.result()
             except InterceptorError as unstored:
                 if isinstance(unstored, DeadLetterError) and not unstored.unfit:
                     raise
@@ -700,7 +715,7 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
 
 def _raised(outcomes: Sequence[Outcome]) -> list[Record]:
     records: list[Record] = []
-    for outcome in outcomes:
+    for outcome in map(known_outcome, outcomes):
         if isinstance(outcome, HeaderwareError):
             raise outcome
         if isinstance(outcome, Record):

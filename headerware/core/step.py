@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headerware.core.boundary import undecoded_before
+from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import (
     DeadLetterError,
     DelayedError,
@@ -21,7 +23,6 @@ from headerware.core.errors import (
     raised_at,
 )
 from headerware.core.hooks import DROP, states
-from headerware.core.interrupts import pass_on_interrupt
 from headerware.core.record import Record
 from headerware.core.services import (
     AddsBytes,
@@ -34,12 +35,13 @@ from headerware.core.topics import TopicPatterns
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from headerware.core.context import Publication
     from headerware.core.hooks import OnError
 
 TellStopped = Callable[["Record", str, str, BaseException | None], None]
 """Tells interceptors of a record that a step stops: ``(record, step's name, outcome, error)``."""
-PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], bool]
-"""Publishes the dead letter of ``(original, error, step)``.
+PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], Generator["Publication", None, bool]]
+"""Publishes the dead letter of ``(original, error, step)``; yields its parts that are on their way.
 
 It raises if it cannot, and returns False if the original is a dead letter already.
 """
@@ -195,15 +197,27 @@ class Failures:
         self._publish_dead_letter = publish_dead_letter
         self._tell_stopped = tell_stopped
 
-    def answer(self, step: Step, error: Exception, current: Record, original: Record) -> _Refusal | None:
+    def answer(
+        self, step: Step, error: Exception, current: Record, original: Record
+    ) -> _Refusal | PendingDeadLetter | None:
         """Return the outcome of a record that a step failed on; None if it goes on as it was.
 
         ``current`` is the last good record, and ``original`` the record as it came in, for the dead letter.
+        The outcome is pending as long as the dead letter is on its way.
         """
         refused = error_at(_for_lack_of_steps(error, step, current), step, current)
         if step.on_error == "skip":
             self._note(step, "skipped", refused, original)
             return None
+        if step.on_error == "dead_letter" and not isinstance(refused, HeldBackError):
+            pending = self._dead_letter(step, refused, original)
+            if pending.done():
+                return pending.outcome()
+            # The dead letter has the stack trace; the frames of many would cost more than all else here.
+            for raised in (refused, refused.__cause__):
+                if raised is not None:
+                    raised.__traceback__ = None
+            return pending
         return self._refused(step, refused, original)
 
     def dropped(self, step: Step, original: Record) -> None:
@@ -250,18 +264,32 @@ class Failures:
             self._note(step, "dropped", error, original)
             return DROP
         if step.on_error == "dead_letter" and original is not None:
-            try:
-                published = self._publish_dead_letter(original, error, step)
-            except Exception as unstored:  # noqa: BLE001 - any failure to publish holds the record back
-                pass_on_interrupt(unstored)
-                if _refuses_unavailable(step):
-                    self._note_unavailable(step, unstored, original)
-                    return self._failed(step, error, original)
-                return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
-            if published:
-                self._note(step, "dead_lettered", error, original)
-                return DROP
+            return self._dead_letter(step, error, original).outcome()
         return self._failed(step, error, original)
+
+    def _dead_letter(self, step: Step, error: InterceptorError, original: Record) -> PendingDeadLetter:
+        """Send the dead letter of a record."""
+        sending = self._publish_dead_letter(original, error, step)
+        return PendingDeadLetter(sending, partial(self._dead_letter_outcome, step, error, original))
+
+    def _dead_letter_outcome(
+        self,
+        step: Step,
+        error: InterceptorError,
+        original: Record,
+        published: bool,  # noqa: FBT001 - what the generator returned
+        unstored: Exception | None,
+    ) -> _Refusal:
+        """Return the outcome of a record whose dead letter is stored, or could not be, or cannot exist."""
+        if published:
+            self._note(step, "dead_lettered", error, original)
+            return DROP
+        if unstored is None:
+            return self._failed(step, error, original)
+        if _refuses_unavailable(step):
+            self._note_unavailable(step, unstored, original)
+            return self._failed(step, error, original)
+        return self._failed(step, not_stored(unstored, error).at(step.name, original), original)
 
     def _note_unavailable(self, step: Step, unstored: Exception, original: Record) -> None:
         """Count a dead letter that was given up, and log the first one of each cause."""

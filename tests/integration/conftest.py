@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from headerware import Chain, Consumer, HeaderwareError, Producer
 from headerware.core.context import Context
 from headerware.core.record import Record
-from headerware.core.runner import Outcome
 from headerware.interceptors import Slice
 from headerware.kafka.reader import TopicReader
 from headerware.keyring import with_new_key
@@ -384,8 +383,6 @@ def cut() -> Callable[[str, bytes], list[Record]]:
 
     def pieces(topic: str, value: bytes, partition: int = 0) -> list[Record]:
         with Chain([Slice(max_bytes=1_500)]).open(Context(pick_partition=lambda _: partition)) as session:
-            outcome: Outcome = session.send_outcome(Record(topic, value, b"key", partition=partition))
-            assert not isinstance(outcome, Record | Exception)
-            return list(outcome)
+            return session.send([Record(topic, value, b"key", partition=partition)])
 
     return pieces

@@ -195,10 +195,10 @@ class TestRun:
                     return handle
 
                 await first.subscribe([topic])
-                begun = asyncio.ensure_future(first.run(handler("first"), lanes=4))
+                begun = asyncio.ensure_future(first.run(handler("first"), workers=4))
                 await first_reads.wait()
                 await second.subscribe([topic], on_assign=lambda _, share: both_read.set() if share else None)
-                await asyncio.gather(begun, second.run(handler("second"), lanes=4))
+                await asyncio.gather(begun, second.run(handler("second"), workers=4))
                 committed = await first.committed([TopicPartition(topic, each) for each in (0, 1)])
                 return [each.offset for each in committed]
 

@@ -6,7 +6,10 @@ import contextlib
 import hashlib
 import random
 import struct
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -14,6 +17,7 @@ from confluent_kafka import KafkaException
 
 from headerware import DeadLetterError, Headers, Interceptor, InterceptorError, Record
 from headerware.interceptors import Sign, Slice, Trail
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -290,3 +294,39 @@ class Picky(Interceptor, frozen=True, kw_only=True):
         if record.value.startswith(b"bad"):
             raise InterceptorError("it is bad")
         return record
+
+
+class TestKilled:
+    """Between a dead letter and its record's commit: the record comes again, and no dead letter is lost."""
+
+    COUNT: Final = 4_000
+    PROGRAM: Final = Path(__file__).parent / "programs" / "refuse.py"
+
+    def committed(self, cluster: Cluster, topic: str) -> int:
+        return max(0, cluster.committed(topic, topic)[0])
+
+    def kept(self, cluster: Cluster, topic: str) -> list[int]:
+        """Return the offsets of the records whose dead letters are stored, in the order of the topic."""
+        letters = cluster.on_the_wire(f"{topic}.dead-letter")
+        return [
+            int(dict(Headers(each.headers()))["headerware.dead_letter.offset"] or b"") for each in letters
+        ]
+
+    def test_nothing_is_committed_before_its_dead_letter_is_stored(self, cluster: Cluster) -> None:
+        topic = cluster.topic("refused")
+        cluster.broker.create_topic(f"{topic}.dead-letter")
+        wire = cluster.plain_producer()
+        for number in range(self.COUNT):
+            wire.produce(topic, b"%d" % number, b"key", 0)
+        assert wire.flush(DEADLINE_S) == 0
+        command = [sys.executable, str(self.PROGRAM), cluster.servers, topic]
+        for wanted in (1, self.COUNT // 4, self.COUNT // 2, self.COUNT):
+            with subprocess.Popen(command) as application:
+                until(lambda: self.committed(cluster, topic) >= wanted)  # noqa: B023 - it ends here
+                application.kill()
+            committed = self.committed(cluster, topic)
+            assert set(range(committed)) <= set(self.kept(cluster, topic))
+        kept = self.kept(cluster, topic)
+        assert set(kept) == set(range(self.COUNT))
+        first_of_each = list(dict.fromkeys(kept))
+        assert first_of_each == sorted(first_of_each), "they keep the order of their records"

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headerware.clients.progress import Job, Progress
 
-LANES = 3
+WORKERS = 3
 PARTITIONS = [("orders", 0), ("orders", 1)]
 partitions = st.sampled_from(PARTITIONS)
 keys = st.sampled_from([None, b"a", b"b"])
@@ -21,7 +21,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @initialize(order=st.sampled_from(["key", "partition", "none"]))
     def begin(self, order: Any) -> None:
         self.order = order
-        self.progress = Progress(lanes=LANES, order=order, max_pending=10)
+        self.progress = Progress(workers=WORKERS, order=order, max_pending=10)
         self.now = 0.0
         self.next_offset = dict.fromkeys(PARTITIONS, 0)
         # Of each partition as it is assigned now: offset, key and whether it is processed.
@@ -101,7 +101,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @invariant()
     def has_bounds(self) -> None:
         if hasattr(self, "progress"):
-            assert self.progress.at_work == len(self.at_work) <= LANES
+            assert self.progress.at_work == len(self.at_work) <= WORKERS
             left = sum(not done for entries in self.records.values() for _, _, done in entries)
             assert self.progress.pending == left
 

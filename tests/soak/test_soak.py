@@ -159,7 +159,7 @@ def clients(gated: GatedBroker, tmp_path: Path) -> Iterator[list[Client]]:
     gated.broker.create_topic(AUDIT_TOPIC)
     settings = {"servers": gated.servers, "topic": "soak", "chain": str(chain)}
     made = [Client("produce", f"producer-{n}", tmp_path, **settings) for n in range(2)]
-    roles = ["consume", "consume_in_lanes", "consume", "consume_in_lanes"]
+    roles = ["consume", "consume_with_workers", "consume", "consume_with_workers"]
     made += [Client(role, f"consumer-{n}", tmp_path, **settings) for n, role in enumerate(roles)]
     yield made
     for client in made:

@@ -1,4 +1,4 @@
-"""One client of the soak, in a process of its own: ``worker.py produce|consume|consume_in_lanes SETTINGS``.
+"""One client of the soak, a process: ``worker.py produce|consume|consume_with_workers SETTINGS``.
 
 It writes one line for each record: a producer when the record's delivery is confirmed, a consumer when the
 record is processed. Lines are written at once, so a killed process loses none.
@@ -106,13 +106,13 @@ def consume(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
             consumer.store_offsets(message)
 
 
-def consume_in_lanes(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
+def consume_with_workers(settings: dict[str, Any], chain: Chain, stop: Stop) -> None:
     processed, refused = lines_to(settings["output"]), lines_to(settings["output"] + ".failed")
     with Consumer(consumer_conf(settings), chain=chain) as consumer:
         stop.then = consumer.stop
         consumer.subscribe([settings["topic"]])
         try:
-            consumer.run(lambda message: processed((message.value() or b"").partition(b" ")[0]), lanes=4)
+            consumer.run(lambda message: processed((message.value() or b"").partition(b" ")[0]), workers=4)
         except Exception as failure:
             refused(f"{type(failure).__name__}: {failure}".encode())
             raise
@@ -136,5 +136,5 @@ def measure() -> None:
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
     measure()
-    roles = {"produce": produce, "consume": consume, "consume_in_lanes": consume_in_lanes}
+    roles = {"produce": produce, "consume": consume, "consume_with_workers": consume_with_workers}
     roles[sys.argv[1]](given, load_chain(given["chain"]), Stop())

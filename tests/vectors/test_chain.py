@@ -14,6 +14,7 @@ from opentelemetry.trace import get_current_span
 
 from headerware import Chain, load_chain
 from headerware.core.context import Context
+from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import ConfigError, DelayedError, HeaderwareError, HeldBackError, InterceptorError
 from headerware.core.headers import Headers
 from headerware.core.hooks import DROP
@@ -114,6 +115,7 @@ def outcome_of(found: Outcome, *, itself: str = "the reader") -> dict[str, Any] 
         return {"refused by": itself}
     if isinstance(found, Record):
         return delivered(found)
+    assert not isinstance(found, PendingDeadLetter)
     records = list(found)
     return delivered(records[0]) if records else "nothing yet"
 

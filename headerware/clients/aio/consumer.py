@@ -26,8 +26,8 @@ from typing import Any, ClassVar, Final, Self
 import confluent_kafka.aio
 from confluent_kafka import Message, TopicPartition
 
-from headerware.clients.aio.lane import Lane, LoopResults, in_callback
-from headerware.clients.aio.tasks import AsyncHandler, TaskLanes
+from headerware.clients.aio.task_executor import AsyncHandler, TaskExecutor
+from headerware.clients.aio.worker import LoopResults, Worker, in_callback
 from headerware.clients.consumer import Consumer
 from headerware.clients.live_chain import ChainInForce, ShownChain
 from headerware.clients.processing import (
@@ -58,7 +58,7 @@ class InterruptibleConsumer(Consumer):
     _hw_is_given_later = True
 
     def __init__(self, conf: Mapping[str, Any], chain: Chain | None) -> None:
-        self.lane: Lane | None = None
+        self.worker: Worker | None = None
         self.closing: bool = False
         self._hw_raises_errors = chain is not None
         self._hw_chain, rest = self._hw_chain_for(dict(conf), chain)
@@ -81,11 +81,11 @@ class InterruptibleConsumer(Consumer):
     def give_back(self, found: Any, error: BaseException | None) -> None:
         """Take back what a fetch returned or raised for a task that was cancelled."""
         if isinstance(error, Exception):
-            self._hw_deferred_error = error
+            self._hw_fetch.deferred_error = error
         messages = found if isinstance(found, list) else [] if found is None else [found]
         if messages and self._hw_finish.alive:
-            self._hw_inbox.given = messages
-            self._hw_fetching_thread = get_ident()
+            self._hw_delivery.given = messages
+            self._hw_fetch.thread = get_ident()
             self._hw_recover(sys._getframe())  # noqa: SLF001 - as above
 
     # What a task has fetched; its implicit processing lasts until its next fetch
@@ -126,34 +126,45 @@ class InterruptibleConsumer(Consumer):
             told.clear()
         scope.__exit__(None if error is None else type(error), error, None)
 
-    def begin_explicit(self) -> None:
-        """Leave it to the application, from now on, to say which record it processes, and when."""
+    def task_executor(self, handler: AsyncHandler, options: Processing, thread: Worker) -> TaskExecutor:
+        """Return what processes records in tasks; from now on the application says when it processes one."""
         self._hw_begin_explicit()
+        return TaskExecutor(
+            self._hw_client(), self._hw_delivery, handler, options, self._hw_run_counts, thread=thread
+        )
+
+    def run_executor(self, executor: TaskExecutor) -> None:
+        """Let an executor process what is read."""
+        self._hw_run(executor)
+
+    def message_loop(self, timeout: float) -> MessageLoop:
+        """Return what surrounds each message of a loop with its processing."""
+        return MessageLoop(partial(self._hw_next_message, timeout), self.processing)
 
     def _hw_begin_explicit(self) -> None:
         super()._hw_begin_explicit()
         self.end_in_task(goes_on=True)
 
     def _hw_is_polled_elsewhere(self) -> bool:
-        return self.lane is not None and self.lane.thread != get_ident()
+        return self.worker is not None and self.worker.thread != get_ident()
 
     def _hw_poll_timeout(self, left: float) -> float:
         # Before the wire is asked, so that no call comes between a message and what becomes of it.
         self._let_others_in()
         return min(left, _SLICE_S) if left >= 0 else _SLICE_S
 
-    def _hw_wait_for_dead_letter(self, left: float) -> bool:
-        return super()._hw_wait_for_dead_letter(self._hw_poll_timeout(left))
+    def _hw_wait_for_retry(self, left: float) -> bool:
+        return super()._hw_wait_for_retry(self._hw_poll_timeout(left))
 
     def _let_others_in(self) -> None:
-        lane = self.lane
-        if lane is None:
+        worker = self.worker
+        if worker is None:
             return
         self._hw_cluster_id.ask_for_others()
-        if lane.current is not None and lane.current.cancelled:
+        if worker.current is not None and worker.current.cancelled:
             raise _StoppedError
-        if len(lane):
-            lane.serve()
+        if len(worker):
+            worker.serve()
         if self.closing:
             raise _StoppedError
 
@@ -193,19 +204,19 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self._hw_given_executor = executor
         self._hw_own_executor: ThreadPoolExecutor | None = None
         self._hw_results: Final = LoopResults(type(self).__name__)
-        self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
+        self._hw_worker: Final = Worker(self._hw_threads, self._hw_results)
         conf = dict(consumer_conf)
         for name in _EVENTS:
             if callable(conf.get(name)):
                 conf[name] = self._hw_results.on_loop(conf[name])
         if callable(conf.get("on_commit")):
-            conf["on_commit"] = partial(self._hw_lane.wait_for, conf["on_commit"])
+            conf["on_commit"] = partial(self._hw_worker.wait_for, conf["on_commit"])
         self._hw_core: Final = self._hw_core_type(conf, chain)
-        self._hw_core.lane = self._hw_lane
+        self._hw_core.worker = self._hw_worker
         self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
         self._hw_closing: asyncio.Task[None] | None = None
         self._hw_running: asyncio.Task[None] | None = None
-        self._hw_tasks: TaskLanes | None = None
+        self._hw_tasks: TaskExecutor | None = None
 
     chain: ShownChain = ShownChain()
     """The chain."""
@@ -271,7 +282,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         core = self._hw_core
         core.end_in_task()
         began_ns = time.time_ns()
-        found = await self._hw_lane.run(
+        found = await self._hw_worker.run(
             partial(core.fetched, fetch, *arguments), undo=core.give_back, fetches=True
         )
         core.hand_over_in_task(found, began_ns)
@@ -322,7 +333,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         self,
         handler: AsyncHandler,
         *,
-        lanes: int = 8,
+        workers: int = 8,
         order: Order = "key",
         on_failure: OnFailure = "raise",
         attempts: int = 1,
@@ -344,7 +355,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         Args:
             handler: a coroutine function, called with each message in a task of its own, which has a copy of
                 this task's context. The message is processed when it returns.
-            lanes: how many messages are processed at once.
+            workers: how many messages are processed at once.
             stop_timeout_s: how long to wait for records at work at the end, in seconds; then their handlers
                 are cancelled.
             order, on_failure, attempts, retry_on, backoff_s, max_backoff_s, dead_letter_topic,
@@ -359,7 +370,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             Exception: with ``on_failure="raise"``, what the handler raised, or why the chain refused.
         """
         options = Processing(
-            lanes=lanes,
+            workers=workers,
             order=order,
             on_failure=on_failure,
             attempts=attempts,
@@ -379,9 +390,10 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         if self._hw_running is not None:
             raise ConfigError("run is under way already; a consumer has one at a time")
         core = self._hw_core
-        core.begin_explicit()
-        tasks = self._hw_tasks = TaskLanes(core, handler, options, self._hw_lane)
-        job = self._hw_lane.run(partial(core.fetched, lambda _: tasks.run()), fetches=True)
+        tasks = self._hw_tasks = core.task_executor(handler, options, self._hw_worker)
+        job = self._hw_worker.run(
+            partial(core.fetched, InterruptibleConsumer.run_executor, tasks), fetches=True
+        )
         running = self._hw_running = asyncio.ensure_future(job)
         running.add_done_callback(self._hw_end_run)
         try:
@@ -490,11 +502,11 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
         return found
 
     async def store_offsets(self, *args: Any, **kwargs: Any) -> None:
-        """Store the offset behind a message, or offsets, held back to where a restart loses nothing."""
+        """Store the offset after a message, or offsets, held back to where a restart loses nothing."""
         await self._hw_in_turn("store_offsets", *args, **kwargs)
 
     async def commit(self, *args: Any, **kwargs: Any) -> Any:
-        """Commit the offset behind a message, offsets, or the stored offsets, as the synchronous one does."""
+        """Commit the offset after a message, offsets, or the stored offsets, as the synchronous one does."""
         return await self._hw_in_turn("commit", *args, **kwargs)
 
     async def committed(self, *args: Any, **kwargs: Any) -> list[TopicPartition]:
@@ -538,7 +550,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
 
     async def _hw_in_turn(self, method: str, *args: Any, **kwargs: Any) -> Any:
         self._hw_require_open()
-        return await self._hw_lane.run(partial(getattr(self._hw_core, method), *args, **kwargs))
+        return await self._hw_worker.run(partial(getattr(self._hw_core, method), *args, **kwargs))
 
     def _hw_require_open(self) -> None:
         if self._hw_closing is not None and self._hw_running is None and not in_callback.get():
@@ -573,7 +585,7 @@ class AsyncConsumer(confluent_kafka.aio.AIOConsumer):
             await asyncio.wait({self._hw_running})
         self._hw_core.closing = True
         try:
-            await self._hw_lane.run(self._hw_core.close, fetches=True)
+            await self._hw_worker.run(self._hw_core.close, fetches=True)
         finally:
             if self._hw_own_executor is not None:
                 self._hw_own_executor.shutdown(wait=False)
@@ -598,7 +610,7 @@ class AsyncMessageLoop:
     def __init__(self, consumer: AsyncConsumer, timeout: float) -> None:
         self._consumer: Final = consumer
         self._timeout: Final = timeout
-        self._loop: Final = MessageLoop(consumer._hw_core, timeout)  # noqa: SLF001 - the consumer's own iterator
+        self._loop: Final = consumer._hw_core.message_loop(timeout)  # noqa: SLF001 - the consumer's own iterator
 
     def __aiter__(self) -> Self:
         return self
@@ -629,4 +641,4 @@ def _rebalanced(
     """Call an application's callback with the asyncio consumer, unless that is gone."""
     consumer = reference()
     if consumer is not None:
-        consumer._hw_lane.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own
+        consumer._hw_worker.wait_for(callback, consumer, partitions)  # noqa: SLF001 - our own

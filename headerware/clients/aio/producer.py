@@ -4,8 +4,8 @@ A record goes through ``await produce()`` in these steps:
 
 1. The chain runs on the loop's thread, and librdkafka queues the record, which takes microseconds. A record
    without a chain to go through is queued at once.
-2. What would wait goes to a lane instead: slices, which need room; records while the queue is full; chains
-   that may wait for the network; large payloads; and every record behind one of these, so that order stays.
+2. What would wait goes to a worker instead: slices, which need room; records while the queue is full; chains
+   that may wait for the network; large payloads; and every record after one of these, so that order stays.
 3. A poller thread waits for delivery reports. It takes the first and wakes the loop, which takes the others
    on its own thread: two threads that both call into C for each report would hand the interpreter's lock to
    and fro, which takes ten times as long as the reports themselves.
@@ -31,7 +31,7 @@ import confluent_kafka.aio
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
-from headerware.clients.aio.lane import Lane, LoopResults, settle
+from headerware.clients.aio.worker import LoopResults, Worker, set_result
 from headerware.clients.cluster_id import ClusterIdPort
 from headerware.clients.compacted_topics import CompactedTopics
 from headerware.clients.dead_letters import DeadLetters
@@ -69,7 +69,7 @@ _EVENTS: Final = ("error_cb", "stats_cb", "throttle_cb")
 class QueueingProducer(Producer):
     """The synchronous producer beneath: what would wait on the loop's thread is left in ``rest``.
 
-    On any other thread, which is the lane's, it waits for room.
+    On any other thread, which is the worker's, it waits for room.
     """
 
     chain: Chain
@@ -141,7 +141,7 @@ class QueueingProducer(Producer):
             self._hw_reports.serve()
 
     def queue_in_turn(self, queue: Callable[[], None], topic: str) -> None:
-        """Do on the lane's thread what sends a record, or what is left of that."""
+        """Do on the worker's thread what sends a record, or what is left of that."""
         if self._splits and isinstance(topic, str):
             self.picker.learn(topic)
             self.compacted(topic)
@@ -331,16 +331,16 @@ class _Delivery(msgspec.Struct, gc=False):
             message.set_headers(self.headers)
         ident, results = get_ident(), reports.core.results
         if reports.left and ident == results.loop_thread:
-            self.settle(error, message)
+            self.set_result(error, message)
             reports.left -= 1
             if not reports.left:
                 raise _EnoughError
             return
-        results.add(self.settle, error, message)
+        results.add(self.set_result, error, message)
         if ident in reports.watchers:
             raise _EnoughError
 
-    def settle(self, error: KafkaError | None, message: Message) -> None:
+    def set_result(self, error: KafkaError | None, message: Message) -> None:
         """Call the callback, and give the future its result; on the loop's thread."""
         reports, callback, future = self.reports, self.callback, self.future
         if callback is not None and (error is not None or reports.core.reports_successes):
@@ -354,7 +354,7 @@ class _Delivery(msgspec.Struct, gc=False):
                     future.exception()  # the callback was told, so asyncio need not warn
         reports.count += 1
         if reports.awaited is not None:
-            settle(reports.awaited, None, None)
+            set_result(reports.awaited, None, None)
             reports.awaited = None
 
 
@@ -406,7 +406,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                 conf[name] = self._hw_results.on_loop(conf[name])
         self._hw_core: Final = self._hw_core_type(conf, chain, self._hw_results)
         self._hw_core._hw_name = type(self).__name__  # noqa: SLF001 - our own
-        self._hw_lane: Final = Lane(self._hw_threads, self._hw_results)
+        self._hw_worker: Final = Worker(self._hw_threads, self._hw_results)
         self._hw_reports: Final = _Reports(self._hw_core)
         self._hw_finish = weakref.finalize(self, self._hw_reports.stop)
         self._hw_open_on: asyncio.AbstractEventLoop | None = None
@@ -422,7 +422,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         return self._hw_core._hw_chain  # noqa: SLF001 - our own
 
     async def reload(self) -> bool:
-        """Read the file of the chain again, and let the records behind this call go through the new chain.
+        """Read the file of the chain again, and let the records after this call go through the new chain.
 
         As :meth:`headerware.Producer.reload`, in turn with records that wait to be queued.
 
@@ -435,7 +435,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
             RuntimeError: the producer is closed, or belongs to another event loop.
         """
         self._hw_running_loop()
-        changed: bool = await self._hw_lane.run(self._hw_core.reload)
+        changed: bool = await self._hw_worker.run(self._hw_core.reload)
         return changed
 
     def chain_in_force(self) -> ChainInForce | None:
@@ -489,7 +489,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         user = callback if callback is not None else on_delivery
         if user is None:
             user = core.default
-        if core.is_plain and not self._hw_lane.busy:
+        if core.is_plain and not self._hw_worker.busy:
             headers = wire = None if headers is None else _wire_headers(headers)  # they may come only once
             report = _Delivery(self._hw_reports, future, user, wire)
             try:
@@ -508,7 +508,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
                     await asyncio.sleep(0)
                 return future
         report = _Delivery(self._hw_reports, future, user)
-        if self._hw_lane.busy or core.is_slow(topic, value):
+        if self._hw_worker.busy or core.is_slow(topic, value):
             produce = partial(
                 Producer.produce, core, topic, value, key, partition, report, None, timestamp, headers
             )
@@ -536,10 +536,10 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         future: asyncio.Future[Message],
         forget: Callable[[], None] | None = None,
     ) -> None:
-        """Have the lane send a record, behind those that wait already."""
+        """Have the worker send a record, behind those that wait already."""
         core = self._hw_core
         try:
-            await self._hw_lane.run(partial(core.queue_in_turn, queue, topic), forget=forget)
+            await self._hw_worker.run(partial(core.queue_in_turn, queue, topic), forget=forget)
         except asyncio.CancelledError:
             future.cancel()
             raise
@@ -548,7 +548,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
         """Count the records that wait to be queued or to be delivered; 0 once it is closed."""
         if self._hw_closing is not None:
             return 0
-        return len(self._hw_core) + len(self._hw_lane) + len(self._hw_results)
+        return len(self._hw_core) + len(self._hw_worker) + len(self._hw_results)
 
     async def poll(self, timeout: float = 0, *_: Any, **__: Any) -> int:
         """Wait up to ``timeout`` seconds for a delivery, and count those since the last call.
@@ -568,8 +568,8 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     async def _hw_flush(self, timeout: float) -> int:
         deadline = inf if timeout < 0 else monotonic() + timeout
-        if self._hw_lane.busy:
-            queued = asyncio.ensure_future(self._hw_lane.run(_nothing))
+        if self._hw_worker.busy:
+            queued = asyncio.ensure_future(self._hw_worker.run(_nothing))
             while not queued.done():
                 # What waits for room may wait for what lingers in the queue.
                 await self._hw_flush_queue(min(deadline - monotonic(), _POLL_S))
@@ -637,10 +637,10 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, and those of the client under ``client``."""
         found = self._hw_core.stats()
-        found["client"]["waiting"] = len(self._hw_lane)
+        found["client"]["waiting"] = len(self._hw_worker)
         return found
 
-    # Transactions. They are jobs of the lane: behind what waits to be sent, and before what comes later.
+    # Transactions. They are jobs of the worker: behind what waits to be sent, and before what comes later.
 
     async def init_transactions(self, timeout: float = -1) -> None:
         """Prepare the producer for transactions."""
@@ -669,7 +669,7 @@ class AsyncProducer(confluent_kafka.aio.AIOProducer):
 
     async def _hw_transact(self, call: Callable[..., Any], *arguments: Any) -> None:
         self._hw_running_loop()
-        await self._hw_lane.run(partial(call, *arguments))
+        await self._hw_worker.run(partial(call, *arguments))
 
     # Threads, and the end
 

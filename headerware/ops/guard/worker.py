@@ -469,7 +469,7 @@ class Guard(FollowsFile):
                 group_id=self._group,
                 bootstrap_servers=self._conf.get("bootstrap.servers"),
                 cluster_id=lambda: self._cluster_id,
-                publish=self._beside.publish,
+                publish=self._beside.store,
                 post=self._beside.post,
                 dry_run=dry_run,
             )

@@ -184,7 +184,7 @@ class TestProduce:
             variable.set("the task's")
             async with AsyncProducer(connection, chain=Chain([heard, Sees(), Slice(max_bytes=5_000)])) as it:
                 await it.produce(topic, b"first, for which partitions are looked up on a thread")
-                await until_async(lambda: not it._hw_lane.busy)
+                await until_async(lambda: not it._hw_worker.busy)
                 await it.produce(topic, b"second")
 
         run(main())
@@ -381,7 +381,7 @@ class TestBackPressure:
                 await producer.flush()
                 return threading.active_count() - before
 
-        assert run(main()) <= 2  # the poller is started before; here the lane's, and flush's
+        assert run(main()) <= 2  # the poller is started before; here the worker's, and flush's
 
 
 class TestCancellation:
@@ -600,7 +600,7 @@ class TestConsume:
                 task = asyncio.ensure_future(consumer.poll(60))
                 await asyncio.sleep(0)
                 deadline = time.monotonic() + DEADLINE_S
-                while consumer._hw_lane.busy:
+                while consumer._hw_worker.busy:
                     assert time.monotonic() < deadline, "the message never came"
                     time.sleep(0.001)  # noqa: ASYNC251 - the loop must not give it to the task
                 task.cancel()
@@ -618,7 +618,7 @@ class TestConsume:
             async with AsyncConsumer(reading) as consumer:
                 await consumer.assign([TopicPartition(topic, 0)])
                 polling = asyncio.ensure_future(consumer.poll(60))
-                await until_async(lambda: consumer._hw_lane.current is not None)
+                await until_async(lambda: consumer._hw_worker.current is not None)
                 began = time.monotonic()
                 assert [each.topic for each in await consumer.assignment()] == [topic]
                 await consumer.pause([TopicPartition(topic, 0)])
@@ -771,7 +771,7 @@ class TestConsume:
                 release = threading.Event()
                 calls: list[asyncio.Future[Any]] = []
                 for call in (
-                    consumer._hw_lane.run(lambda: release.wait(60)),
+                    consumer._hw_worker.run(lambda: release.wait(60)),
                     consumer.poll(60),
                     consumer.seek(TopicPartition(topic, 0, 3)),
                 ):

@@ -20,7 +20,7 @@ from headerware.clients.aio import AsyncConsumer
 from headerware.core.errors import ConfigError
 from headerware.core.plugins import interceptor_type
 from tests.unit.clients.test_aio import run
-from tests.unit.clients.test_lanes import HearsStops, read_all
+from tests.unit.clients.test_executor import HearsStops, read_all
 from tests.waiting import until_async
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class TestRun:
                     if sum(map(len, seen.values())) == 60:
                         consumer.stop()
 
-                await consumer.run(handle, lanes=4)
+                await consumer.run(handle, workers=4)
                 assert consumer.stats()["client"]["processed"] == 60
                 return await committed(consumer, topic)
 
@@ -484,7 +484,7 @@ class TestTheEndOfRun:
         async def main() -> list[Any]:
             async with opened() as consumer:
                 fetch = asyncio.ensure_future(consumer.consume(1, 60))
-                await until_async(lambda: consumer._hw_lane.current is not None)
+                await until_async(lambda: consumer._hw_worker.current is not None)
                 runs = asyncio.ensure_future(consumer.run(seen_by(consumer, 1)[1]))
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
@@ -610,7 +610,7 @@ class TestImplicit:
         async def main() -> None:
             async with opened(interceptors="lifecycle") as consumer:
                 fetch = asyncio.ensure_future(consumer.poll(60))
-                await until_async(lambda: consumer._hw_lane.current is not None)
+                await until_async(lambda: consumer._hw_worker.current is not None)
                 fill(b"a")
                 fetch.cancel()
                 with suppress(asyncio.CancelledError):
@@ -721,7 +721,7 @@ class TestMessages:
                     return [message async for message in consumer.messages()]
 
                 reads = asyncio.ensure_future(read())
-                await until_async(lambda: consumer._hw_lane.current is not None)
+                await until_async(lambda: consumer._hw_worker.current is not None)
                 await consumer.close()
                 return await reads
 

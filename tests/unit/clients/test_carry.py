@@ -127,7 +127,7 @@ class TestProcessing:
         producer.flush()
         check(written(COUNT))
 
-    def test_lanes(self, consumer: Consumer, producer: Producer, out: str, written: Any) -> None:
+    def test_workers(self, consumer: Consumer, producer: Producer, out: str, written: Any) -> None:
         together = threading.Barrier(8)
         ended: list[bytes | None] = []
 
@@ -138,7 +138,7 @@ class TestProcessing:
             if len(ended) == COUNT:
                 consumer.stop()
 
-        consumer.run(handle, lanes=8, order="none")
+        consumer.run(handle, workers=8, order="none")
         producer.flush()
         check(written(COUNT))
 
@@ -265,7 +265,7 @@ class TestAsyncio:
                     await all_at_work.wait()
                     await (await producer.produce(out, message.value()))
 
-                await consumer.run(handle, lanes=COUNT, order="none")
+                await consumer.run(handle, workers=COUNT, order="none")
             await consumer.close()
 
         run(main())

@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition
 
 import headerware
 from headerware.clients import Consumer
+from headerware.clients.interrupts import Fetch
 from headerware.core.errors import InterceptorError
 from headerware.core.hooks import DROP
 from headerware.interceptors import Slice
@@ -332,7 +333,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
         while not consumer.consume(1, 0.2):
             pass
         taken_in = consumer._hw_take_batch
-        consumer._hw_take_batch = batch  # type: ignore[method-assign]
+        consumer._hw_take_batch = batch  # type: ignore[method-assign, assignment]
         with pytest.raises(Interrupt):
             consumer.consume(9, 60)
         del consumer._hw_take_batch
@@ -350,7 +351,11 @@ class TestWhatWasGivenWhenAnInterruptCame:
         assert after.committed([TopicPartition(topic, 0)], 10)[0].offset == 10
 
     def test_is_read_again_with_an_incomplete_message_behind_it(
-        self, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer], topic: str
+        self,
+        make_producer: Callable[..., Producer],
+        make_consumer: Callable[..., Consumer],
+        topic: str,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         def batch(fetched: Any) -> None:
             taken.append(fetched)
@@ -365,13 +370,18 @@ class TestWhatWasGivenWhenAnInterruptCame:
         producer.flush(60)
         consumer = make_consumer(Slice(max_bytes=1_000), topic=topic)
         taken: list[Any] = []
-        taken_in, fetch_batch = consumer._hw_take_batch, consumer._hw_fetch_batch
-        consumer._hw_take_batch = batch  # type: ignore[method-assign]
+        taken_in, fetch_batch = consumer._hw_take_batch, Fetch.consume
+
+        def fetch(fetch: Fetch, client: Any, count: int, timeout: float, *, may_raise: bool) -> Any:
+            return fetch_batch(fetch, client, min(count, 1 if taken else 5), timeout, may_raise=may_raise)
+
+        consumer._hw_take_batch = batch  # type: ignore[method-assign, assignment]
         # First all but the second slice of the last message, then that one.
-        consumer._hw_fetch_batch = lambda count, timeout: fetch_batch(min(count, 1 if taken else 5), timeout)  # type: ignore[method-assign]
+        monkeypatch.setattr(Fetch, "consume", fetch)
         with pytest.raises(Interrupt):
             consumer.consume(10, 60)
-        del consumer._hw_take_batch, consumer._hw_fetch_batch
+        del consumer._hw_take_batch
+        monkeypatch.undo()
         found: list[Any] = []
         until(lambda: len(found) >= len(sent), meanwhile=lambda: found.extend(consumer.consume(4, 0.2)))
         assert [message.value() for message in found] == sent
@@ -389,7 +399,7 @@ class TestWhatWasGivenWhenAnInterruptCame:
         before, sys.unraisablehook = sys.unraisablehook, noted
         try:
             _thread.start_new_thread(interrupted.poll, (0.0,))
-            while not failed and interrupted._hw_fetching_thread:
+            while not failed and interrupted._hw_fetch.thread:
                 time.sleep(0.01)
         finally:
             sys.unraisablehook = before

@@ -343,7 +343,7 @@ class TestRecordsInFlight:
 
         def handle(message: Message) -> None:
             if message.value() == b"1":
-                until(lambda: consumer._hw_lanes._progress.pending == 3)
+                until(lambda: consumer._hw_executor._progress.pending == 3)
                 write(file, stamps(2))
                 until(has_reloaded(consumer))
                 fill(b"4")
@@ -357,7 +357,7 @@ class TestRecordsInFlight:
         monkeypatch.setattr(OpenStamp, "on_stopped", on_stopped, raising=False)
         fill(b"1", b"2", b"3")
         consumer = clients(Consumer, "watch", topic=topic)
-        consumer.run(handle, lanes=1, on_failure="skip")
+        consumer.run(handle, workers=1, on_failure="skip")
         assert told == [(b"1", 1, 0), (b"2", 1, 0), (b"3", 1, 0), (b"3", 1, 0), (b"4", 2, 0)]
 
     def test_interceptors_are_open_as_long_as_a_message_is_processed(

@@ -15,7 +15,7 @@ from headerware.clients import Consumer
 from headerware.core.errors import HeaderError
 from headerware.testing.embedded import _librdkafka
 from tests.committing import commit_stored
-from tests.unit.clients.test_lanes import Seen, read_all
+from tests.unit.clients.test_executor import Seen, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,6 +17,7 @@ from confluent_kafka import (
 
 from headerware.clients import Consumer, Producer, offsets
 from headerware.clients.dead_letters import DeadLetters
+from headerware.clients.delivery import Delivery
 from headerware.clients.offsets import decode_metadata, encode_metadata, held_back, register_consumer
 from headerware.core.chain import Chain
 from headerware.core.context import Context
@@ -188,7 +189,7 @@ class TestHoldingBack:
         consumer = open_consumer(enable_auto_commit=False)
         *_, last = take(consumer, 2)
         put_slices("d", "A2")
-        monkeypatch.setattr(consumer, "_hw_enqueue", interrupt)
+        monkeypatch.setattr(Delivery, "add", interrupt)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(60)
         monkeypatch.undo()
@@ -508,7 +509,7 @@ class TestSeek:
         consumer = open_consumer(enable_auto_commit=False)
         take(consumer, 2)
         put_slices("d", "e")
-        monkeypatch.setattr(consumer, "_hw_enqueue", interrupt)
+        monkeypatch.setattr(Delivery, "add", interrupt)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(60)
         monkeypatch.undo()
@@ -534,7 +535,7 @@ class TestMetadata:
 
 
 class HoldsBack:
-    def _hw_committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+    def committable(self, positions: list[TopicPartition]) -> list[TopicPartition]:
         return [TopicPartition(each.topic, each.partition, each.offset - 1) for each in positions]
 
 
@@ -545,16 +546,16 @@ def offset_after(metadata: bytes) -> int:
 class TestRegister:
     def test_finds_the_consumer_that_gave_the_metadata_out(self) -> None:
         consumer = HoldsBack()
-        register_consumer(b"generation-1", consumer)
+        register_consumer(b"generation-1", consumer, HoldsBack.committable)
         assert offset_after(b"generation-1") == 8
         assert offset_after(b"of nobody") == 9
 
     def test_forgets_a_consumers_earlier_generations(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(offsets, "_consumers", {})
         consumer, other = HoldsBack(), HoldsBack()
-        register_consumer(b"generation-0", other)
+        register_consumer(b"generation-0", other, HoldsBack.committable)
         for generation in range(100):
-            register_consumer(b"generation-%d" % generation, consumer)
+            register_consumer(b"generation-%d" % generation, consumer, HoldsBack.committable)
         assert set(offsets._consumers) == {b"generation-0", b"generation-99"}
         assert offset_after(b"generation-99") == 8
         assert offset_after(b"generation-0") == 8

@@ -415,7 +415,7 @@ class TestManyThatAreHeld:
         causes: list[Any] = []
         for topic in ("a", "a", "b"):
             with pytest.raises(DeadLetterError) as unstored:
-                dead_letters.publish(Record(topic, b"letter"))
+                dead_letters.store(Record(topic, b"letter"))
             causes.append(unstored.value.__cause__)
         dead_letters.close()
         first, alike, other = (cause.args[0] for cause in causes)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-PROGRAM: Final = Path(__file__).parent / "programs" / "lanes.py"
+PROGRAM: Final = Path(__file__).parent / "programs" / "workers.py"
 DEADLINE_S: Final = 60.0
 PARTITIONS: Final = 4
 KEYS: Final = 24
@@ -63,7 +63,7 @@ def committed_of(cluster: Cluster, topic: str) -> dict[int, int]:
 def test_a_kill_loses_nothing_and_repeats_only_what_was_not_committed(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    topic, log, count = cluster.topic("lanes", partitions=PARTITIONS), tmp_path / "log", 1_200
+    topic, log, count = cluster.topic("workers", partitions=PARTITIONS), tmp_path / "log", 1_200
     fill(cluster, topic, count)
 
     def runs() -> list[list[tuple[int, int, str]]]:
@@ -122,7 +122,7 @@ def test_a_kill_loses_nothing_and_repeats_only_what_was_not_committed(
 def test_a_rebalance_loses_and_reorders_nothing_and_repeats_what_was_ahead(
     cluster: Cluster, strategy: str
 ) -> None:
-    topic, count = cluster.topic("lanes", partitions=PARTITIONS), 1_600
+    topic, count = cluster.topic("workers", partitions=PARTITIONS), 1_600
     fill(cluster, topic, count)
     lock, processed = threading.Lock(), list[Processed]()
     both_read = threading.Event()
@@ -148,7 +148,7 @@ def test_a_rebalance_loses_and_reorders_nothing_and_repeats_what_was_ahead(
 
         def work() -> None:
             try:
-                consumer.run(handle, lanes=4)
+                consumer.run(handle, workers=4)
                 consumer.close()
             except BaseException as error:  # noqa: BLE001 - the test raises it
                 errors.append(error)

@@ -1,6 +1,6 @@
-"""An application that processes in lanes: writes down what it has processed; runs until SIGTERM, or a kill.
+"""An application with workers that writes down what it has processed; it runs until SIGTERM, or a kill.
 
-python lanes.py SERVERS TOPIC LOG
+python workers.py SERVERS TOPIC LOG
 """
 
 import os
@@ -34,5 +34,5 @@ def handle(message: Message) -> None:
 
 signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
 os.write(lines, b"started\n")
-consumer.run(handle, lanes=8)
+consumer.run(handle, workers=8)
 consumer.close()

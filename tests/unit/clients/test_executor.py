@@ -113,7 +113,7 @@ class TestLanes:
                 if sum(map(len, seen.values())) == 60:
                     consumer.stop()
 
-        consumer.run(handle, lanes=4)
+        consumer.run(handle, workers=4)
 
         assert 2 <= most <= 4
         assert all(numbers == sorted(numbers) for numbers in seen.values())
@@ -181,15 +181,15 @@ class TestLanes:
         with pytest.raises(TypeError, match="coroutine function"):
             make_consumer(RefusesBad()).run(handle)
 
-    def test_surrounds_each_record_on_its_lane(
+    def test_surrounds_each_record_on_its_worker(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:
         fill(b"a", b"b")
         observer = Observer()
         consumer = make_consumer(observer, topic=topic)
-        consumer.run(Seen(consumer, 2), lanes=2, order="none")
+        consumer.run(Seen(consumer, 2), workers=2, order="none")
         assert sorted(observer.processed) == [(b"a", None), (b"b", None)]
-        assert {name.rpartition("-")[0] for _, name in observer.entered} == {"headerware-lane"}
+        assert {name.rpartition("-")[0] for _, name in observer.entered} == {"headerware-worker"}
 
     def test_pauses_what_is_crowded_and_goes_on(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
@@ -203,16 +203,16 @@ class TestLanes:
             go_on.wait(60)
             seen(message)
 
-        runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"lanes": 2, "max_pending": 4})
+        runs = threading.Thread(target=consumer.run, args=(handle,), kwargs={"workers": 2, "max_pending": 4})
         runs.start()
         deadline = time.monotonic() + 60
-        while not consumer._hw_pauses.application:
+        while not consumer._hw_delivery.application_paused:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         go_on.set()
         runs.join(60)
         assert seen.values == [b"%d" % number for number in range(30)]
-        assert consumer._hw_pauses.application == set()
+        assert consumer._hw_delivery.application_paused == set()
 
     def test_processes_whole_messages_of_slices_and_commits_behind_them(
         self, topic: str, make_producer: Callable[..., Producer], make_consumer: Callable[..., Consumer]
@@ -456,12 +456,12 @@ class TestWhatIsTold:
         def handle(message: Message) -> None:
             seen(message)
             if len(seen.values) == 5:  # what waits now is read again
-                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+                until(lambda: consumer._hw_executor is not None and consumer._hw_executor._closing)
 
-        consumer.run(handle, lanes=1, attempts=2, backoff_s=0, order="partition")
+        consumer.run(handle, workers=1, attempts=2, backoff_s=0, order="partition")
         assert seen.values == [b"0", b"1", b"2", b"2", b"3"]
         assert received == numbers[:4]
-        consumer.run(Seen(consumer, 16), lanes=1)
+        consumer.run(Seen(consumer, 16), workers=1)
         assert received == numbers
         assert [message.value() for message in consumer.consume(1, 0.1)] == []
         fill(b"polled")
@@ -713,7 +713,7 @@ class TestSeek:
                 consumer.seek(TopicPartition(topic, 0, 0))
             elif message.value() == b"b":
                 began.set()
-                until(lambda: consumer._hw_lanes is not None and consumer._hw_lanes._closing)
+                until(lambda: consumer._hw_executor is not None and consumer._hw_executor._closing)
 
         began, other = threading.Event(), f"{topic}.other"
         fill(b"x")
@@ -725,7 +725,7 @@ class TestSeek:
         sought = consumer._hw_seek
         monkeypatch.setattr(consumer, "_hw_seek", seek)
         with pytest.raises(confluent_kafka.KafkaException, match="no"):
-            consumer.run(handle, lanes=2, order="partition")
+            consumer.run(handle, workers=2, order="partition")
         assert committed_of(consumer, other) == 2
         assert [message.value() for message in take(consumer, 1)] == [b"c"]
 
@@ -849,7 +849,7 @@ class TestStop:
         raised = threading.Event()
 
         def on_statistics(_: str) -> None:
-            if consumer._hw_lanes is not None and consumer._hw_lanes._closing and not raised.is_set():
+            if consumer._hw_executor is not None and consumer._hw_executor._closing and not raised.is_set():
                 raised.set()
                 raise ValueError("a callback's")
 

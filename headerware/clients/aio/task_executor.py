@@ -1,11 +1,9 @@
 """Process records in tasks: what ``AsyncConsumer.run`` does.
 
-The consumer's thread polls, commits, and answers for partitions that go, as for lanes that are threads
-(``clients/lanes.py``). Only the lanes differ: each record is a task on the event loop. The thread wakes the
-loop when there is something to start. While it waits for tasks, it does what they ask of the consumer.
+The consumer's thread polls, commits, and answers for partitions that go, as for workers that are threads
+(``clients/executor.py``). Only the workers differ: each record is a task on the event loop. The thread wakes
+the loop when there is something to start. While it waits for tasks, it does what they ask of the consumer.
 """
-
-# ruff: noqa: SLF001 - as the lanes that are threads
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
-from headerware.clients.aio.lane import Lane
-from headerware.clients.consumer import Consumer
-from headerware.clients.lanes import Lanes
+from headerware.clients.aio.worker import Worker
+from headerware.clients.delivery import Delivery
+from headerware.clients.executor import Client, Executor
 from headerware.clients.progress import Job, Processing
 
 AsyncHandler = Callable[[Message], Awaitable[object]]
@@ -29,25 +27,29 @@ _SERVE_S: Final = 0.05
 """How long a task may have to wait for what it asks of the consumer."""
 
 
-class TaskLanes(Lanes):
+class TaskExecutor(Executor):
     """Poll on the consumer's thread, and process in tasks of the loop on which this is made.
 
     Each task has a copy of the context in which this is made.
     """
 
-    def __init__(self, consumer: Consumer, handler: AsyncHandler, options: Processing, thread: Lane) -> None:
-        super().__init__(consumer, handler, options)
+    def __init__(
+        self,
+        client: Client,
+        delivery: Delivery,
+        handler: AsyncHandler,
+        options: Processing,
+        counts: dict[str, int],
+        *,
+        thread: Worker,
+    ) -> None:
+        super().__init__(client, delivery, handler, options, counts)
         self._thread: Final = thread
         self._loop: Final = asyncio.get_running_loop()
         self._context: Final = contextvars.copy_context()
         self._tasks: Final[set[asyncio.Task[Any]]] = set()
         self._is_woken = False
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether this is what the consumer runs now."""
-        return self._consumer._hw_lanes is self
 
     def have_begun_this(self) -> bool:
         """Return whether the current task is one of these."""
@@ -65,10 +67,10 @@ class TaskLanes(Lanes):
 
     # On the consumer's thread
 
-    def _start_lanes(self) -> None:
+    def _start_workers(self) -> None:
         """Start nothing: a task begins with its record."""
 
-    def _wake_lanes(self, *, everyone: bool = False) -> None:  # noqa: ARG002 - the loop is all of them
+    def _wake_workers(self, *, everyone: bool = False) -> None:  # noqa: ARG002 - the loop is all of them
         if not self._is_woken:
             self._is_woken = True
             self._loop.call_soon_threadsafe(self._start_tasks)

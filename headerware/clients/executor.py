@@ -1,11 +1,12 @@
 """Process records on several threads: what ``Consumer.run`` does.
 
-The thread that calls ``run`` polls, so it alone talks to the client. Worker threads, the lanes, take jobs
-from :class:`~headerware.clients.progress.Progress` under one lock, and process each outside of it:
+The thread that calls ``run`` polls, so it alone talks to the client (:class:`Client`). The workers are
+threads that take jobs from :class:`~headerware.clients.progress.Progress` under one lock, and process each
+outside of it:
 
 1. The poller adds what it read. If too much of a partition waits, it first waits a moment for room, because
    a pause throws away what librdkafka has fetched; then it pauses the partition.
-2. A lane starts the oldest job that may begin, surrounds the handler with the chain's processing, and ends
+2. A worker starts the oldest job that may begin, surrounds the handler with the chain's processing, and ends
    the job as the options say: processed, tried again later, skipped, kept as a dead letter, or ``run`` ends.
 3. The poller stores how far each partition is processed, five times a second, before a partition goes, and at
    the end.
@@ -15,10 +16,8 @@ A dead letter that cannot be stored is tried again, with pauses that grow. Its r
 If the application seeks, what was read of the partition is forgotten at once, and so are jobs at work: what
 they do no longer moves an offset. Another thread leaves the seek itself to the poller.
 
-In asyncio the lanes are tasks instead of threads (``aio/tasks.py``); the rest is the same.
+In asyncio the workers are tasks instead of threads (``aio/task_executor.py``); the rest is the same.
 """
-
-# ruff: noqa: SLF001 - this is the consumer's other half
 
 from __future__ import annotations
 
@@ -29,11 +28,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from threading import Condition, Lock, Thread, get_ident
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from headerware.clients import commits
+from headerware.clients.delivery import Commit, Delivery
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
@@ -58,9 +57,6 @@ from headerware.core.step import LoggedReasons
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import record_of
 
-if TYPE_CHECKING:
-    from headerware.clients.consumer import Consumer
-
 Handler = Callable[[Message], object]
 OUTCOMES: Final = ("processed", "retried", "skipped", "dead_lettered")
 """What ``run`` counts."""
@@ -83,20 +79,56 @@ _LONGEST_PAUSE_S: Final = 10.0
 _log: Final = logging.getLogger("headerware")
 
 
-class Lanes:
-    """Poll on this thread, and process on others."""
+class Client(NamedTuple):
+    """What an executor asks of its consumer, on the thread that polls."""
 
-    def __init__(self, consumer: Consumer, handler: Handler, options: Processing) -> None:
-        self._consumer: Final = consumer
+    poll: Callable[[float], Message | None]
+    pause: Callable[[list[TopicPartition]], object]
+    resume: Callable[[list[TopicPartition]], object]
+    seek: Callable[[TopicPartition], object]
+    commit: Callable[..., object]
+    """Commits the stored offsets; ``waits`` says whether for the broker's answer."""
+    stay_in_the_group: Callable[[], object]
+    """Polls, and reads nothing."""
+    is_stopping: Callable[[], bool]
+    """Whether ``stop`` was called."""
+    commit_interval_s: float | None
+    """How often to commit; None if the client does it by itself."""
+
+
+class Executor:
+    """Poll on this thread, and process on others.
+
+    Args:
+        client: the consumer.
+        delivery: the consumer's, from which the poller stores what is processed.
+        handler: what processes a message.
+        options: those of ``run``.
+        counts: where each outcome is counted.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        delivery: Delivery,
+        handler: Handler,
+        options: Processing,
+        counts: dict[str, int],
+    ) -> None:
+        self._client: Final = client
+        self._delivery: Final = delivery
         self._handler: Final = handler
+        self._counts: Final = counts
         self.options: Final = options
+        self.has_begun: bool = False
+        """Whether it is, or was, what the consumer runs."""
         self._progress: Final = Progress(
-            lanes=options.lanes, order=options.order, max_pending=options.max_pending
+            workers=options.workers, order=options.order, max_pending=options.max_pending
         )
         lock = Lock()
         self._lock: Final = lock
         self._may_start: Final = Condition(lock)
-        """For the lanes: there may be something to start."""
+        """For the workers: there may be something to start."""
         self._ended: Final = Condition(lock)
         """For the poller: a job has ended."""
         self._threads: Final[list[Thread]] = []
@@ -113,37 +145,14 @@ class Lanes:
         self._reasons: Final = LoggedReasons()
 
     def run(self) -> None:
-        """Process until ``stop``, or until a failure that ends it; then raise that.
-
-        The consumer is as before afterwards.
-        """
-        consumer = self._consumer
-        if self.options.on_failure == "dead_letter" or consumer._hw_session.takes_objects:
-            consumer._hw_keep_originals()
-        if self.options.on_failure == "dead_letter" and self.options.dead_letter_headers == "headerware":
-            consumer._hw_session.context.awaited_cluster_id()  # the lanes cannot ask while this one polls
-        self._poller, consumer._hw_lanes = get_ident(), self
-        before = consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events
-        is_given_later = consumer._hw_is_given_later
-        # What poll gives out is not processed yet, and the lanes answer for what the chain refuses.
-        consumer._hw_stores_offsets = consumer._hw_raises_errors = consumer._hw_raises_events = False
-        consumer._hw_is_given_later = True
-        consumer._hw_observe(consumer._hw_session)
+        """Process until ``stop``, or until a failure that ends it; then raise that."""
+        self._poller, self.has_begun = get_ident(), True
+        self._start_workers()
         try:
-            self._poll_until_the_end()
-        finally:
-            consumer._hw_lanes, consumer._hw_stopping = None, False
-            consumer._hw_stores_offsets, consumer._hw_raises_errors, consumer._hw_raises_events = before
-            consumer._hw_is_given_later = is_given_later
-            consumer._hw_observe(consumer._hw_session)
-
-    def _poll_until_the_end(self) -> None:
-        self._start_lanes()
-        try:
-            while self._failure is None and not self._consumer._hw_stopping:
+            while self._failure is None and not self._client.is_stopping():
                 self._seek_where_asked()
                 began_ns = time.time_ns()
-                message = self._consumer.poll(_POLL_S)
+                message = self._client.poll(_POLL_S)
                 if message is not None:
                     self._take(message, began_ns)
                 else:
@@ -163,10 +172,10 @@ class Lanes:
             self._pass_event(error)
             return
         if error is not None and isinstance(error.cause, HeldBackError):
-            return  # the consumer tries it again, and gives out nothing behind it until then
+            return  # the consumer tries it again, and gives nothing after it until then
         topic_partition, original = self._original(message)
         offset = message.offset()
-        taken = self._consumer._hw_in_use, began_ns, time.time_ns()
+        taken = self._delivery.in_use, began_ns, time.time_ns()
         with self._lock:
             if topic_partition in self._seeks:
                 return  # it was read before the application went elsewhere
@@ -178,7 +187,7 @@ class Lanes:
                 message.leader_epoch(),
             )
             job.taken = taken
-            self._wake_lanes()
+            self._wake_workers()
             crowded = self._progress.crowded([topic_partition])
             if crowded:
                 self._wait(lambda: not self._progress.crowded([topic_partition]), _ROOM_S)
@@ -206,16 +215,16 @@ class Lanes:
             _log.warning("%s (run goes on; further ones of this kind are not logged)", error.str())
 
     def _pause(self, crowded: Collection[TopicPartitionKey]) -> None:
-        for topic_partition in set(crowded) - self._consumer._hw_pauses.application:
+        for topic_partition in set(crowded) - self._delivery.application_paused:
             with suppress(KafkaException):  # it has gone meanwhile
-                self._consumer.pause([TopicPartition(*topic_partition)])
+                self._client.pause([TopicPartition(*topic_partition)])
                 self._paused.add(topic_partition)
 
     def _resume(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
         for topic_partition in topic_partitions:
             self._paused.discard(topic_partition)
             with suppress(KafkaException):
-                self._consumer.resume([TopicPartition(*topic_partition)])
+                self._client.resume([TopicPartition(*topic_partition)])
 
     # Offsets
 
@@ -228,15 +237,14 @@ class Lanes:
         if now < self._next_store:
             return
         self._next_store = now + _STORE_S
-        self._consumer._hw_cluster_id.ask_for_others()
         with self._lock:
             # What was read and did not become a job is not waited for.
-            for topic_partition, next_offset in self._consumer._hw_next_offsets.items():
+            for topic_partition, next_offset in self._delivery.positions.items():
                 if next_offset >= 0 and topic_partition not in self._seeks:
                     self._progress.advance(topic_partition, next_offset)
         self._store()
-        if self._consumer._hw_commit_interval_s == 0.0 and now >= self._next_commit:
-            self._next_commit = now + self._consumer._hw_run_commit_interval_s
+        if self._client.commit_interval_s is not None and now >= self._next_commit:
+            self._next_commit = now + self._client.commit_interval_s
             self._commit(waits=False)
 
     def _store(self) -> None:
@@ -244,18 +252,18 @@ class Lanes:
             moved = self._progress.moved()
         back: list[TopicPartition] = []
         for topic_partition, (offset, leader_epoch) in moved.items():
-            stored = self._consumer._hw_store_processed(topic_partition, offset, leader_epoch)
+            stored = self._delivery.store_processed(topic_partition, offset, leader_epoch)
             if topic_partition in self._sought:
                 self._sought.discard(topic_partition)
                 back.append(stored)
-        self._consumer._hw_store_refreshed()
+        self._delivery.store_refreshed()
         if back:
             # librdkafka commits no stored offset that is smaller than the committed one.
-            commits.commit_quietly(self._consumer, self._consumer._hw_session, back, waits=False)
+            self._delivery.commands.append(Commit(back))
 
     def _commit(self, *, waits: bool) -> None:
         try:
-            commits.commit_stored(self._consumer, self._consumer._hw_offsets, waits=waits)
+            self._client.commit(waits=waits)
         except KafkaException as error:
             if error.args[0].code() != NO_OFFSET:
                 _log.warning("offsets were not committed, so records may repeat: %s", error)
@@ -272,7 +280,7 @@ class Lanes:
             self._seek(partition)
             return
         topic_partition = topic_partition_of(partition)
-        if topic_partition not in self._consumer._hw_next_offsets:
+        if topic_partition not in self._delivery.positions:
             raise KafkaException(
                 KafkaError(STATE, f"seek: {position(*topic_partition, None)} is not assigned")
             )
@@ -293,7 +301,7 @@ class Lanes:
                         del self._seeks[topic_partition]
 
     def _seek(self, partition: TopicPartition) -> None:
-        self._consumer._hw_seek(partition)
+        self._client.seek(partition)
         topic_partition = topic_partition_of(partition)
         with self._lock:
             self._progress.forget([topic_partition])
@@ -353,10 +361,10 @@ class Lanes:
     # The end
 
     def _finish(self) -> None:
-        """Let records at work end, within a time; commit what is processed, and end the lanes."""
+        """Let records at work end, within a time; commit what is processed, and end the workers."""
         with self._lock:
             self._closing = True
-            self._wake_lanes(everyone=True)
+            self._wake_workers(everyone=True)
         try:
             ended = self._wait_for_those_at_work()
         finally:  # also after an interrupt
@@ -373,7 +381,7 @@ class Lanes:
                 if self._wait(lambda: not self._progress.at_work, wait_s):
                     return True
             try:
-                self._consumer._hw_stay_in_the_group(0)
+                self._client.stay_in_the_group()
             except KafkaException:
                 pass
             except Exception as raised:  # noqa: BLE001 - a callback's, which run raises at its end
@@ -398,25 +406,25 @@ class Lanes:
         self._commit(waits=True)
         with self._lock:
             again = self._progress.unprocessed()
-            # A lane that is still at work must not move anything any more.
+            # A worker that is still at work must not move anything any more.
             self._progress.forget(self._progress.partitions)
-        # Whoever polls next gets what was read and not processed, and commits nothing behind it before that.
+        # Whoever polls next gets what was read and not processed, and commits nothing after it before that.
         for topic_partition, offset in again.items():
             with suppress(KafkaException):  # it has gone meanwhile
-                self._consumer._hw_seek(TopicPartition(*topic_partition, offset))
+                self._client.seek(TopicPartition(*topic_partition, offset))
         self._resume(set(self._paused))
 
-    # The lanes
+    # The workers
 
-    def _start_lanes(self) -> None:
-        for number in range(self.options.lanes):
-            thread = Thread(target=self._work, name=f"headerware-lane-{number}", daemon=True)
+    def _start_workers(self) -> None:
+        for number in range(self.options.workers):
+            thread = Thread(target=self._work, name=f"headerware-worker-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
-    def _wake_lanes(self, *, everyone: bool = False) -> None:
-        """Let the lanes look, under the lock, whether there is anything to start."""
-        self._may_start.notify(self.options.lanes if everyone else 1)
+    def _wake_workers(self, *, everyone: bool = False) -> None:
+        """Let the workers look, under the lock, whether there is anything to start."""
+        self._may_start.notify(self.options.workers if everyone else 1)
 
     def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait, under the lock, until jobs have ended so that a condition holds; return whether it does."""
@@ -545,17 +553,17 @@ class Lanes:
 
     # Under the lock
 
-    def _end(self, job: Job, count: str, beside: str | None = None) -> None:
+    def _end(self, job: Job, count: str, also: str | None = None) -> None:
         self._progress.finish(job)
-        counts = self._consumer._hw_run_counts
+        counts = self._counts
         counts[count] += 1
-        if beside is not None:
-            counts[beside] = counts.get(beside, 0) + 1
+        if also is not None:
+            counts[also] = counts.get(also, 0) + 1
 
     def _retry(self, job: Job, pause_s: float, count: str | None = "retried") -> None:
         self._progress.postpone(job, time.monotonic() + pause_s)
         if count is not None:
-            self._consumer._hw_run_counts[count] += 1
+            self._counts[count] += 1
 
     def _fail(self, error: BaseException, job: Job) -> None:
         """End ``run``; the job is taken back, so that its offset is not passed."""
@@ -563,7 +571,7 @@ class Lanes:
         if not job.is_gone and self._failure is None:
             self._failure = error
             self._closing = True
-            self._wake_lanes(everyone=True)
+            self._wake_workers(everyone=True)
 
 
 def _session_of(job: Job) -> Session:
@@ -573,7 +581,7 @@ def _session_of(job: Job) -> Session:
 
 
 def _placeholder(message: Message) -> Record:
-    """Return a record that stands for one of which nothing is left, such as slices of no whole message."""
+    """Return a record that stands for one of which nothing is left, such as slices of no complete message."""
     topic, partition, offset = message.topic() or "", message.partition(), message.offset()
     partition = None if partition is None or partition < 0 else partition
     offset = None if offset is None or offset < 0 else offset

@@ -1,6 +1,6 @@
 """What the asyncio clients share: jobs on a thread, one at a time, and their results on the event loop.
 
-No thread starts before the first use, and none is started for a call: a lane borrows one thread of an
+No thread starts before the first use, and none is started for a call: a worker borrows one thread of an
 executor while it has jobs.
 """
 
@@ -178,7 +178,7 @@ class Job:
             self.undo(self.found, self.error)
 
 
-class Lane:
+class Worker:
     """Jobs that run one at a time, in the order in which they came, on a thread of an executor.
 
     Args:
@@ -267,7 +267,7 @@ class Lane:
         if cancelled:
             job.take_back()
         elif job.future is not None:
-            self._results.add(settle, job.future, job.found, job.error)
+            self._results.add(set_result, job.future, job.found, job.error)
             self._results.wake()
 
     def serve(self) -> None:
@@ -326,7 +326,7 @@ async def _call(callback: Callable[..., Any], arguments: Iterable[Any]) -> Any:
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-def settle(future: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
+def set_result(future: asyncio.Future[Any], found: Any, error: BaseException | None) -> None:
     """Give a future its result, unless its task was cancelled meanwhile."""
     if future.done():
         return

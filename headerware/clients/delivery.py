@@ -1,0 +1,910 @@
+"""Delivery: what a consumer has read and the application has not got yet. No client, no threads, no I/O.
+
+Messages go in, with the outcomes of the chain, moments, and what happens to partitions. Out come the messages
+to give (``given``), the record of which the application is to be told (what :meth:`Delivery.give` returns),
+and ``commands``: partitions to pause and to resume, offsets to seek, to store and to commit. The consumer
+carries the commands out, in order; to carry one out twice does no harm. ``record_states.py`` has the states
+of a record, and what follows from what.
+
+- **The inbox** (``entries``) has what cannot be given at once, in the order of the wire: records that the
+  chain added or reassembled from slices, refused records, and everything behind them. Nothing goes past an
+  entry that waits, unless its partition is paused.
+- **An entry is always in ``entries`` or in ``leaving``, and a message in ``given`` or gone**, also if an
+  interrupt comes: CPython looks for signals after calls, but not within C nor between two assignments. So
+  these are changed by single assignments, or in C. ``interrupts.py`` puts everything back.
+- **Pauses.** The application pauses partitions, and a record whose moment has not come pauses its own.
+  librdkafka knows one pause a partition, so it is resumed when nobody asks for it any more.
+- **Retries.** A record whose dead letter could not be stored, or that no step could judge, is not passed
+  over. It is tried again, with pauses that grow.
+- **Offsets** are held back to where a restart loses nothing (``offsets.py``). The inbox holds them back, too,
+  and so do dead letters that are on their way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from confluent_kafka import OFFSET_END, Message, TopicPartition
+
+from headerware.clients.messages import (
+    hide_own_headers,
+    message_of,
+    updated_message,
+    wire_topic_and_local,
+)
+from headerware.clients.offsets import Offsets, topic_partition_of
+from headerware.clients.record_states import TRANSITIONS, Event, State
+from headerware.core.dead_letter import PendingDeadLetter
+from headerware.core.errors import DelayedError, HeaderwareError, HeldBackError
+from headerware.core.hooks import DROP
+from headerware.core.record import ORIGINAL, Record
+from headerware.core.services import TopicPartitionKey
+from headerware.kafka.messages import record_of
+
+if TYPE_CHECKING:
+    from headerware.clients.sessions import InUse
+    from headerware.core.session import Session
+
+_FIRST_PAUSE_S: Final = 0.1
+_LONGEST_PAUSE_S: Final = 10.0
+_LOOK_AT_CLOCK_S: Final = 1.0
+"""How long a record waits before the clock is asked again whether its moment has come."""
+
+
+class Pause(NamedTuple):
+    """Fetch nothing of a partition."""
+
+    topic_partition: TopicPartitionKey
+
+
+class Resume(NamedTuple):
+    """Fetch from a partition again."""
+
+    topic_partition: TopicPartitionKey
+
+
+class Seek(NamedTuple):
+    """Read a partition from an offset on."""
+
+    topic_partition: TopicPartitionKey
+    offset: int
+
+
+class Store(NamedTuple):
+    """Store an offset, which librdkafka commits with the next commit."""
+
+    offset: TopicPartition
+
+
+class Commit(NamedTuple):
+    """Commit offsets that librdkafka would not commit from its store."""
+
+    offsets: list[TopicPartition]
+
+
+class CommitRefused(NamedTuple):
+    """Commit the offset after a refused record at once, so that a restart does not meet the record again."""
+
+    offset: TopicPartition
+
+
+Command = Pause | Resume | Seek | Store | Commit | CommitRefused
+
+
+class Entry:
+    """An entry of the inbox: a message, an error, a dead letter on its way, or only an offset to pass.
+
+    ``offset`` is that of the record. ``position`` is where the consumer stands once the entry is taken, and
+    ``leader_epoch`` is of that position; a position of None leaves the consumer where it is. ``original`` is
+    the record on the wire, if it alone is enough for another attempt.
+    """
+
+    __slots__ = (
+        "dead_letter",
+        "error",
+        "in_use",
+        "leader_epoch",
+        "message",
+        "offset",
+        "original",
+        "position",
+        "state",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartitionKey,
+        *,
+        offset: int | None = None,
+        position: int | None = None,
+        leader_epoch: int | None = None,
+        message: Message | None = None,
+        error: HeaderwareError | None = None,
+        original: Record | None = None,
+        dead_letter: PendingDeadLetter | None = None,
+        in_use: InUse | None = None,
+    ) -> None:
+        self.topic_partition: Final = topic_partition
+        self.offset: Final = offset
+        self.position: int | None = position
+        self.leader_epoch: int | None = leader_epoch
+        self.message: Final = message
+        self.error: HeaderwareError | None = error
+        self.original: Final = original
+        self.dead_letter: PendingDeadLetter | None = dead_letter
+        self.in_use: InUse | None = in_use
+        """Keeps the session open that sent the dead letter."""
+        self.state: State = TRANSITIONS["read", _event_of(message, error, dead_letter)][0]
+
+    def happens(self, event: Event) -> str:
+        """Take the state that follows an event, and return what is to be done."""
+        self.state, action = TRANSITIONS[self.state, event]
+        return action
+
+
+def _event_of(
+    message: object, error: HeaderwareError | None, dead_letter: PendingDeadLetter | None
+) -> Literal["accepted", "dropped", "dead letter sent", "delayed", "held back", "refused"]:
+    """Return what the chain has made of a record."""
+    if error is not None:
+        if isinstance(error, DelayedError):
+            return "delayed"
+        return "held back" if isinstance(error, HeldBackError) else "refused"
+    if dead_letter is not None:
+        return "dead letter sent"
+    return "dropped" if message is None else "accepted"
+
+
+_Batch = tuple[list[Message], list[Record], Sequence[Any], dict[TopicPartitionKey, int]]
+"""Messages with their records, the outcomes of these, and the positions after them."""
+
+
+class Delivery:
+    """Keep records in order between the wire and the application, and say what the client is to do.
+
+    Args:
+        session: the chain at work.
+        in_use: what keeps the session open.
+        stores: whether offsets are stored as records are given.
+        commits_every_s: how often the client commits by itself, in seconds; 0 if it does not.
+        hides_headers: whether messages show no headers of ours.
+        clock: gives seconds that only grow.
+    """
+
+    __slots__ = (
+        "_awaits_dead_letter",
+        "_next_watermarks",
+        "_retries",
+        "_taken_batch",
+        "application_paused",
+        "commands",
+        "commits_every_s",
+        "consume",
+        "delayed",
+        "entries",
+        "given",
+        "hides_headers",
+        "in_use",
+        "keeps_originals",
+        "leaving",
+        "now",
+        "offsets",
+        "positions",
+        "reassembles",
+        "refused",
+        "repeated",
+        "runs",
+        "session",
+        "stores",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        in_use: InUse | None = None,
+        *,
+        stores: bool = True,
+        commits_every_s: float = 5.0,
+        hides_headers: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.entries: deque[Entry] = deque()
+        self.leaving: list[Entry] = []
+        """The entries that a call has popped which has not returned yet."""
+        self.given: list[Message] = []
+        """The messages that a call returns once it has enough of them."""
+        self.commands: deque[Command] = deque()
+        self.positions: dict[TopicPartitionKey, int] = {}
+        """The first offset of each partition that is neither in the inbox nor delivered; negative if reading
+        began at a symbolic offset, such as OFFSET_STORED."""
+        self.application_paused: set[TopicPartitionKey] = set()
+        """The partitions that the application paused."""
+        self.delayed: dict[TopicPartitionKey, tuple[int, float]] = {}
+        """The partitions whose first record waits: for which moment by the session's clock, and when to look
+        at that clock again, by ours."""
+        self.stores: bool = stores
+        self.commits_every_s: float = commits_every_s
+        """How often the client commits by itself; 0 if it does not."""
+        self.hides_headers: bool = hides_headers
+        self.runs: bool = False
+        """Whether ``run`` is under way, which stores offsets itself."""
+        self.keeps_originals: bool = False
+        self.now: Callable[[], float] = clock
+        self.refused: int = 0
+        self.repeated: int = 0
+        self._retries = Retries(clock)
+        self._next_watermarks = 0.0
+        self._awaits_dead_letter = False
+        self._taken_batch: _Batch | None = None
+        self.offsets: Final = Offsets(session, self.first_offset)
+        self.use(session, in_use)
+
+    def use(self, session: Session, in_use: InUse | None) -> None:
+        """Let records go through a session from now on."""
+        self.session: Session = session
+        self.in_use: InUse | None = in_use
+        self.consume: Callable[[Record], Any] = session.consume_outcome
+        self.offsets.follow(session)
+        self.reassembles: bool = self.offsets.reassembles
+        if self.keeps_originals:
+            session.keep_originals()
+
+    def read_again_unless_kept(self, session: Session) -> None:
+        """Go back to where a restart would begin, unless another chain keeps the slices that wait."""
+        earlier = self.session
+        if session.keeps_waiting(earlier):
+            return
+        waiting = earlier.waiting_offsets()
+        for topic_partition, taken in list(self.positions.items()):
+            self._read_again_from_safe(topic_partition, taken, waiting.get(topic_partition, ()))
+
+    def keep_originals(self) -> None:
+        """Keep what each record was on the wire, from here on, and in a later chain, too.
+
+        Records in the inbox came without, and are read again.
+        """
+        self.keeps_originals = True
+        self.session.keep_originals()
+        for topic_partition in list(self.positions):
+            first = self.first_offset(topic_partition)
+            if first is not None:
+                self.drop({topic_partition})
+                self.read_again(topic_partition, first)
+
+    # From the wire
+
+    def give_at_once(self, message: Message, record: Record, outcome: Record) -> None:
+        """Give a message, changed as the chain has changed its record; nothing may wait before it.
+
+        That is so if the inbox is empty, and the chain makes no record of several. The offset after the
+        message is stored before, because a transform may change its topic.
+        """
+        message = updated_message(message, record, outcome)
+        if self.hides_headers:
+            hide_own_headers(message)
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
+        self.given = [message]  # from here on no call, so that an interrupt comes before this or after both
+        self.positions[topic_partition] = position
+
+    def add_event(self, message: Message) -> None:
+        """Put an error event, or the end of a partition, into the inbox; it is given as it is."""
+        self.entries.append(Entry((message.topic() or "", -1), message=message))
+
+    def take_batch(self, messages: list[Message]) -> list[Message]:
+        """Take messages through the chain; if all may be given at once, return the last of each partition.
+
+        Their offsets are stored before :meth:`give_batch` gives them, because a transform may change a topic.
+        If one may not be given at once, all wait in the inbox, with events between them.
+        """
+        records = [record_of(message) for message in messages if message.error() is None]
+        outcomes = self.session.consume_outcomes(records)
+        plain = not self.reassembles and not self.entries and len(records) == len(messages)
+        if not plain or set(map(type, outcomes)) != {Record}:
+            self._add_batch(messages, records, outcomes)
+            return []
+        last: dict[TopicPartitionKey, int] = {}
+        before = records[0]
+        for index, record in enumerate(records):
+            if record.partition != before.partition or record.topic != before.topic:
+                last[before.topic, before.partition or 0] = index - 1
+            before = record
+        last[before.topic, before.partition or 0] = len(records) - 1
+        positions = {key: (records[index].offset or 0) + 1 for key, index in last.items()}
+        self._taken_batch = messages, records, outcomes, positions
+        return [messages[index] for index in last.values()]
+
+    def give_batch(self) -> None:
+        """Give the messages that were taken last, changed as the chain has changed their records."""
+        taken, self._taken_batch = self._taken_batch, None
+        assert taken is not None  # noqa: S101 - the caller has taken it
+        messages, records, outcomes, positions = taken
+        given = [*self.given, *map(updated_message, messages, records, outcomes)]
+        if self.hides_headers:
+            for message in given:
+                hide_own_headers(message)
+        self.given, self.positions = given, self.positions | positions
+
+    def add(self, message: Message, record: Record, outcome: Any) -> None:
+        """Put the outcome of a message into the inbox."""
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
+        self.entries.extend(list(self._entries_of(message, record, outcome)))
+        self.positions[topic_partition] = position
+        self.offsets.note_read(topic_partition, position)
+
+    def _add_batch(self, messages: list[Message], records: list[Record], outcomes: Sequence[Any]) -> None:
+        results = iter(zip(records, outcomes, strict=True))
+        for message in messages:
+            if message.error() is not None:
+                self.add_event(message)
+            else:
+                self.add(message, *next(results))
+
+    def _entries_of(self, message: Message, record: Record, outcome: Any) -> Iterable[Entry]:
+        topic_partition, position = (record.topic, record.partition or 0), (record.offset or 0) + 1
+        if isinstance(outcome, Record):
+            yield Entry(
+                topic_partition,
+                offset=outcome.offset,
+                position=position,
+                leader_epoch=record.leader_epoch,
+                message=updated_message(message, record, outcome),
+            )
+            return
+        outcome = _listed(outcome)
+        if isinstance(outcome, list) and outcome:
+            entries = [_extra(extra, topic_partition) for extra in outcome]
+            # Only the last sibling moves the offset.
+            entries[-1].position, entries[-1].leader_epoch = position, record.leader_epoch
+            yield from entries
+            return
+        error = outcome if isinstance(outcome, HeaderwareError) else None
+        pending = outcome if isinstance(outcome, PendingDeadLetter) else None
+        # A reassembled message is not the record that came last; that record alone would not make it again.
+        alone = isinstance(error, HeldBackError) and _is_made_of(error.last_record, record)
+        yield Entry(
+            topic_partition,
+            offset=record.offset,
+            position=position,
+            leader_epoch=record.leader_epoch,
+            error=error,
+            original=record if alone or pending is not None else None,
+            dead_letter=pending,
+            in_use=None if pending is None else self.in_use,
+        )
+
+    def add_released(self, outcome: Any) -> None:
+        """Put records that the chain released in front, because they are older; they move no offset."""
+        outcome = _listed(outcome)
+        if isinstance(outcome, HeaderwareError):
+            topic = getattr(outcome, "topic", None) or ""
+            partition = getattr(outcome, "partition", None)
+            topic_partition = (topic, -1 if partition is None else partition)
+            released = [Entry(topic_partition, offset=getattr(outcome, "offset", None), error=outcome)]
+        else:
+            released = [] if outcome is DROP else list(map(_extra, outcome))
+        self.entries.extendleft(reversed(released))
+
+    # To the application
+
+    @property
+    def awaits_dead_letter(self) -> bool:
+        """Whether the application gets nothing until a dead letter is stored that is on its way."""
+        return self._awaits_dead_letter and bool(self.entries)
+
+    @property
+    def retry_at(self) -> float:
+        """When the record that holds the stream may be tried again, by the clock; 0 if none does."""
+        return self._retries.until if self.entries else 0.0
+
+    def give(self, limit: int) -> Entry | None:
+        """Move what the application may get now to ``given``, until there are so many messages.
+
+        A refused record comes alone, never with messages. If the application is to be told of one now, return
+        its entry: "told" if it was passed over, "waiting" if it is tried again.
+        """
+        messages = [*self.given]
+        passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
+        self._retries.until, self._awaits_dead_letter = 0.0, False
+        told: Entry | None = None
+        while len(messages) < limit and told is None:
+            entry = self._pop()
+            if entry is None:
+                break
+            event = self._event_now(entry, is_first=not messages)
+            if event is None:
+                self._put_back(entry)
+                if entry.topic_partition in self.delayed:
+                    continue  # the entries of other partitions go past it
+                break
+            following, action = TRANSITIONS[entry.state, event]
+            if action == "try again":
+                self._try_again(entry)
+                continue
+            entry.state = following
+            if action == "wait":
+                self._put_back(entry)
+            elif action == "hold":
+                self._put_back(entry)
+                self._retries.postpone(entry)
+                told = entry
+            else:
+                if action == "give" and entry.message is not None:
+                    if self.hides_headers:
+                        hide_own_headers(entry.message)
+                    messages.append(entry.message)
+                if entry.position is not None:
+                    passed[entry.topic_partition] = entry.position, entry.leader_epoch
+                told = entry if action == "tell" else None
+        self._store_passed(passed)
+        if told is None:
+            self.given, self.leaving = messages, []
+        elif told.state == "told":
+            self.refused += 1
+            self._commit_refused(told)
+        return told
+
+    def _event_now(self, entry: Entry, *, is_first: bool) -> Event | None:
+        """Return what happens to an entry now; None if it has to wait."""
+        state = entry.state
+        if state == "passed":
+            return "taken"
+        if state == "pending":
+            return self._dead_letter_event(entry)
+        if self._was_delivered(entry):
+            return "delivered before"
+        if state == "ready":
+            return "taken"
+        if state == "delayed":
+            return None if self._delays(entry) or not is_first else "due"
+        if not is_first:
+            return None
+        if state == "refused":
+            return "taken"
+        if not self._retries.is_due(entry):
+            return None
+        return "due" if state == "waiting" or self._retries.were_for_another(entry) else "taken"
+
+    def _dead_letter_event(self, entry: Entry) -> Event | None:
+        dead_letter = entry.dead_letter
+        assert dead_letter is not None  # noqa: S101 - its state says so
+        if not dead_letter.done():
+            self._awaits_dead_letter = True
+            return None
+        outcome = dead_letter.outcome()
+        if outcome is DROP:
+            return "dead letter stored"
+        entry.error = outcome
+        return "held back" if isinstance(outcome, HeldBackError) else "refused"
+
+    def _was_delivered(self, entry: Entry) -> bool:
+        if entry.offset is None or not self.offsets.was_delivered(entry.topic_partition, entry.offset):
+            return False
+        self.repeated += 1
+        return True
+
+    def _try_again(self, entry: Entry) -> None:
+        """Take a record through the chain again, or read it again if it was made of several records."""
+        self._retries.begin(entry)
+        if entry.original is None:
+            if entry.offset is None:  # there is nothing to read again, so the application is told again
+                self._keep(entry, "held back")
+                return
+            self.leaving = self.leaving[:-1]
+            self.seek(entry.topic_partition, entry.offset, self.offsets.note_resumed)
+            return
+        outcome = _listed(self.consume(entry.original))
+        if isinstance(outcome, PendingDeadLetter):
+            entry.dead_letter, entry.in_use = outcome, self.in_use
+            self._keep(entry, "dead letter sent")
+            return
+        if isinstance(outcome, HeldBackError):
+            entry.error = outcome
+            self._keep(entry, "delayed" if isinstance(outcome, DelayedError) else "held back")
+            return
+        if isinstance(outcome, HeaderwareError):
+            entries = [
+                Entry(entry.topic_partition, offset=entry.offset, error=outcome, position=entry.position)
+            ]
+        else:
+            records = [] if outcome is DROP else outcome
+            extras = [_extra(record, entry.topic_partition) for record in records]
+            entries = [*extras, Entry(entry.topic_partition, position=entry.position)]
+        self.entries, self.leaving = deque([*entries, *self.entries]), self.leaving[:-1]
+
+    def _keep(self, entry: Entry, event: Event) -> None:
+        """Put an entry back that went through the chain again, in its new state."""
+        entry.state = TRANSITIONS["read", event][0]
+        self._put_back(entry)
+
+    def _store_passed(self, positions: dict[TopicPartitionKey, tuple[int, int | None]]) -> None:
+        """Store positions that have been passed, one a partition."""
+        for topic_partition, (position, leader_epoch) in positions.items() if self.stores else ():
+            self._store(self.offsets.offset_to_store(topic_partition, position, None, leader_epoch))
+
+    def _store(self, offset: TopicPartition) -> None:
+        self.commands.append(Store(offset))
+
+    def _commit_refused(self, entry: Entry) -> None:
+        """Commit the offset after a refused record, if the client commits by itself."""
+        if not self.stores:
+            return
+        if entry.position is not None:
+            found = [
+                self.offsets.safe_offset(entry.topic_partition, entry.position, None, entry.leader_epoch)
+            ]
+        else:  # slices that were given up no longer hold anything back
+            found = self.offsets.refreshed()
+            for safe in found:
+                self._store(safe)
+        if self.commits_every_s:
+            own = (safe for safe in found if topic_partition_of(safe) == entry.topic_partition)
+            self.commands.extend(map(CommitRefused, own))
+
+    # The inbox
+
+    def _pop(self) -> Entry | None:
+        """Take the first entry that may go."""
+        paused = self.held()
+        if not paused:
+            if not self.entries:
+                return None
+            self.leaving.extend(map(deque.popleft, (self.entries,)))  # in C, from the one to the other
+            return self.leaving[-1]
+        for index, entry in enumerate(self.entries):
+            if entry.topic_partition not in paused:
+                others = deque(self.entries)
+                del others[index]
+                self.entries, self.leaving = others, [*self.leaving, entry]
+                return entry
+        return None
+
+    def _put_back(self, entry: Entry) -> None:
+        """Put the entry that was popped last in front again."""
+        if self.leaving:
+            self.entries.extendleft(map(list.pop, (self.leaving,)))  # in C, as in _pop
+        else:
+            self.entries.appendleft(entry)
+
+    def inbox_position(self, topic_partition: TopicPartitionKey) -> int | None:
+        """Return the position after the entries of a partition, or None if there are none."""
+        own = (entry for entry in reversed(self.entries) if entry.topic_partition == topic_partition)
+        return next((entry.position for entry in own if entry.position is not None), None)
+
+    def first_offset(self, topic_partition: TopicPartitionKey) -> int | None:
+        """Return the smallest offset of a partition's entries, or None if there are none."""
+        lowest: int | None = None
+        for entry in self.entries:
+            if entry.topic_partition != topic_partition:
+                continue
+            offset = entry.offset
+            if offset is None and entry.position is not None:
+                offset = entry.position - 1
+            if offset is not None:
+                lowest = offset if lowest is None else min(lowest, offset)
+            if entry.position is not None:
+                break  # the following entries came later
+        return lowest
+
+    def pending(self, topic_partitions: Collection[TopicPartitionKey] | None = None) -> int:
+        """Count the dead letters on their way, of all partitions or of some."""
+        return sum(
+            entry.state == "pending"
+            and entry.dead_letter is not None
+            and not entry.dead_letter.done()
+            and (topic_partitions is None or entry.topic_partition in topic_partitions)
+            for entry in self.entries
+        )
+
+    def pass_stored(self) -> None:
+        """Pass the first records of the inbox if their dead letters are stored."""
+        passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
+        while self.entries and self._is_stored(self.entries[0]):
+            entry = self.entries[0]
+            if entry.position is not None:
+                passed[entry.topic_partition] = entry.position, entry.leader_epoch
+            self.entries.popleft()
+        self._store_passed(passed)
+
+    def _is_stored(self, entry: Entry) -> bool:
+        dead_letter = entry.dead_letter if entry.state == "pending" else None
+        return dead_letter is not None and dead_letter.done() and dead_letter.outcome() is DROP
+
+    def drop(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Forget the entries of partitions that have gone, or are read again."""
+        self.entries = deque(entry for entry in self.entries if entry.topic_partition not in topic_partitions)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries, self.leaving, self.given = deque(), [], []
+        self.commands.clear()
+
+    # Pauses
+
+    def held(self) -> set[TopicPartitionKey]:
+        """Return the partitions of which the application gets no record now."""
+        return self.application_paused | self.delayed.keys() if self.delayed else self.application_paused
+
+    def _delays(self, entry: Entry) -> bool:
+        """Pause the partition of a record whose moment has not come; return whether it has not."""
+        error = entry.error
+        assert isinstance(error, DelayedError)  # noqa: S101 - its state says so
+        waits = self._waits(entry.topic_partition, error.until_ms)
+        if waits:
+            self.commands.append(Pause(entry.topic_partition))
+        return waits
+
+    def _waits(self, topic_partition: TopicPartitionKey, until_ms: int) -> bool:
+        left_ms = until_ms - self.session.context.now_ms()
+        if left_ms > 0:
+            # The clock may be set meanwhile, so it is asked now and then.
+            self.delayed[topic_partition] = until_ms, self.now() + min(left_ms / 1000, _LOOK_AT_CLOCK_S)
+        return left_ms > 0
+
+    def until_next_look(self) -> float:
+        """Return how many seconds remain until the clock has to be asked for a delayed record."""
+        return max(0.0, min(look for _, look in self.delayed.values()) - self.now())
+
+    def end_delays(self) -> bool:
+        """Resume partitions whose moment has come, or whose record is gone; return whether there are any."""
+        now = self.now()
+        ended = [
+            topic_partition
+            for topic_partition, (until_ms, look) in list(self.delayed.items())
+            if self.first_offset(topic_partition) is None
+            or (now >= look and not self._waits(topic_partition, until_ms))
+        ]
+        for topic_partition in ended:
+            if topic_partition not in self.application_paused:
+                self.commands.append(Resume(topic_partition))
+            self.delayed.pop(topic_partition, None)
+        return bool(ended)
+
+    # Moments
+
+    def tick(self) -> None:
+        """Ask the chain for what it releases, and bring watermarks to the broker; called twice a second."""
+        now = self.now()
+        self.session.tick()
+        self._retries.count(now, holds=bool(self.delayed))
+        if self._retries.held_s and not self.session.safe_offsets():
+            self._retries.held_s = 0.0
+        for outcome in self.session.poll(self.session.context.now_ms() - int(self._retries.held_s * 1000)):
+            self.add_released(outcome)
+        if self.reassembles and not self.entries and not self.runs:
+            self.store_refreshed()
+        if self.commits_every_s and now >= self._next_watermarks:
+            self._next_watermarks = now + self.commits_every_s
+            if held := self.offsets.take_watermarked():
+                self.commands.append(Commit(held))
+
+    def store_refreshed(self) -> None:
+        """Store the offsets that slices no longer hold back, because they have expired or were given up."""
+        for safe in self.offsets.refreshed():
+            self._store(safe)
+
+    def store_processed(
+        self, topic_partition: TopicPartitionKey, position: int, leader_epoch: int | None
+    ) -> TopicPartition:
+        """Store the position up to which ``run`` has processed a partition; return what is stored for it."""
+        safe = self.offsets.offset_to_store(topic_partition, position, None, leader_epoch)
+        self._store(safe)
+        return safe
+
+    # Partitions
+
+    def begin(self, partitions: Iterable[TopicPartition]) -> set[TopicPartitionKey]:
+        """Begin to read partitions; return those for which the application has said where to begin."""
+        given = list(partitions)
+        chosen = self.offsets.note_assigned(given)
+        self.positions.update({topic_partition_of(each): each.offset for each in given})
+        return chosen
+
+    def forget(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        """Forget partitions that have gone to another consumer, or begin anew."""
+        self.session.revoke(topic_partitions)
+        self.drop(topic_partitions)
+        self.offsets.forget(topic_partitions)
+        self.application_paused.difference_update(topic_partitions)
+        self._forget_commands(topic_partitions)
+        for topic_partition in topic_partitions:
+            self.positions.pop(topic_partition, None)
+        if self.delayed:
+            self.end_delays()
+
+    def _forget_commands(self, topic_partitions: Collection[TopicPartitionKey]) -> None:
+        self.commands = deque(
+            each
+            for each in self.commands
+            if isinstance(each, Resume | Commit) or _partition_of(each) not in topic_partitions
+        )
+
+    def seek(
+        self,
+        topic_partition: TopicPartitionKey,
+        offset: int,
+        note: Callable[[TopicPartitionKey, int, int], None] | None = None,
+    ) -> None:
+        """Read a partition from an offset on, or from the first slice of the message that ends there."""
+        begin = self.seek_offset(topic_partition, offset)
+        self.note_seek(topic_partition, begin, offset, note)
+        self.commands.append(Seek(topic_partition, begin))
+
+    def seek_offset(self, topic_partition: TopicPartitionKey, offset: int) -> int:
+        """Return where reading has to begin so that the record at an offset comes complete."""
+        return min(
+            self.session.seek(*topic_partition, offset), self.offsets.read_up_to(topic_partition, offset)
+        )
+
+    def note_seek(
+        self,
+        topic_partition: TopicPartitionKey,
+        begin: int,
+        wanted: int,
+        note: Callable[[TopicPartitionKey, int, int], None] | None = None,
+    ) -> None:
+        """Note that reading begins at an offset, and what waited of the partition is not delivered.
+
+        ``wanted`` is from where on records are delivered, which ``note`` is told, too.
+        """
+        if begin < 0 and begin != OFFSET_END:  # after the end, messages that have begun may go on
+            self.session.revoke([topic_partition])
+        self._forget_commands({topic_partition})
+        self.positions[topic_partition] = begin
+        self.drop({topic_partition})
+        (note or self.offsets.note_seek)(topic_partition, begin, wanted)
+
+    def _read_again_from_safe(
+        self, topic_partition: TopicPartitionKey, taken: int, slices: Iterable[int]
+    ) -> None:
+        """Go back to where a restart would begin, if slices or records wait for the application."""
+        safe = self.offsets.safe_offset(topic_partition, taken).offset if taken >= 0 else taken
+        if safe == taken:
+            return
+        first = self.first_offset(topic_partition)
+        given = taken if first is None else min(taken, first)
+        self.offsets.note_resumed(topic_partition, safe, given, slices)
+        self.positions[topic_partition] = safe
+        self.drop({topic_partition})
+        self.commands.append(Seek(topic_partition, safe))
+
+    # After an interrupt
+
+    def restore(self) -> None:
+        """Put what was about to be given in front of the inbox again."""
+        for entry in self.leaving:
+            if entry.state in {"given", "told"}:
+                entry.happens("interrupted")
+        self.entries, self.leaving, self.given = (
+            deque([*self._entries_of_given(), *self.leaving, *self.entries]),
+            [],
+            [],
+        )
+
+    def _entries_of_given(self) -> list[Entry]:
+        """Return entries for messages that were to be given; each moves the offset unless siblings follow."""
+        entries: list[Entry] = []
+        lowest: dict[TopicPartitionKey, int] = {}
+        for message in reversed(self.given):
+            topic_partition, offset = wire_partition(message), message.offset()
+            entry = Entry(topic_partition, offset=offset, message=message)
+            if offset is not None and 0 <= offset < lowest.get(topic_partition, offset + 1):
+                entry.position, lowest[topic_partition] = offset + 1, offset
+            entries.append(entry)
+        return entries[::-1]
+
+    def read_again(self, topic_partition: TopicPartitionKey, taken: int) -> None:
+        """Go back to an offset, and to the first slice of a message that was incomplete there."""
+        begin = wanted = taken
+        if self.reassembles and taken >= 0:
+            safe = self.session.safe_offset(*topic_partition, taken)
+            begin = min(self.offsets.first_incomplete(topic_partition, taken), safe)
+            waiting = self.first_offset(topic_partition)
+            if begin < taken and waiting is not None and waiting < taken:
+                # What waits here is read again, too, from its first slice on.
+                wanted = waiting
+                begin = min(begin, self.session.safe_offset(*topic_partition, waiting))
+        # In this order, because this may be interrupted, too.
+        self.offsets.note_resumed(topic_partition, begin, wanted)
+        self.positions[topic_partition] = begin
+        if begin < taken:
+            self.drop({topic_partition})
+        self.session.revoke([topic_partition])
+        self.commands.append(Seek(topic_partition, begin))
+
+    def store_position(self, topic_partition: TopicPartitionKey) -> None:
+        """Store how far a partition was given."""
+        self._store(self.offsets.offset_to_store(topic_partition, self.positions[topic_partition]))
+
+
+class Retries:
+    """Say when a record that is held back is tried again, and for how long it has held the stream."""
+
+    __slots__ = ("_clock", "_counted_until", "_pauses", "held_s", "until")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.until: float = 0.0
+        """When the record that holds the stream may be tried again; 0 if none does."""
+        self.held_s: float = 0.0
+        """For how long nothing could come; pending slices do not expire for that time."""
+        self._counted_until = 0.0  # 0 while nothing is held back
+        # The offset that holds a partition, its last pause, and when that ends.
+        self._pauses: dict[TopicPartitionKey, tuple[int | None, float, float]] = {}
+
+    def is_due(self, entry: Entry) -> bool:
+        """Return whether an entry may be tried again."""
+        offset, _, due = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        if offset != entry.offset or self._clock() >= due:
+            return True
+        self.until = due
+        return False
+
+    def were_for_another(self, entry: Entry) -> bool:
+        """Return whether an entry was last tried before another one of its partition was held back."""
+        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        return entry.original is not None and offset not in {None, entry.offset}
+
+    def begin(self, entry: Entry) -> None:
+        """Note that an entry is tried again now."""
+        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        if offset != entry.offset:
+            self._pauses[entry.topic_partition] = entry.offset, 0.0, 0.0
+
+    def postpone(self, entry: Entry) -> None:
+        """Begin a pause before the next attempt; it grows with each attempt."""
+        now = self._clock()
+        offset, pause, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
+        pause = min(pause * 2, _LONGEST_PAUSE_S) if offset == entry.offset and pause else _FIRST_PAUSE_S
+        self._pauses[entry.topic_partition] = entry.offset, pause, now + pause
+        self.count(now)
+        self._counted_until = self._counted_until or now
+
+    def count(self, now: float, *, holds: bool = False) -> None:
+        """Add up the time for which the stream was held; ``holds`` says that a partition is held now."""
+        if self._counted_until:
+            self.held_s += now - self._counted_until
+            self._counted_until = now if self.until else 0.0
+        if holds:
+            self._counted_until = now
+
+
+def wire_partition(message: Message) -> TopicPartitionKey:
+    """Return the partition of a message, on the topic of the wire."""
+    return wire_topic_and_local(message)[0], message.partition() or 0
+
+
+def _partition_of(command: Pause | Seek | Store | CommitRefused) -> TopicPartitionKey:
+    return (
+        command.topic_partition if isinstance(command, Pause | Seek) else topic_partition_of(command.offset)
+    )
+
+
+def _is_made_of(last: Record | None, record: Record) -> bool:
+    """Return whether the record that was refused is the one of the wire, and no other."""
+    if last is None:
+        return False
+    kept = (last.local or {}).get(ORIGINAL)
+    return last == record if kept is None else kept is record
+
+
+def _listed(outcome: Any) -> Any:
+    """Return the records of an outcome as a list; records that are split lazily fail only here."""
+    if outcome is DROP or isinstance(outcome, HeaderwareError | PendingDeadLetter):
+        return outcome
+    try:
+        return [outcome] if isinstance(outcome, Record) else list(outcome)
+    except HeaderwareError as error:
+        return error
+
+
+def _extra(record: Record, topic_partition: TopicPartitionKey | None = None) -> Entry:
+    """Return the entry of a record that the chain made; it moves no offset."""
+    return Entry(
+        topic_partition or (record.topic, record.partition or 0),
+        offset=record.offset,
+        message=message_of(record, None if topic_partition is None else topic_partition[0]),
+    )

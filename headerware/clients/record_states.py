@@ -1,0 +1,154 @@
+"""The states of a consumed record, from the wire to its commit.
+
+``TRANSITIONS`` says, for each state and each event, which state follows and what the consumer does then.
+:class:`~headerware.clients.delivery.Delivery` follows the table until the application has the record, and
+:class:`~headerware.clients.progress.Progress` follows it while ``run`` processes the record. What is not in
+the table cannot happen. ``docs/reliability.md`` shows it.
+
+A record that the application gets at once is read, ready and given in one step, without an entry anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+# Text rather than enumerations, because Python computes the hash of an enumeration's member anew each time.
+State = Literal[
+    "read",
+    "ready",
+    "pending",
+    "delayed",
+    "held back",
+    "waiting",
+    "refused",
+    "given",
+    "told",
+    "at work",
+    "postponed",
+    "passed",
+    "processed",
+    "committed",
+]
+Event = Literal[
+    "accepted",
+    "dropped",
+    "dead letter sent",
+    "dead letter stored",
+    "delayed",
+    "held back",
+    "refused",
+    "due",
+    "taken",
+    "delivered before",
+    "interrupted",
+    "started",
+    "ended",
+    "failed",
+    "passed over",
+    "committed",
+]
+Action = Literal[
+    "queue",
+    "wait",
+    "give",
+    "tell",
+    "pass",
+    "hold",
+    "pause",
+    "try again",
+    "call",
+    "postpone",
+    "store",
+    "forget",
+]
+
+STATES: Final[Mapping[State, str]] = MappingProxyType(
+    {
+        "read": "it came from the wire and goes through the chain",
+        "ready": "it waits until the application asks for it",
+        "pending": "its dead letter was sent and is not stored yet; everything behind it waits",
+        "delayed": "its moment has not come; its partition is paused, and the others go on",
+        "held back": "its dead letter could not be stored, or no step can judge it; nobody was told yet",
+        "waiting": "the application was told that it is held back; it is tried again after a pause",
+        "refused": "the chain refused it; nobody was told yet",
+        "given": "the application has it, or `run` has it and no worker yet",
+        "told": "the application was told that the chain refused it",
+        "at work": "a worker of `run` calls the handler with it",
+        "postponed": "the handler failed, or its dead letter was not stored; `run` tries again after a pause",
+        "passed": "the application gets nothing of it: dropped, kept as a dead letter, or delivered before",
+        "processed": "the handler of `run` is done with it, or it was passed over",
+        "committed": "a restart does not read it again",
+    }
+)
+"""Each state, and what is true in it."""
+
+ACTIONS: Final[Mapping[Action, str]] = MappingProxyType(
+    {
+        "queue": "keep it in the inbox, in the order of the wire",
+        "wait": "keep it, and everything behind it",
+        "give": "give it to the application; store the offset after it, unless `run` or the application does",
+        "tell": "raise the error, or give a message with an `error()`; commit the offset after it at once",
+        "pass": "store the offset after it",
+        "hold": "tell the application of the error; store nothing, and begin a pause",
+        "pause": "pause its partition",
+        "try again": "take it through the chain again, or read it again if it was made of several records",
+        "call": "call the handler",
+        "postpone": "keep it, and what follows it in its order, until the pause is over",
+        "store": "store the offset after it once everything before it is processed",
+        "forget": "forget it",
+    }
+)
+"""Each action, and what it does."""
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], tuple[State, Action]]] = MappingProxyType(
+    {
+        # What the chain made of it
+        ("read", "accepted"): ("ready", "queue"),
+        ("read", "dropped"): ("passed", "pass"),
+        ("read", "dead letter sent"): ("pending", "wait"),
+        ("read", "delayed"): ("delayed", "pause"),
+        ("read", "held back"): ("held back", "wait"),
+        ("read", "refused"): ("refused", "wait"),
+        # Its dead letter
+        ("pending", "dead letter stored"): ("passed", "pass"),
+        ("pending", "held back"): ("held back", "wait"),
+        ("pending", "refused"): ("refused", "wait"),
+        # It waits
+        ("delayed", "due"): ("read", "try again"),
+        ("held back", "taken"): ("waiting", "hold"),
+        ("held back", "due"): ("read", "try again"),
+        ("waiting", "due"): ("read", "try again"),
+        # The application asks for it
+        ("ready", "taken"): ("given", "give"),
+        ("refused", "taken"): ("told", "tell"),
+        ("passed", "taken"): ("passed", "pass"),
+        ("given", "interrupted"): ("ready", "queue"),
+        ("told", "interrupted"): ("refused", "wait"),
+        # An earlier consumer, or this one before it went back, has delivered it
+        ("ready", "delivered before"): ("passed", "pass"),
+        ("delayed", "delivered before"): ("passed", "pass"),
+        ("held back", "delivered before"): ("passed", "pass"),
+        ("waiting", "delivered before"): ("passed", "pass"),
+        ("refused", "delivered before"): ("passed", "pass"),
+        # The application uses `run`
+        ("given", "started"): ("at work", "call"),
+        ("given", "passed over"): ("processed", "store"),
+        ("at work", "ended"): ("processed", "store"),
+        ("at work", "failed"): ("postponed", "postpone"),
+        ("postponed", "due"): ("given", "queue"),
+        # The broker has the offset after it
+        ("given", "committed"): ("committed", "forget"),
+        ("told", "committed"): ("committed", "forget"),
+        ("passed", "committed"): ("committed", "forget"),
+        ("processed", "committed"): ("committed", "forget"),
+    }
+)
+"""The state and the action that follow from a state and an event."""
+
+
+def table() -> Iterator[tuple[State, Event, State, Action]]:
+    """Yield the rows of the table."""
+    for (state, event), (following, action) in TRANSITIONS.items():
+        yield state, event, following, action
