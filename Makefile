@@ -19,6 +19,8 @@ REQUIRE_ALL := HEADERWARE_REQUIRE_ALL="$${HEADERWARE_REQUIRE_ALL-1}"
 WORKERS ?= 4
 # Each of these starts a Kafka and a Spark of its own; Spark works all the time.
 CLUSTERS ?= 2
+# `make test` runs two stages at once, so that one works while the other waits; each has half of the processes.
+HALVED := WORKERS=$$((($(WORKERS) + 1) / 2)) CLUSTERS=$$((($(CLUSTERS) + 1) / 2))
 # How long `make fuzz` tries.
 MINUTES ?= 10
 # What a file's tests share is made once.
@@ -91,6 +93,13 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
+# The name of a Python is that of its environment: .venv-python3.13
+.venv-python%/.ready: pyproject.toml requirements/dev.txt
+	$(call make_environment,.venv-python$*)
+	@echo "installing into .venv-python$*"
+	@.venv-python$*/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/dev.txt --editable '.[test]'
+	@touch $@
+
 .PHONY: demo
 demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 	@$(DEMO)/bin/python examples/demo/run.py $(ARGS)
@@ -99,13 +108,25 @@ demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 java: .venv/.ready
 	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
 
-# Files of tests that a client has a part in; with another client the rest would only run twice.
-NAME_A_CLIENT := grep -rlE --include='test_*.py' --exclude-dir=spark_bridge 'confluent[_-]kafka|EmbeddedCluster|embedded_cluster|bootstrap|Producer|Consumer' $(QUICK_TESTS)
+# Files of tests that run a client of confluent-kafka; with another client the rest, and documents, would only run twice.
+RUNS_A_CLIENT := grep -rlE --include='test_*.py' --exclude='test_*docs.py' --exclude=test_package.py \
+	--exclude='test_cloudevents*.py' --exclude-dir=spark_bridge \
+	'(from|import) confluent_kafka|embedded_cluster|EmbeddedCluster' tests/unit tests/vectors
+# What has most to do with msgspec, zstandard, cryptography and fastavro, which are the oldest there, too.
+OTHERS_OF_THE_OLDEST := tests/unit/core/test_config.py \
+	tests/unit/interceptors/test_compress.py tests/unit/interceptors/test_sign.py tests/unit/keyring/test_file.py \
+	tests/unit/serdes/test_avro.py
+
+# What a newer Python may change: annotations, asyncio, threads, forks, start-up.
+PYTHON_TESTS := tests/unit/core tests/unit/cli/test_run.py \
+	$(patsubst %,tests/unit/clients/test_%.py,aio aio_run carry instrumentation lanes)
+NEWER_PYTHONS := python3.14 python3.13 python3.12
 
 # pytest itself, not `python -m pytest`, which would put the root on the import path.
 define test_with_oldest
 @.venv-oldest/bin/python -c 'import confluent_kafka as ck; print("== with confluent-kafka", ck.__version__)'
-.venv-oldest/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $$($(NAME_A_CLIENT))
+.venv-oldest/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' \
+	$$({ $(RUNS_A_CLIENT); printf '%s\n' $(OTHERS_OF_THE_OLDEST); } | sort -u)
 endef
 
 define test_with_frameworks
@@ -115,19 +136,26 @@ endef
 # The connector of the newest Spark may not have come to a mirror yet.
 define test_with_newest_spark
 @.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
-$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector' tests/spark tests/unit/spark_bridge
+$(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector and not one_spark' tests/spark tests/unit/spark_bridge
 endef
 
-# The stages of `make test`, each of which runs alone, too.
-STAGES := test-quick test-integration test-spark test-oldest test-frameworks test-newest-spark
+# The stages of `make test`, the longest first; each runs alone, too.
+STAGES := test-spark test-quick test-integration test-newest-spark test-oldest test-frameworks \
+	test-newest-python
 
 .PHONY: test
 test: java ## run all stages of the tests, and say at the end which failed; needs Java 17
-	@failed=''; for stage in $(STAGES); do \
-		$(REQUIRE_ALL) $(MAKE) --no-print-directory "$$stage" || failed="$$failed $$stage"; \
-	done; \
+	@log=$$(mktemp); failed=''; \
+	$(REQUIRE_ALL) $(MAKE) --no-print-directory --keep-going --jobs=2 $(HALVED) FAILED="$$log" $(STAGES:%=stage-%) \
+		|| failed=' none of the stages, but make itself'; \
+	if [ -s "$$log" ]; then failed=''; fi; \
+	for stage in $(STAGES); do if grep -qx "$$stage" "$$log"; then failed="$$failed $$stage"; fi; done; rm -f "$$log"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed; 'make STAGE' runs one alone" >&2; exit 1; fi; \
 	echo 'make test: passed: $(STAGES)'
+
+# One stage of several, which notes its name if it fails.
+stage-%:
+	@$(MAKE) --no-print-directory $* || { echo $* >> "$(FAILED)"; exit 1; }
 
 .PHONY: test-quick
 test-quick: .venv/.ready ## run the tests that need neither a real Kafka nor Spark (ARGS=...)
@@ -157,6 +185,20 @@ test-frameworks: .venv-frameworks/.ready ## run frameworks and tracers under `he
 test-newest-spark: java .venv-newest-spark/.ready ## run the tests of Spark that need no Kafka with the newest pyspark; needs Java 17
 	$(test_with_newest_spark)
 
+.PHONY: test-python
+test-python: $(if $(PYTHON),.venv-$(notdir $(PYTHON))/.ready) ## run the quick tests with another Python (PYTHON=python3.13, ARGS=...)
+	@if [ -z '$(PYTHON)' ]; then echo 'name a Python: make test-python PYTHON=python3.13' >&2; exit 1; fi
+	.venv-$(notdir $(PYTHON))/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $(or $(TESTS),$(QUICK_TESTS)) $(ARGS)
+
+.PHONY: test-newest-python
+test-newest-python: .venv/.ready ## run what a newer Python may change with the newest that is here; none is no failure
+	@ours=$$($(BIN)/python -c 'import sys; print(sys.version_info[:2])'); for candidate in $(NEWER_PYTHONS); do \
+		if "$$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] <= $$ours)" 2>/dev/null; then \
+			exec $(MAKE) --no-print-directory test-python PYTHON="$$candidate" TESTS='$(PYTHON_TESTS)'; \
+		fi; \
+	done; \
+	echo 'test-newest-python: skipped, because none of these is here and newer than .venv: $(NEWER_PYTHONS)'
+
 .PHONY: soak
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
 	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
@@ -167,7 +209,7 @@ fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=)
 	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
 
 .PHONY: check
-check: .venv/.ready ## lint, format, types and the five floors
+check: .venv/.ready ## lint, format, types and the six floors
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -209,4 +251,4 @@ broker: $(DEMO)/.ready ## run a real Kafka in the foreground until Ctrl-C (ARGS=
 
 .PHONY: clean
 clean: ## remove environments, caches and what builds leave
-	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-demo .venv-oldest .venv-frameworks .venv-newest-spark .venv-python* build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,3 +32,14 @@ settings.register_profile("full", deadline=None, suppress_health_check=[HealthCh
 settings.register_profile("medium", settings.get_profile("full"), max_examples=30)
 settings.register_profile("fast", settings.get_profile("full"), max_examples=15)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "medium"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Leave the million objects of a collection out of garbage collections, then and later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()

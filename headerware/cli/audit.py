@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, require_servers
-from headerware.cli.times import Duration, Moment
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options
+from headerware.cli.options import json_option, total_time_option
+from headerware.cli.tables import output_console
+from headerware.cli.times import Moment
 from headerware.core.printable import counted
 from headerware.interceptors.trail_timeline import time_text
 
@@ -60,8 +60,6 @@ _COLUMNS = (
 )
 _ALWAYS = {"produced", "consumed", "lost"}
 """Columns that are shown also if they hold only zeros."""
-_PIPE_WIDTH = 400
-"""In a pipe nothing is cut off."""
 
 
 @click.group()
@@ -71,13 +69,13 @@ def audit() -> None:
 
 @audit.command("compare")
 @click.argument("topics", nargs=-1)
-@client_options
+@cluster_options
 @click.option("--audit-topic", default="headerware-audit", show_default=True, help="The topic of reports.")
 @click.option(
     "--from",
     "from_ms",
     type=Moment(),
-    help="Begin with the bucket of this time, or of an age such as 15m.",
+    help="Begin with the bucket of this time, or of this age (15m).",
 )
 @click.option("--to", "to_ms", type=Moment(), help="End before this time.")
 @click.option(
@@ -86,63 +84,55 @@ def audit() -> None:
     multiple=True,
     default=("lost",),
     show_default=True,
-    help="Exit with 1 if there is any of this; repeatable.",
+    help="Exit with 1 if there are any of these records; repeatable.",
 )
-@click.option(
-    "--timeout", type=Duration(), default="60s", show_default=True, help="How long it may take in all."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@total_time_option("60s")
+@json_option
 def compare_command(
     topics: tuple[str, ...],
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     audit_topic: str,
     from_ms: int | None,
     to_ms: int | None,
     fail_on: tuple[str, ...],
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
     """Compare what was sent to TOPICS (or all) with what each consumer group read.
 
     \b
-    lost         delivered, and passed by the group without a trace
-    unknown      not counted, but a session that crashed may have read them
-    pending      not reached by the group yet
+    lost         delivered, and skipped by the group without a trace
+    unknown      not counted, but a crashed session may have read them
+    pending      not yet reached by the group
     duplicated   deliveries to the application beyond the first
     unreported   consumed, but no producer reported them
     uncommitted  consumed, but their transaction was aborted
     late         consumed later than 'late_after_s' allows
     aborted      delivered in a transaction that was aborted
-    undecided    delivered in a transaction of which nobody said how it ended
+    undecided    delivered in a transaction whose end nobody reported
     failed       not delivered by the producer; stopped: by the consumer's chain
-    given_up     consumed, but skipped or dead-lettered, for processing failed
+    given_up     consumed, but skipped or dead-lettered, because processing failed
     """  # noqa: D301 - click's mark for text as it is
     from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "the audit topic")
-    found = read_reports(settings, audit_topic, from_ms=from_ms, timeout_s=timeout)
+    settings = cluster.settings_for("the audit topic")
+    found = read_reports(settings, audit_topic, from_ms=from_ms, timeout_s=timeout_s)
     result = compare(
         found.reports, now_ms=time.time_ns() // 1_000_000, topics=topics, from_ms=from_ms, to_ms=to_ms
     )
     without = sorted(set(topics) - {row.topic for row in result.rows})
     ok = not without and not any(getattr(row, what) for row in result.rows for what in fail_on)
-    if as_json:
-        facts = msgspec.to_builtins(result)
-        show_json({**facts, "malformed": found.malformed}, ok=ok)
-    else:
+
+    def show() -> None:
         _print(result, found.malformed)
         for topic in without:
             click.echo(f"no counts of topic {topic!r}: is it audited, and is this its audit topic?", err=True)
-    sys.exit(0 if ok else 1)
+
+    answer({**msgspec.to_builtins(result), "malformed": found.malformed}, show, as_json=as_json, ok=ok)
 
 
 def _print(result: Comparison, malformed: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
+    console = output_console()
     columns = [name for name in _COLUMNS if name in _ALWAYS or any(getattr(r, name) for r in result.rows)]
     table = Table(box=None, pad_edge=False)
     for name in ("topic", "group", "bucket"):

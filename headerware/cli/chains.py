@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from headerware.cli.json_output import show_json
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE, followed_file
 from headerware.core.config import FILE
@@ -31,12 +32,15 @@ from headerware.core.hooks import label
 from headerware.core.order import CLIENT_TAKES_BYTES, TOPIC_TAKES_BYTES, Sizes, idle_on, sizes, weaknesses
 from headerware.core.services import CarriesOn, offered
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _SERVERS: Final = "localhost:9092"
 _SIDES: Final[tuple[Literal["producer", "consumer"], ...]] = ("producer", "consumer")
 
 
 class _TakesFile(click.Command):
-    """A command that takes its file also as ``--config FILE``, as others do."""
+    """A command that also takes its file as ``--config FILE``, as other commands do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, the file first."""
@@ -53,7 +57,6 @@ class _TakesFile(click.Command):
 
 
 _config = click.argument("config", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(cls=_TakesFile)
@@ -70,9 +73,9 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--topic",
     "topics",
     multiple=True,
-    help="A topic that the chain is for; several are possible. Patterns that fit none of them are told.",
+    help="A topic of the chain; repeatable. Patterns that match none of these topics are shown.",
 )
-@_json
+@json_option
 def check(
     config: str | None,
     opens: bool,  # noqa: FBT001 - click passes flags by name
@@ -120,12 +123,13 @@ def check(
     default=False,
     help="Also open the chain as a producer, and measure what it adds to a record of TOPIC; nothing is sent.",
 )
-@_json
+@json_option
 def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Show the chain that TOPIC gets from CONFIG.
 
     This shows the order in both directions, how large records may be, and every option with its origin.
-    Without TOPIC it is the whole chain; without CONFIG the file is the one that HEADERWARE_CONFIG names.
+    Without TOPIC the complete chain is shown; without CONFIG, the file is the one that HEADERWARE_CONFIG
+    names.
     """
     if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config
@@ -145,7 +149,7 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
         shown = {"config": config, "topic": topic, "send": interceptors, "sizes": carried}
         show_json({**shown, "carry": carry, "limits": limits, "growth": added})
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     names = [interceptor.name for interceptor in interceptors]
     console.print(f"[bold]{escape(config)}[/]{f', topic [bold]{escape(topic)}[/]' if topic else ''}")
     if not names:

@@ -1,4 +1,4 @@
-"""``headerware chargeback``: count who moves how much through Kafka, and say what it costs."""
+"""``headerware chargeback``: count the traffic of each owner, and make the bill."""
 
 from __future__ import annotations
 
@@ -7,19 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.tables import output_console
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
@@ -51,18 +46,22 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     "usage_file",
     type=click.Path(dir_okay=False),
     required=True,
-    help="The file that keeps what was counted; it is made if it is not there.",
+    help="The file that keeps the counts; it is made if it does not exist.",
 )
 @click.option(
-    "--prices", type=click.Path(exists=True, dir_okay=False), help="Prices, in TOML; without, all is free."
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A TOML file of prices; without it, all is free.",
 )
-@click.option("--report", type=click.Path(dir_okay=False), help="Write the bill as an HTML page, too.")
-@click.option("--title", default="Kafka chargeback", show_default=True, help="What the page is called.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False), help="Write the bill to this file, too, as an HTML page."
+)
+@click.option("--title", default="Kafka chargeback", show_default=True, help="The title of the page.")
 @click.option(
     "--audit-topic",
     "audit_topics",
     multiple=True,
-    help="A topic with the reports of consumers' audit, or the accounts of a guard: they tell what was read; "
+    help="A topic with the reports of consumers' audit, or the accounts of a guard, which say what was read; "
     "repeatable.",
 )
 @click.option(
@@ -71,18 +70,24 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     multiple=True,
     default=("*",),
     show_default=True,
-    help="A pattern of the groups whose committed offsets tell what was read; repeatable.",
+    help="A pattern of the groups whose committed offsets say what was read; repeatable.",
 )
 @click.option("--no-reads", is_flag=True, help="Do not look at the offsets of groups.")
 @click.option(
-    "--since", callback=_moment, metavar="TIME", help="Bill from this hour on, UTC; without, from the first."
+    "--since",
+    callback=_moment,
+    metavar="TIME",
+    help="Begin the bill with this hour, in UTC; without it, with the first.",
 )
 @click.option(
-    "--until", callback=_moment, metavar="TIME", help="Bill to before this hour, UTC; without, to the last."
+    "--until",
+    callback=_moment,
+    metavar="TIME",
+    help="End the bill before this hour, in UTC; without it, after the last.",
 )
-@client_options
+@cluster_options
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def chargeback(
     topics: tuple[str, ...],
     usage_file: str,
@@ -94,21 +99,20 @@ def chargeback(
     no_reads: bool,  # noqa: FBT001 - click passes flags by name
     since: datetime | None,
     until: datetime | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
-    timeout: float,
+    cluster: Cluster,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Count who moves how much through TOPICS, and make the bill.
+    """Count each owner's traffic in TOPICS, and make the bill.
 
     Records and bytes are counted by owner, producer, hour and consumer group.
 
-    TOPICS are names or patterns. A run reads what is new since the one before; without TOPICS nothing is
-    read, and the bill is of what is kept. What groups read is known from the second run on: it is what lies
-    between the offsets that they had at both. Nothing is committed, and no consumer group is joined.
+    TOPICS are names or patterns. Each run reads the records that are new since the last run. Without TOPICS
+    nothing is read, and the bill is made from the file of --usage. What groups read is known from the second
+    run on: it is the difference between the groups' offsets at the two runs. Nothing is committed, and no
+    consumer group is joined.
 
-    Exit codes: 0 the bill is made, 1 something went wrong, 2 wrong use.
+    Exit codes: 0 the bill is made; 1 something went wrong; 2 wrong use.
     """
     from headerware.ops.chargeback import (  # noqa: PLC0415 - only this needs a client
         KeptUsage,
@@ -118,13 +122,15 @@ def chargeback(
         load_prices,
         write_report,
     )
+    from headerware.ops.chargeback.report import require_report  # noqa: PLC0415 - likewise
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
+    if report is not None:
+        require_report()  # before anything is counted
+    settings = cluster.settings_for("TOPICS") if topics else cluster.settings()
     rates = Prices() if prices is None else load_prices(prices)
     found: Counted | None = None
     with KeptUsage(usage_file) as kept:
         if topics:
-            require_servers(settings, "TOPICS")
             with kafka_errors(), ReadingBar(" ".join(topics)) as bar:
                 found = count_usage(
                     settings,
@@ -132,16 +138,14 @@ def chargeback(
                     kept,
                     groups=None if no_reads else groups,
                     audit_topics=audit_topics,
-                    timeout_s=timeout,
+                    timeout_s=timeout_s,
                     on_progress=lambda _, progress: bar.show(progress),
                 )
         bill = charge(kept.usage(since=since, until=until), rates)
     if report is not None:
         write_report(report, bill, title=title)
-    if as_json:
-        show_json({"counted": msgspec.to_builtins(found), "bill": _bill(bill)})
-    else:
-        _print(found, bill, report)
+    facts = {"counted": msgspec.to_builtins(found), "bill": _bill(bill)}
+    answer(facts, lambda: _print(found, bill, report), as_json=as_json)
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def _traffic(traffic: Traffic) -> dict[str, Any]:
 
 
 def _print(found: Counted | None, bill: Bill, report: str | None) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     if found is not None:
         text = f"{counted(found.records, 'new record')}, {found.bytes:,} bytes, in "
         console.print(text + counted(len(found.topics), "topic"))

@@ -12,14 +12,9 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import config_option, json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.times import Moment
 from headerware.core.chain import load_chain
@@ -38,46 +33,38 @@ _SHOWN: Final = 20
 
 @click.group()
 def claims() -> None:
-    """Look after the objects that records claim (claim_check)."""
+    """Find objects that no record claims any more (claim_check)."""
 
 
 @claims.command()
 @click.argument("topics", nargs=-1, required=True)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    required=True,
-    help="The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.",
-)
+@config_option("The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.", required=True)
 @click.option(
     "--older-than",
     "before_ms",
     type=Moment(),
     default="7d",
     show_default=True,
-    help="Only objects of at least this age (7d, 36h), or from before this time.",
+    help="Only objects of at least this age (7d, 36h), or stored before this time.",
 )
 @click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
-@client_options
+@cluster_options
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def orphans(
     topics: tuple[str, ...],
     config: str,
     before_ms: int,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
-    timeout: float,
+    cluster: Cluster,
+    timeout_s: float,
     delete: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Find objects of TOPICS that no record claims; delete them if you say so.
+    """Find objects of TOPICS that no record claims; delete them with --delete.
 
-    All records of TOPICS and of their dead-letter topics are read. If copies of these records are in other
-    topics, name those, too. Copies in other clusters, and other clusters that share the store's place, are
-    not seen: do not delete there.
+    All records of TOPICS and of their dead-letter topics are read. If other topics have copies of these
+    records, name those topics, too. The command does not see copies in other clusters: do not delete objects
+    of a store that other clusters use under the same prefix.
     """
     from headerware.ops.claims import LEAST_AGE_MS, delete_orphans, find_orphans  # noqa: PLC0415 - a client
 
@@ -88,18 +75,15 @@ def orphans(
         raise click.UsageError(
             "--delete needs --older-than 1h or more: the record of a younger object may be on its way"
         )
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPICS")
+    settings = cluster.settings_for("TOPICS")
     chain = load_chain(config)
     with kafka_errors(), _bars() as show:
         report = find_orphans(
-            settings, topics, chain, before_ms=before_ms, timeout_s=timeout, on_progress=show
+            settings, topics, chain, before_ms=before_ms, timeout_s=timeout_s, on_progress=show
         )
     deleted = delete_orphans(report, chain) if delete else 0
-    if as_json:
-        show_json({**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted})
-    else:
-        _print(report, deleted)
+    facts = {**msgspec.to_builtins(report), "size_bytes": report.size_bytes, "deleted": deleted}
+    answer(facts, lambda: _print(report, deleted), as_json=as_json)
 
 
 @contextmanager
@@ -121,14 +105,14 @@ def _print(report: OrphanReport, deleted: int) -> None:
     click.echo(f"read {counted(report.records, 'record')} of {', '.join(map(printable, report.topics))}")
     click.echo(f"{counted(report.objects, 'object')}: {report.claimed:,} claimed, {report.young:,} too young")
     for count, what in (
-        (report.foreign, "file of other names, left alone"),
-        (report.missing, "claim of an object that is not there"),
+        (report.foreign, "file of another name, left alone"),
+        (report.missing, "claim of a missing object"),
     ):
         if count:
             noun, _, rest = what.partition(" ")
             click.echo(f"{counted(count, noun)} {rest}")
     if report.unreadable:
-        text = f"{counted(report.unreadable, 'record')} may claim what cannot be read: {report.unreadable_at}"
+        text = f"the claims of {counted(report.unreadable, 'record')} cannot be read: {report.unreadable_at}"
         click.echo(printable(text), err=True)
     size = f"{report.size_bytes:,} bytes"
     done = "deleted" if deleted else "found, nothing was deleted (--delete does it)"

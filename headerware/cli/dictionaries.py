@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
-from headerware.cli.times import Duration
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import json_option, total_time_option
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import load_chain
 from headerware.core.errors import DictionaryError
@@ -33,21 +33,14 @@ if TYPE_CHECKING:
 
     from headerware.dictionaries import DictionaryStore, Use
 
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
 _MIB: Final = 1 << 20
 _PIPE_COLUMNS: Final = 200
 
 
-def _sample_options(command: _Command) -> _Command:
+def _sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
-        click.option(
-            "--timeout",
-            type=Duration(),
-            default="2m",
-            show_default=True,
-            help="How long it may take in all.",
-        ),
+        json_option,
+        total_time_option("2m"),
         click.option(
             "--max-sample-mib",
             type=click.IntRange(1, 1024),
@@ -66,18 +59,18 @@ def _sample_options(command: _Command) -> _Command:
         click.option(
             "--config",
             type=click.Path(exists=True, dir_okay=False),
-            help="The chain that consumers have, if values are encrypted or sliced on the wire.",
+            help="The chain of the consumers, if values are encrypted or sliced on the wire.",
         ),
-        client_options,
+        cluster_options,
     ):
         command = option(command)
     return command
 
 
-def _store_options(command: _Command) -> _Command:
+def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for machines."),
-        client_options,
+        json_option,
+        cluster_options,
         click.option("--store-topic", metavar="TOPIC", help="The compacted topic that has the dictionaries."),
         click.option(
             "--folder", type=click.Path(file_okay=False), help="The folder that has the dictionaries."
@@ -109,7 +102,7 @@ def dictionaries() -> None:
 def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **reading: Any) -> None:
     """Train a dictionary on the last records of TOPIC.
 
-    It holds parts of their values: whoever can read the dictionary can read those.
+    The dictionary holds parts of the records' values: whoever can read it can read these parts.
     """
     samples = _samples(topic, **reading)
     made = train(samples.taken(), size_bytes=size_bytes)
@@ -137,7 +130,7 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
     others = counted(made.held_out, "other record")
     click.echo(f"{others} of {plain:.0f} bytes: {without:.0f} with zstd, {with_it:.0f} with the dictionary")
     _show_skipped(samples)
-    click.echo(f"wrote {out}; it holds parts of those values, so keep it as you keep them")
+    click.echo(f"wrote {out}; it holds parts of those values, so protect it as you protect them")
 
 
 @dictionaries.command("evaluate")
@@ -160,9 +153,9 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
 def evaluate_topic(
     topic: str, path: str | None, batch_records: int, *, as_json: bool, **reading: Any
 ) -> None:
-    """See what compression of TOPIC's records pays: by record, by batch, or both.
+    """Compare ways to compress TOPIC's records: by record, by batch, or both.
 
-    Measured are a record's share of its batch in Kafka's format, and the CPU time of compression and
+    The command measures a record's share of its batch in Kafka's format, and the CPU time of compression and
     encryption alone.
     """
     samples = _samples(topic, **reading)
@@ -205,9 +198,9 @@ def evaluate_topic(
 def publish(
     file: str, topic: str, content_type: str | None, *, create: bool, as_json: bool, **store: Any
 ) -> None:
-    """Have the values of a topic written with the dictionary in FILE.
+    """Write the values of a topic with the dictionary in FILE from now on.
 
-    Running clients take it over. Older dictionaries stay, so that what was written with them can be read.
+    Running clients switch to it. Older dictionaries are kept, so that values written with them can be read.
     """
     dictionary = _read(file)
     with _opened(makes=True, create=create, **store) as opened:
@@ -260,24 +253,21 @@ def _console() -> Console:
 def _samples(
     topic: str,
     *,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     config: str | None,
     content_type: str | None,
     limit: int,
     max_sample_mib: int,
-    timeout: float,
+    timeout_s: float,
 ) -> Samples:
     """Read samples of the last records of a topic."""
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     chain = None if config is None else load_chain(config)
     samples = Samples(chain, content_type=content_type, max_bytes=max_sample_mib * _MIB)
     try:
         with (
             kafka_errors(topic),
-            TopicReader(settings, topic, group_id="headerware-dictionaries", timeout_s=timeout) as reader,
+            TopicReader(settings, topic, group_id="headerware-dictionaries", timeout_s=timeout_s) as reader,
         ):
             reader.start(Start("last", limit))
             return sample(reader.to_end(), samples)
@@ -314,9 +304,7 @@ def _opened(
     create: bool = False,
     folder: str | None,
     store_topic: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
 ) -> Iterator[DictionaryStore]:
     """Open the store that a command's options name."""
     if (folder is None) is (store_topic is None):
@@ -327,10 +315,9 @@ def _opened(
             Path(folder).mkdir(parents=True, exist_ok=True)
         store = FolderDictionaries(path=folder).open()
     else:
-        settings = client_settings(bootstrap_servers, properties, client_config)
-        servers = require_servers(settings, "--store-topic")
+        settings = cluster.settings_for("--store-topic")
         store = TopicDictionaries(
-            servers=servers, topic=store_topic or "", config=settings, create=create
+            servers=settings["bootstrap.servers"], topic=store_topic or "", config=settings, create=create
         ).open()
     try:
         yield store

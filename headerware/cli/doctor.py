@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from rich.console import Console
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import QUIET, Cluster, cluster_options
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
 from headerware.cli.times import LONGEST_ANSWER_S, Duration
 
 if TYPE_CHECKING:
@@ -24,27 +25,27 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     "--config",
     envvar="HEADERWARE_CONFIG",
     type=click.Path(dir_okay=False),
-    help="The chain's file; without it the one that HEADERWARE_CONFIG names.",
+    help="The chain's file; without it, that of HEADERWARE_CONFIG.",
 )
-@client_options
+@cluster_options
 @click.option("--group", help="The application's consumer group.")
 @click.option(
-    "--side", type=click.Choice(["producer", "consumer"]), help="What the application is; else both."
+    "--side",
+    type=click.Choice(["producer", "consumer"]),
+    help="Whether the application is a producer or a consumer; without it, both.",
 )
 @click.option(
     "--timeout",
     type=Duration(most_s=LONGEST_ANSWER_S),
     default="10s",
     show_default=True,
-    help="How long each answer may take.",
+    help="How long to wait for each answer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def doctor(
     topics: tuple[str, ...],
     config: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     group: str | None,
     side: Any,
     timeout: float,
@@ -58,26 +59,21 @@ def doctor(
     # It imports a Kafka client, which takes long.
     from headerware.ops.doctor import Finding, examine  # noqa: PLC0415
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    given = settings.keys() - client_settings(None, (), None).keys()
+    settings = cluster.settings()
+    given = settings.keys() - QUIET.keys()
     # Keys of ours among the properties, such as headerware.reload, say nothing of a cluster.
     if topics or group or any(not key.startswith("headerware.") for key in given):
-        require_servers(settings, "a look at a cluster")
+        cluster.settings_for("a look at a cluster")
     found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
     if config is None:
         advice = "name its file with --config or HEADERWARE_CONFIG, if the application has one"
         found.append(Finding(check="chain", status="unknown", found="no file names it", advice=advice))
     ok = all(finding.status != "fail" for finding in found)
-    if as_json:
-        show_json(found, ok=ok)
-    else:
-        _show(found)
-    if not ok:
-        raise SystemExit(1)
+    answer(found, lambda: _show(found), as_json=as_json, ok=ok)
 
 
 def _show(found: list[Finding]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     for finding in found:
         line = Text(f"{finding.status:7}", _STYLES[finding.status])
         console.print(line.append(f" {finding.check}: {finding.found}", "default"))

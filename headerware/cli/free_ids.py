@@ -86,7 +86,7 @@ def _free_networks(
 
 
 def _obstacle(registry: Registry, parent: Block | None, network: IPv4Network) -> IPv4Network | None:
-    """Return a network that overlaps another one, to go on behind; None if the other is free."""
+    """Return a network that overlaps another network, to continue after it; None if the other is free."""
     for reserved in (OWN_NETWORK, PRIVATE_NETWORK):
         if network.overlaps(reserved):
             return reserved

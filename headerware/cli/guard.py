@@ -1,23 +1,22 @@
-"""``headerware guard``: let into topics what a policy admits, each record exactly once."""
+"""``headerware guard``: forward the records that a chain admits, each exactly once."""
 
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.health import Health, health_option, served_health
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer, show_json
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_lines, time_now
+from headerware.cli.options import config_option, json_option
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.config import FILE
@@ -28,19 +27,12 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from headerware.ops.guard import Status
 
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 _STALLED_S: Final = 60.0
-"""A guard that has not told for so long how far it is, is not ready."""
+"""A guard that has reported no progress for this long is not ready."""
 
 
 @click.command()
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    required=True,
-    help="The chain that judges: that of a consumer of the ingress topics.",
-)
+@config_option("The chain that judges: the chain of a consumer of the ingress topics.", required=True)
 @click.option(
     "--route",
     "routes",
@@ -49,16 +41,16 @@ _STALLED_S: Final = 60.0
     metavar="INGRESS=EGRESS",
     help="Where records go: names, or patterns such as 'ingress.{topic}={topic}'; repeatable.",
 )
-@client_options
+@cluster_options
 @click.option(
     "--second",
     type=click.Path(exists=True, dir_okay=False),
-    help="A chain whose sending side admitted records go through; else they go as they came.",
+    help="A chain that admitted records are sent through; without it, they go on as they came.",
 )
 @click.option("--group", default="headerware-guard", show_default=True, help="The consumer group.")
 @click.option(
     "--instance",
-    help="A name of this process alone, kept over restarts: they then take no time to take over.",
+    help="A name of this process alone, the same after a restart, which then takes over at once.",
 )
 @click.option(
     "--dead-letter-topic",
@@ -66,18 +58,20 @@ _STALLED_S: Final = 60.0
     show_default=True,
     help="Where refused records go; {topic} is the ingress topic.",
 )
-@click.option("--audit-topic", metavar="TOPIC", help="Where an account of each transaction goes, as JSON.")
+@click.option(
+    "--audit-topic", metavar="TOPIC", help="Write an account of each transaction to this topic, as JSON."
+)
 @click.option(
     "--partitioner",
     type=click.Choice(
         ["murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a"]
     ),
-    help="Refuse records that stand in another partition than their key decides by this.",
+    help="Refuse records that are in another partition than this partitioner chooses for their key.",
 )
 @click.option(
     "--look-back",
     type=Duration(above_s=None),
-    help="Read this far back at the start, to know copies.  [default: max_age_ms of sign]",
+    help="Read this far back at the start, to recognise copies.  [default: max_age_ms of sign]",
 )
 @click.option(
     "--max-headers",
@@ -93,13 +87,11 @@ _STALLED_S: Final = 60.0
 )
 @health_option
 @click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def guard(
     config: str,
     routes: tuple[str, ...],
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     second: str | None,
     group: str,
     instance: str | None,
@@ -115,22 +107,22 @@ def guard(
 ) -> None:
     """Forward what a chain admits, from topic to topic.
 
-    It works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens, with times.
+    The command works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens,
+    with times.
 
-    What is admitted goes on as it came, in the order of its partition; what is refused becomes a dead letter
-    with the reason. Both, and the offsets, are one transaction, so the command may be killed at any moment.
-    Several processes of one group share the partitions. -X headerware.reload=watch follows the chain's file;
-    the policy's file is always followed.
+    An admitted record goes on as it came, in the order of its partition; a refused record becomes a dead
+    letter with the reason. One transaction holds both, and the offsets, so the command may be killed at any
+    moment. Several processes of one group share the partitions. -X headerware.reload=watch follows the
+    chain's file; the policy's file is always followed.
 
-    Exit codes: 0 it was stopped, or everything would be admitted; 1 it failed, or something would not be;
-    2 it was used wrongly.
+    Exit codes: 0 the command was stopped, or all records would be admitted; 1 it failed, or some records
+    would be refused; 2 it was used wrongly.
     """
     from headerware.ops.guard import Guard  # noqa: PLC0415 - it takes a client
 
     if second is not None:
         settle_young(second)
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "guard")
+    settings = cluster.settings_for("guard")
     try:
         work = Guard(
             {**settings, FILE: config},
@@ -150,7 +142,7 @@ def guard(
     told: tuple[float, Status] | None = None
 
     def look() -> Health:
-        """Return how the guard is: ready once it has its partitions, as long as it goes on telling."""
+        """Return the guard's health: ready once it has its partitions, while it reports progress."""
         if told is None:
             return Health(live=True, ready=False, details={})
         at, status = told
@@ -167,18 +159,13 @@ def guard(
             else:
                 click.echo(f"{time_now()} {_line(status)}")
 
-    gc.freeze()  # what is loaded by now stays, and need not be looked through again and again
+    gc.freeze()  # the collector need not look at loaded modules again and again
     with log_lines(), kafka_errors("guard"), stopped_by_signals(work.stop), served_health(health, look):
         if not dry_run:
             work.run(tell)
         status = work.dry_run(tell) if dry_run else work.status()
     is_well = not dry_run or not (status.refused or status.held_back or status.held)
-    if as_json:
-        show_json(status, ok=is_well)
-    else:
-        _print(status, executed=not dry_run)
-    if not is_well:
-        sys.exit(1)
+    answer(status, lambda: _print(status, executed=not dry_run), as_json=as_json, ok=is_well)
 
 
 def _route(text: str) -> tuple[str, str]:
@@ -204,9 +191,6 @@ def _line(status: Status) -> str:
 
 
 def _print(status: Status, *, executed: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
     rows = [(topic, "admitted", "", count) for topic, count in status.admitted.items()]
     rows += [(topic, "dropped", "", count) for topic, count in status.dropped.items()]
     rows += [
@@ -215,18 +199,20 @@ def _print(status: Status, *, executed: bool) -> None:
         for reason, count in reasons.items()
     ]
     if rows:
-        table = Table("topic", "verdict", "reason", "records", box=None, pad_edge=False)
+        shown = table("topic", "verdict", "reason", "records")
         for topic, verdict, reason, count in sorted(rows):
             said = verdict if executed else f"would be {verdict}"
-            table.add_row(Text(printable(topic)), said, Text(printable(reason)), f"{count:,}")
-        console.print(table)
+            shown.add_row(Text(printable(topic)), said, Text(printable(reason)), f"{count:,}")
+        output_console().print(shown)
     else:
         click.echo("no records")
-    for place, why in sorted(status.held.items()):
-        click.echo(f"{printable(place)} is held back: {printable(why)}")
+    for partition, why in sorted(status.held.items()):
+        click.echo(f"{printable(partition)} is held back: {printable(why)}")
     for why, count in sorted(status.held_back.items()):
         click.echo(f"held back {counted(count, 'time')}: {printable(why)}")
     if status.deleted:
-        click.echo(f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep more")
+        click.echo(
+            f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep records longer"
+        )
     if not executed:
-        click.echo("nothing was sent or committed; without --dry-run it is")
+        click.echo("nothing was sent or committed; run without --dry-run to do it")

@@ -24,6 +24,7 @@ from rich.text import Text
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.free_ids import EVERYWHERE, next_id, next_network
 from headerware.cli.json_output import show_json
+from headerware.cli.options import json_option
 from headerware.core.errors import RegistryError
 from headerware.core.header_ids import HeaderId, parse_id
 from headerware.core.suggestions import closest
@@ -123,12 +124,11 @@ _registry_option: Final = click.option(
     help="PATH.toml, kafka://HOST:PORT/TOPIC, built-in; to read, also - for TOML.",
     **_LOCATION,
 )
-_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _on_a_registry(command: _Command) -> _Command:
     """Add the options ``--registry`` and ``--json`` to a command."""
-    return _registry_option(_json_option(command))
+    return _registry_option(json_option(command))
 
 
 def _day(given: datetime | None) -> str:
@@ -239,8 +239,8 @@ def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
 @header_ids.command("list")
 @click.option("--owner", help="Only what this owner registered.")
 @click.option("--block", "within", type=_network, metavar="NETWORK", help="Only ids in this network.")
-@click.option("--retired", is_flag=True, help="Also what is retired.")
-@click.option("--built-in", is_flag=True, help="Also what comes with Headerware.")
+@click.option("--retired", is_flag=True, help="Also show retired ids.")
+@click.option("--built-in", is_flag=True, help="Also show the ids that come with Headerware.")
 @_on_a_registry
 def list_entries(
     owner: str | None,
@@ -251,9 +251,9 @@ def list_entries(
     built_in: bool,
     as_json: bool,
 ) -> None:
-    """List what is registered, by ids.
+    """List the registered names by their ids.
 
-    What comes with Headerware is left out, unless it is asked for.
+    The ids that come with Headerware are left out, unless --built-in is given.
     """
     registry = _load(location)
     asked_for = built_in or location == BUILT_IN or owner == OWNER or within is not None
@@ -359,7 +359,7 @@ def _entry_lines(entry: Entry, registry: Registry) -> Iterable[tuple[str, str]]:
     if entry.retired is not None:
         yield "retired", f"{entry.retired}: it can be read, and is not written any more"
     if entry.foreign:
-        yield "foreign", "a name of other people's: compacted only where that is asked for"
+        yield "foreign", "a name of other software: written as an id only where that is asked for"
     yield "description", entry.description
     yield from _block_lines(entry.id, registry)
 
@@ -392,17 +392,15 @@ def _entry_table(entries: list[Entry]) -> Table:
 _Change = TypeVar("_Change", Allocate, Register, Retire)
 
 _description = click.option("--description", required=True, help="What it is for, in one line.")
-_since = click.option(
-    "--since", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it."
-)
+_since = click.option("--since", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 
 
 @header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
-@click.option("--registrar", required=True, help="Who allocates the blocks that lie in no other.")
-@_json_option
+@click.option("--registrar", required=True, help="Who allocates blocks that are not part of another block.")
+@json_option
 def init(location: str, registrar: str, *, as_json: bool) -> None:
-    """Make an empty registry; one that is there stays as it is.
+    """Make an empty registry; an existing registry is not changed.
 
     LOCATION is PATH.toml or kafka://HOST:PORT/TOPIC; without it, HEADERWARE_REGISTRY or registry.toml.
     """
@@ -415,7 +413,7 @@ def init(location: str, registrar: str, *, as_json: bool) -> None:
 
 @header_ids.group()
 def block() -> None:
-    """Hand blocks of ids to their owners, and list them."""
+    """Allocate blocks of ids to owners, and list them."""
 
 
 @block.command()
@@ -427,9 +425,13 @@ def block() -> None:
     metavar="/SIZE",
     help="Instead of NETWORK: the next free block of this size, such as /24.",
 )
-@click.option("--within", type=_network, metavar="NETWORK", help="With --size: where it is to lie.")
+@click.option(
+    "--within", type=_network, metavar="NETWORK", help="With --size: the network in which to look for it."
+)
 @click.option("--owner", required=True, help="Who gets the block.")
-@click.option("--by", required=True, help="Who hands it over: the owner around it, or the registrar.")
+@click.option(
+    "--by", required=True, help="Who allocates it: the owner of the block around it, or the registrar."
+)
 @_description
 @_since
 @_on_a_registry
@@ -445,11 +447,11 @@ def allocate(
     *,
     as_json: bool,
 ) -> None:
-    """Hand the block NETWORK, or the next free one of a --size, to an owner."""
-    place, from_day = _network_chooser(wanted, prefix, within, by), _day(since)
+    """Allocate the block NETWORK, or the next free block of a --size, to an owner."""
+    choose, from_day = _network_chooser(wanted, prefix, within, by), _day(since)
 
     def change(registry: Registry) -> Allocate:
-        given = Block(network=place(registry), owner=owner, description=description, since=from_day)
+        given = Block(network=choose(registry), owner=owner, description=description, since=from_day)
         return Allocate(given, by)
 
     made = _changed(location, change)[0].block
@@ -457,10 +459,10 @@ def allocate(
 
 
 @block.command("list")
-@click.option("--owner", help="Only this owner's.")
+@click.option("--owner", help="Only blocks of this owner.")
 @_on_a_registry
 def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
-    """List the blocks, with who owns them and from whom."""
+    """List the blocks, with their owners, and who allocated them."""
     registry = _load(location)
     found = [block for block in registry.blocks if owner in {None, block.owner}]
     if as_json:
@@ -483,14 +485,19 @@ def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
     "within",
     type=_network,
     metavar="NETWORK",
-    help="Where to look for the next free id; all of the owner's blocks without it.",
+    help="Where to look for the next free id; without it, in all blocks of the owner.",
 )
-@click.option("--owner", required=True, help="Who registers it: the owner of the block that it lies in.")
+@click.option("--owner", required=True, help="Who registers it: the owner of its block.")
 @click.option(
-    "--encoding", required=True, type=click.Choice(get_args(Encoding)), help="What the header's value is."
+    "--encoding",
+    required=True,
+    type=click.Choice(get_args(Encoding)),
+    help="The encoding of the header's value.",
 )
 @click.option(
-    "--foreign", is_flag=True, help="The name is other people's: compact it only where that is asked for."
+    "--foreign",
+    is_flag=True,
+    help="Other software defines the name: write it as an id only where that is asked for.",
 )
 @_description
 @_since
@@ -532,13 +539,13 @@ def register(
 @header_ids.command()
 @click.argument("name_or_id", metavar="NAME|ID")
 @click.option("--by", required=True, help="Who retires it: its owner.")
-@click.option("--date", type=_DAY, metavar="DAY", help="The day from which on; today, in UTC, without it.")
+@click.option("--date", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 @yes_option
 @_on_a_registry
 def retire(
     name_or_id: str, by: str, date: datetime | None, location: str, *, yes: bool, as_json: bool
 ) -> None:
-    """Retire an id, for good: it can still be read, and is not written any more."""
+    """Retire an id, for good: it can be read, but is not written."""
     retired = _day(date)
     confirm(f"Retire {printable(name_or_id)} from {retired}? Its name never gets another id", yes=yes)
     made, after = _changed(location, lambda registry: Retire(_id_meant(name_or_id, registry), retired, by))
@@ -614,7 +621,7 @@ class _Inspected(NamedTuple):
 @click.option(
     "--against", metavar="LOCATION", help="The registry as it was; - reads TOML from another program."
 )
-@_json_option
+@json_option
 def check(location: str, against: str | None, *, as_json: bool) -> None:
     """Check a registry by every rule, for CI.
 
@@ -638,12 +645,12 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
 @header_ids.command("diff")
 @click.argument("before")
 @click.argument("after")
-@_json_option
+@json_option
 def diff_registries(before: str, after: str, *, as_json: bool) -> None:
     """Show the changes from one registry to another.
 
     BEFORE and AFTER are locations; one of them may be - for TOML from another program. The exit code is 1 if
-    there are forbidden changes: ids that are gone, renamed or given to another.
+    there are forbidden changes: ids that are gone, renamed or given to another owner.
     """
     if before == after == _STDIN:
         raise click.UsageError("only one of BEFORE and AFTER comes from standard input")
@@ -658,18 +665,18 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
 
 
 @header_ids.command()
-@click.option("--format", "kind", type=click.Choice([*FORMATS, "csv"]), help="toml without it.")
+@click.option("--format", "kind", type=click.Choice([*FORMATS, "csv"]), help="The form; without it, toml.")
 @click.option(
     "--output",
     type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
     default="-",
-    help="The file to write; standard output without it.",
+    help="The file to write; without it, standard output.",
 )
 @_on_a_registry
 def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -> None:
     """Write a snapshot of a registry.
 
-    TOML is a registry again, which leaves out what comes with Headerware; CSV has the entries only.
+    The form toml is a registry again, without the ids that come with Headerware; csv has the entries only.
     """
     if as_json and kind not in {None, "json"}:
         raise click.UsageError("--json is --format json")

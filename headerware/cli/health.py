@@ -1,10 +1,10 @@
-"""The address at which a worker tells whether it lives and is ready: HTTP, for supervisors and probes.
+"""The address at which a worker reports its health by HTTP, for supervisors and probes.
 
-    GET /live     200 as long as the worker works, 503 if it has failed or stops
-    GET /ready    200 if it does its work, 503 if it has not begun or is stuck
-    GET /         both, and what it knows of itself, as JSON
+    GET /live     200 as long as the worker runs, 503 if it has failed or is stopping
+    GET /ready    200 if the worker makes progress, 503 if it has not begun or is stuck
+    GET /         200, with both answers and the worker's details
 
-The body is the same JSON each time. It has names and counts, never a payload.
+Each answer has the same body, which is JSON: names and counts, never a payload.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import click
 
 _ADDRESS: Final = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]]+)):(?P<port>\d{1,5})")
 _PATIENCE_S: Final = 5.0
-"""How long a client may take to ask."""
+"""How long a client may take to send its request."""
 
 
 class Health(NamedTuple):
-    """How a worker is."""
+    """The health of a worker."""
 
     live: bool
     ready: bool
@@ -46,17 +46,17 @@ def health_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--health",
         type=_address,
         metavar="HOST:PORT",
-        help="Tell by HTTP whether it lives and is ready: /live and /ready, without authentication.",
+        help="Serve /live and /ready by HTTP at this address, without authentication.",
     )(command)
 
 
 @contextmanager
 def served_health(address: tuple[str, int] | None, look: Callable[[], Health]) -> Iterator[int | None]:
-    """Answer at an address as long as the worker works, on threads of its own; yield the port.
+    """Answer at an address while the worker runs, on threads of its own; yield the port.
 
     Args:
         address: the host and the port, 0 for any; None answers nowhere.
-        look: returns how the worker is; called from several threads.
+        look: returns the worker's health; called from several threads.
 
     Raises:
         click.ClickException: the address cannot be used.

@@ -1,4 +1,4 @@
-"""Print the JSON of ``--json``: one object a line, of one shape for all commands, on standard output.
+"""Print a command's answer; with ``--json`` it is one object a line, of one shape for all commands.
 
     {"ok": true,  "result": <what the command answers>, "error": null}
     {"ok": false, "result": null, "error": {"type": "ConfigError", "message": "...", "path": "..."}}
@@ -12,12 +12,26 @@ record's. A command that answers no, such as a check of a registry with problems
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from headerware.core.errors import HeaderwareError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def answer(result: Any, show: Callable[[], object], *, as_json: bool, ok: bool = True, code: int = 1) -> None:
+    """Print a command's answer, as JSON or as ``show`` does; unless all is well, end with the exit code."""
+    if as_json:
+        show_json(result, ok=ok)
+    else:
+        show()
+    if not ok:
+        sys.exit(code)
 
 
 def show_json(result: Any, *, ok: bool = True) -> None:

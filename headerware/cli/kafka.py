@@ -3,22 +3,70 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
-from headerware.cli.times import LONGEST_ANSWER_S, Duration
 from headerware.kafka.errors import Kind, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-_Command = TypeVar("_Command", bound="Callable[..., Any]")
+QUIET: Final[Mapping[str, Any]] = {"log_level": 0}
+"""The settings of every client: errors are shown once, by the exception."""
 
 
-def client_options(command: _Command) -> _Command:
-    """Add ``--bootstrap-servers``, ``-X`` and ``--client-config`` to a command."""
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The options by which a command reaches a cluster."""
+
+    bootstrap_servers: str | None
+    properties: tuple[str, ...]
+    client_config: str | None
+
+    def settings(self) -> dict[str, Any]:
+        """Return a client's settings; the servers may be in each of the options."""
+        settings = dict(QUIET)
+        if self.client_config is not None:
+            lines = _text_of(self.client_config).splitlines()
+            settings |= dict(
+                _property(line, "--client-config", f"line {number}: ")
+                for number, line in enumerate(lines, 1)
+                if line.strip() and not line.lstrip().startswith("#")
+            )
+        settings |= dict(_property(text, "--property") for text in self.properties)
+        if self.bootstrap_servers is not None:
+            settings["bootstrap.servers"] = self.bootstrap_servers
+        return settings
+
+    def settings_for(self, what: str) -> dict[str, Any]:
+        """Return a client's settings; without any servers it is wrong use, for ``what`` needs them."""
+        settings = self.settings()
+        if not settings.get("bootstrap.servers"):
+            raise click.UsageError(
+                f"{what} needs --bootstrap-servers, or bootstrap.servers in --property or --client-config"
+            )
+        return settings
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--bootstrap-servers``, ``-X`` and ``--client-config``; the command gets them as ``cluster``."""
+
+    @wraps(command)
+    def with_cluster(
+        *given: Any,
+        bootstrap_servers: str | None,
+        properties: tuple[str, ...],
+        client_config: str | None,
+        **options: Any,
+    ) -> Any:
+        cluster = Cluster(
+            bootstrap_servers=bootstrap_servers, properties=properties, client_config=client_config
+        )
+        return command(*given, cluster=cluster, **options)
+
     for option in (
         click.option(
             "-F",
@@ -31,37 +79,8 @@ def client_options(command: _Command) -> _Command:
         ),
         click.option("--bootstrap-servers", help="The brokers' addresses."),
     ):
-        command = option(command)
-    return command
-
-
-def timeout_option(command: _Command) -> _Command:
-    """Add ``--timeout`` to a command that reads topics to their end."""
-    return click.option(
-        "--timeout",
-        type=Duration(most_s=LONGEST_ANSWER_S),
-        default="60s",
-        show_default=True,
-        help="How long the cluster may give no answer.",
-    )(command)
-
-
-def client_settings(
-    bootstrap_servers: str | None, properties: tuple[str, ...], client_config: str | None
-) -> dict[str, Any]:
-    """Return a client's settings from a command's options; the servers may be in either of the others."""
-    settings: dict[str, Any] = {"log_level": 0}  # errors are shown once, by the exception
-    if client_config is not None:
-        lines = _text_of(client_config).splitlines()
-        settings |= dict(
-            _property(line, "--client-config", f"line {number}: ")
-            for number, line in enumerate(lines, 1)
-            if line.strip() and not line.lstrip().startswith("#")
-        )
-    settings |= dict(_property(text, "--property") for text in properties)
-    if bootstrap_servers is not None:
-        settings["bootstrap.servers"] = bootstrap_servers
-    return settings
+        option(with_cluster)
+    return with_cluster
 
 
 def _text_of(client_config: str) -> str:
@@ -80,16 +99,6 @@ def _property(text: str, option: str, where: str = "") -> tuple[str, str]:
     if not equals:
         raise click.BadParameter(f"{where}expected KEY=VALUE, found no '='", param_hint=option)
     return name.strip(), value.strip()
-
-
-def require_servers(settings: dict[str, Any], what: str) -> str:
-    """Return the brokers' addresses; without any it is wrong use, for ``what`` needs them."""
-    servers: str | None = settings.get("bootstrap.servers")
-    if not servers:
-        raise click.UsageError(
-            f"{what} needs --bootstrap-servers, or bootstrap.servers in --property or --client-config"
-        )
-    return servers
 
 
 @contextmanager

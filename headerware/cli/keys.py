@@ -18,7 +18,8 @@ import msgspec
 
 from headerware.cli.confirmation import confirm, yes_option
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, require_servers
+from headerware.cli.kafka import Cluster, cluster_options
+from headerware.cli.options import json_option
 from headerware.cli.times import Duration
 from headerware.core.atomic_files import replace_file
 from headerware.core.chain import Chain, naming_chain_file
@@ -86,12 +87,16 @@ permissions_option: Final = click.option(
     show_default=True,
     help="Who may read the file; kubernetes also takes links and readers in its group.",
 )
-_json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+
+
+def _out_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--out", required=True, type=path, help=text)
 
 
 def _keyring_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        _json_option,
+        json_option,
         permissions_option,
         click.option(
             "--keyring",
@@ -146,7 +151,7 @@ def keys() -> None:
     type=click.Choice(get_args(Algorithm)),
     default="hmac-sha256",
     show_default=True,
-    help="HMAC is fast, and who verifies can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
+    help="HMAC is fast, but who verifies can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
     "those who verify; AES-256 wraps data keys.",
 )
 @click.option(
@@ -238,10 +243,10 @@ def rotate(
 ) -> None:
     """Let a new version of a key sign or wrap.
 
-    The old ones still verify or unwrap, and with --lead the version before goes on until the new one begins.
+    Old versions still verify or unwrap. With --lead, the present version signs until the new version begins.
     With --public, the new public half is in the readers' file before anything is signed with it. The new
-    version has the topics and the use of the version before, and also its end unless one is given. If the
-    command was interrupted, run it again.
+    version has the topics and the use of the present version, and also its end, unless an end is given. If
+    the command was interrupted, run it again.
     """
     if lead_s is not None:
         if not_before is not None:
@@ -293,7 +298,7 @@ def _in_whole_seconds(moment: datetime) -> datetime:
 
 
 def _current_version(ring: Keyring, made: Key) -> int | None:
-    """Return which version does the work of one that has not begun; None if none may."""
+    """Return the version that is used until another version begins; None if there is none."""
     try:
         return ring.current_key(made.id, made.use[0], wall_clock_ms()).version
     except KeyringError:
@@ -303,7 +308,9 @@ def _current_version(ring: Keyring, made: Key) -> int | None:
 @keys.command()
 @_keyring_options
 @_key_id
-@click.option("--version", type=click.IntRange(min=1), help="The version to revoke; all of them without it.")
+@click.option(
+    "--version", type=click.IntRange(min=1), help="The version to revoke; without it, all versions."
+)
 @click.option(
     "--from",
     "positions",
@@ -313,7 +320,7 @@ def _current_version(ring: Keyring, made: Key) -> int | None:
     help="Records of that partition, in the cluster of that id, below the offset still verify; may be given "
     "several times.",
 )
-@click.option("--reason", help="Why, for people; it stands in the file.")
+@click.option("--reason", help="The reason, for people; it is written to the file.")
 @_public_option
 @yes_option
 def revoke(
@@ -328,10 +335,10 @@ def revoke(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Trust a key no more, for good.
+    """Revoke a key, for good.
 
-    What it signed is refused from now on, and what it wrapped cannot be read. To have a version that signs,
-    rotate the key first.
+    Records that it signed are refused from now on, and values that it wrapped cannot be read. To have a
+    version that signs, rotate the key first.
     """
     confirm(f"Revoke key {key_id!r}, {_which(version)}? Nothing makes it trusted again", yes=yes)
 
@@ -355,8 +362,10 @@ def revoke(
 @keys.command()
 @_keyring_options
 @_key_id
-@click.option("--version", type=click.IntRange(min=1), help="The version to delete; all of them without it.")
-@click.option("--reason", help="Why, for people; it stands in the file.")
+@click.option(
+    "--version", type=click.IntRange(min=1), help="The version to delete; without it, all versions."
+)
+@click.option("--reason", help="The reason, for people; it is written to the file.")
 @yes_option
 def delete(
     path: Path,
@@ -370,8 +379,8 @@ def delete(
 ) -> None:
     """Delete a key that wraps data keys, for good.
 
-    Whatever was encrypted under it can no longer be read (crypto-shredding), once no copy of the file is
-    left.
+    Once no copy of the file is left, nothing that was encrypted under the key can be read any more
+    (crypto-shredding).
     """
     question = f"Delete key {key_id!r}, {_which(version)}? What it encrypted can then never be read again"
     confirm(question, yes=yes)
@@ -398,13 +407,8 @@ def _which(version: int | None) -> str:
     help="The keyring file; repeatable: a reader's file has the keys of all producers.",
 )
 @permissions_option
-@_json_option
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; an older one there is replaced.",
-)
+@json_option
+@_out_option("The file to write; an older one there is replaced.")
 @click.option(
     "--jwks", is_flag=True, help="Write a JWKS (RFC 7517), for those who verify without Headerware."
 )
@@ -418,7 +422,7 @@ def export_public(
 ) -> None:
     """Write the public halves of keys.
 
-    They are for those who only verify. An issuer's policy files take --jwks --use certify.
+    Give them to readers that only verify. For an issuer's policy files, use --jwks --use certify.
     """
     if use and not jwks:
         raise click.UsageError("--use chooses the keys of a JWKS; it needs --jwks")
@@ -446,13 +450,15 @@ def export_public(
 
 @keys.command("key-secret")
 @click.argument("config", type=click.Path(dir_okay=False))
-@click.option("--interceptor", metavar="NAME", help="Which of several encrypt interceptors of the chain.")
+@click.option(
+    "--interceptor", metavar="NAME", help="The encrypt interceptor to use, if the chain has several."
+)
 def key_secret(config: str, interceptor: str | None) -> None:
     """Print a wrapped secret for encrypted record keys.
 
-    It is for the option key_secret. It is wrapped by the key service and under the key_id of the encrypt
-    interceptor in CONFIG. If CONFIG has a key_secret already, the same secret is wrapped again, such as for
-    another key_id.
+    It is the value of the option key_secret. The key service of the encrypt interceptor in CONFIG wraps it
+    under the interceptor's key_id. If CONFIG has a key_secret already, the same secret is wrapped again, for
+    instance under another key_id.
     """
     from headerware.interceptors.encrypt import (  # noqa: PLC0415 - it imports cryptography
         Encrypt,
@@ -511,21 +517,16 @@ def _chain_with_plain_keys(config: str) -> Chain:
 @click.option(
     "--counter",
     type=click.IntRange(min=1),
-    help="The snapshot's number; without it, one more than that of the snapshot which --out replaces.",
+    help="The snapshot's number; without it, the number of the snapshot that --out replaces, plus one.",
 )
 @click.option(
     "--days",
     type=click.FloatRange(min=0, min_open=True, max=36_500),
     default=30,
     show_default=True,
-    help="For how many days it may be used: sign the next one before.",
+    help="For how many days it may be used; sign the next snapshot before they end.",
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The snapshot to write; an older one there is replaced.",
-)
+@_out_option("The snapshot to write; an older one there is replaced.")
 def sign_snapshot_command(
     path: Path,
     permissions: Permissions,
@@ -539,9 +540,9 @@ def sign_snapshot_command(
 ) -> None:
     """Sign a keyring with an offline root, to distribute it.
 
-    Readers with the root's public half (keyring_root) notice a snapshot that was changed, an older one that
-    was put back, and that none comes any more. Its keyring has what this one has: export public halves first
-    for those who only verify.
+    Readers with the root's public half (keyring_root) notice if a snapshot was changed, if an older snapshot
+    was put back, and if no snapshot comes any more. The snapshot has all that the keyring has: for readers
+    that only verify, export the public halves first.
     """
     from headerware.keyring.writing import write_snapshot  # noqa: PLC0415 - needs a POSIX system
 
@@ -566,7 +567,7 @@ def sign_snapshot_command(
 
 
 @keys.command("verify-snapshot")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+@json_option
 @click.option(
     "--snapshot",
     "path",
@@ -631,16 +632,14 @@ _PUBLIC_ROOT: Final = click.option(
 @_NAME
 @click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @_TIMEOUT
-@client_options
+@cluster_options
 def publish_snapshot_command(
     path: Path,
     root_path: Path,
     topic: str,
     name: str,
     timeout_s: float,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     *,
     create: bool,
 ) -> None:
@@ -651,8 +650,7 @@ def publish_snapshot_command(
     from headerware.keyring.snapshot_topic import publish_snapshot  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "publish-snapshot")
+    settings = cluster.settings_for("publish-snapshot")
     text, roots = read_plain(path, MAX_BYTES)[0], read_keyring(root_path)
     with TopicTable(settings, topic, rows=Rows, create=create) as table:
         made = publish_snapshot(table, name, text, roots, timeout_s=timeout_s)
@@ -663,37 +661,29 @@ def publish_snapshot_command(
 @_PUBLIC_ROOT
 @_TOPIC
 @_NAME
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to keep up to date, which readers have as their keyring.",
-)
+@_out_option("The file to keep up to date, which readers have as their keyring.")
 @click.option("--once", is_flag=True, help="Read the topic once, and end.")
 @_TIMEOUT
-@client_options
+@cluster_options
 def follow_snapshot_command(
     root_path: Path,
     topic: str,
     name: str,
     out: Path,
     timeout_s: float,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     *,
     once: bool,
 ) -> None:
     """Follow a topic's snapshot into a file.
 
-    It goes on until it is interrupted. What the root did not sign, what goes back and what has expired never
-    reaches the file.
+    The command runs until it is interrupted. A snapshot that the root did not sign, that is older than the
+    last one, or that has expired never reaches the file.
     """
     from headerware.keyring.snapshot_topic import SnapshotFollower  # noqa: PLC0415 - needs a Kafka client
     from headerware.topic_table import Rows, TopicTable  # noqa: PLC0415 - likewise
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "follow-snapshot")
+    settings = cluster.settings_for("follow-snapshot")
     with TopicTable(settings, topic, rows=Rows) as table:
         follower = SnapshotFollower(table, name, read_keyring(root_path), out)
         changed = threading.Event()
@@ -713,7 +703,7 @@ def follow_snapshot_command(
                     raise
                 if str(error) != told:  # each look meets it again
                     told = str(error)
-                    click.echo(f"{told}; {out} stays as it is", err=True)
+                    click.echo(f"{told}; {out} is not changed", err=True)
             if once and not out.exists():
                 raise KeyringError(f"topic {topic!r} has no snapshot {name!r}")
             if once:
@@ -734,7 +724,7 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
 
 @keys.command("certify")
 @_keyring_options
-@click.option("--issuer-key", required=True, metavar="ID", help="The key of the keyring that certifies.")
+@click.option("--issuer-key", required=True, metavar="ID", help="The id of the key that certifies.")
 @click.option("--issuer", required=True, help="The issuer's name, as readers' policies have it.")
 @click.option(
     "--for",
@@ -745,19 +735,16 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
 )
 @_key_id
 @click.option("--subject", required=True, help="Who holds the key.")
-@click.option("--audience", multiple=True, required=True, help="Whom it is for, such as the cluster.")
+@click.option(
+    "--audience", multiple=True, required=True, help="The audience that it is for, such as the cluster."
+)
 @click.option(
     "--topic", "topics", metavar="PATTERN", multiple=True, required=True, help="A topic that it is for."
 )
 @click.option(
     "--hours", type=click.IntRange(min=1), default=24, show_default=True, help="How long it is valid."
 )
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file for the certificate; an older one there is replaced.",
-)
+@_out_option("The file for the certificate; an older one there is replaced.")
 def certify_key(
     path: Path,
     permissions: Permissions,

@@ -7,17 +7,12 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-)
-from headerware.cli.times import Duration
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import total_time_option
+from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError
 from headerware.core.headers import Headers
@@ -48,13 +43,11 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
 
 @click.command()
 @click.argument("topic")
-@client_options
+@cluster_options
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Records per partition."
 )
-@click.option(
-    "--timeout", type=Duration(), default="30s", show_default=True, help="How long it may take in all."
-)
+@total_time_option("30s")
 @click.option(
     "--cluster",
     "clusters",
@@ -67,17 +60,20 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
     envvar="OPENLINEAGE_NAMESPACE",
     default="default",
     show_default=True,
-    help="Of all jobs.",
+    help="The namespace of all jobs.",
 )
-@click.option("--emit", "emits", is_flag=True, help="Send the events where OpenLineage's client is told to.")
+@click.option(
+    "--emit",
+    "emits",
+    is_flag=True,
+    help="Send the events to the receiver that OpenLineage's client is configured for.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the events, a JSON object a line.")
 def lineage(
     topic: str,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     limit: int,
-    timeout: float,
+    timeout_s: float,
     clusters: dict[str, str],
     job_namespace: str,
     emits: bool,  # noqa: FBT001 - click passes flags by name
@@ -85,18 +81,15 @@ def lineage(
 ) -> None:
     """Show the jobs that TOPIC's last records went through.
 
-    Their trails tell it.
-
-    Each job has one run, from its first entry in these trails to its last. With --emit its START and COMPLETE
-    are sent to OpenLineage; the same records give the same runs. Nothing is committed, and no consumer group
-    is joined.
+    The trails of the records name the jobs. Each job has one run, from its first entry in these trails to its
+    last entry. With --emit, the events START and COMPLETE of each run are sent to OpenLineage; the same
+    records give the same runs. Nothing is committed, and no consumer group is joined.
     """
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    servers = require_servers(settings, "TOPIC")
-    own = kafka_namespace(servers)
+    settings = cluster.settings_for("TOPIC")
+    own = kafka_namespace(settings["bootstrap.servers"])
     with (
         kafka_errors(topic),
-        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout) as reader,
+        TopicReader(settings, topic, group_id="headerware-lineage", timeout_s=timeout_s) as reader,
     ):
         named = {**({reader.cluster_id: own} if reader.cluster_id else {}), **clusters}
         reader.start(Start("last", limit))
@@ -112,7 +105,7 @@ def lineage(
 
 
 class _Counts:
-    """How many records have no trail, have a corrupt one, and are dead letters, by their original's topic."""
+    """How many records have no trail, have a corrupt trail, or are dead letters (by the original's topic)."""
 
     def __init__(self) -> None:
         self.without = 0
@@ -137,7 +130,7 @@ def _runs_of(
             origin = origin_of(headers, found_in.name)
             if origin is not None:
                 counts.dead_letters[origin.topic] += 1
-            # No entry of a trail says that a record became a dead letter: its last one is of its own topic.
+            # No entry of a trail says that a record became a dead letter: the last entry is of its own topic.
             found.add(trail, found_in if origin is None else Dataset(found_in.namespace, origin.topic))
         except (WireFormatError, HeaderError):
             counts.corrupt += 1
@@ -172,7 +165,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
 
 
 def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     for run in runs:
         span = f"  {time_text(run.began_ms)} to {time_text(run.latest_ms)}"
         console.print(Text(printable(run.job.name), "bold").append(span, "dim"))

@@ -27,6 +27,11 @@ def time_now() -> str:
     return time.strftime(_TIME, time.gmtime())
 
 
+def log_nothing() -> None:
+    """Show nothing that the package logs; the command's answer says it."""
+    logging.getLogger("headerware").addHandler(logging.NullHandler())
+
+
 @contextmanager
 def log_lines() -> Iterator[None]:
     """Show what the package logs, from INFO on, a line each, with its time."""

@@ -50,7 +50,7 @@ class _PathFromHome(click.Path):
     """A path with ``~`` at its beginning, as the shell leaves it in ``--config=~/chain.toml``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check the path, with the user's home for the ``~``; refuse an option in the place of a path."""
+        """Check the path, with the user's home for the ``~``; refuse an option where a path is expected."""
         options = [] if ctx is None else [name for each in ctx.command.params for name in each.opts]
         if isinstance(value, str) and value.partition("=")[0] in options:
             self.fail(f"expected a path, found the option {value!r}; write the path in between", param, ctx)

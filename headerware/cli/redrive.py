@@ -1,20 +1,19 @@
-"""``headerware redrive``: show what would be sent back of a dead-letter topic, or send it, exactly once."""
+"""``headerware redrive``: send the records of a dead-letter topic back, exactly once."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.table import Table
 from rich.text import Text
 
 from headerware.cli.exit_codes import LEFT_ALONE
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import config_option, execute_option, json_option, rate_option
+from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
 from headerware.core.hooks import Interceptor
@@ -23,39 +22,32 @@ from headerware.core.printable import counted, printable
 if TYPE_CHECKING:
     from headerware.ops.redrive import Redrive, Result
 
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
-
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The chain's file: its dead_letter_topic says which topics TOPIC's letters may go back to.",
-)
-@client_options
+@config_option("The chain's file; its dead_letter_topic says to which topics dead letters may go back.")
+@cluster_options
 @click.option(
     "--to",
     default="original",
     show_default=True,
     metavar="TOPIC",
-    help="Where records go: a topic, or the one that each letter names.",
+    help="Where records go: to this topic, or to the one that each dead letter names.",
 )
 @click.option(
     "--allow",
     multiple=True,
     metavar="PATTERN",
-    help="A topic that letters may name; repeatable. Default: those whose dead-letter topic TOPIC is.",
+    help="A topic that dead letters may name; repeatable. Default: those whose dead-letter topic is TOPIC.",
 )
 @click.option(
     "--where",
     multiple=True,
     metavar="HEADER=VALUE",
-    help="Send these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
+    help="Send only records with HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, all must hold.",
 )
-@click.option("--reason", metavar="REGEX", help="Send those only whose reason, error or step matches.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Send this many a second at most.")
+@click.option("--reason", metavar="REGEX", help="Send only records whose reason, error or step matches.")
+@rate_option("Send")
 @click.option("--limit", type=click.IntRange(1), help="Send this many at most.")
 @click.option(
     "--max-attempts",
@@ -64,17 +56,17 @@ _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
     show_default=True,
     help="Send a record back this often at most; 0 does not count, and adds no header.",
 )
-@click.option("--parking", metavar="TOPIC", help="Move letters there that were sent back that often.")
-@click.option("--group", help="The group that keeps what is done.  [default: headerware-redrive-TOPIC]")
-@click.option("--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many letters.")
-@click.option("--execute", is_flag=True, help="Do it; else it only shows what it would do.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option("--parking", metavar="TOPIC", help="Move dead letters here that were sent back that often.")
+@click.option("--group", help="The group that keeps the offsets.  [default: headerware-redrive-TOPIC]")
+@click.option(
+    "--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many dead letters."
+)
+@execute_option
+@json_option
 def redrive(
     topic: str,
     config: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     to: str,
     allow: tuple[str, ...],
     where: tuple[str, ...],
@@ -90,21 +82,21 @@ def redrive(
 ) -> None:
     """Send the dead letters of a TOPIC back, exactly once.
 
-    Each goes to where its record came from. It reads the letters of Headerware, Kafka Connect, Spring and
-    Kafka's own brokers. A letter without a payload gets it from the original's topic. Each record is as it
-    was, with its key, headers and time.
+    Each record goes back to its topic as it was, with its key, headers and time. The command reads the dead
+    letters of Headerware, Kafka Connect, Spring and Kafka's own brokers. If a dead letter has no payload, the
+    payload is read from the original's topic.
 
-    What is sent, and which letters are done, is one transaction. So it can be stopped or killed at any
-    moment, and started again. Letters that are not sent stay, and are looked at again the next time.
+    One transaction holds the records that are sent, and which dead letters are done. So the command can be
+    stopped or killed at any moment, and started again. Dead letters that are not sent are kept, and the next
+    run looks at them again.
 
-    Exit codes: 0 all that was selected is sent (or can be); 1 some letters were deleted, or it was stopped;
-    2 it was used wrongly; 3 it is done, but some letters stay.
+    Exit codes: 0 all that was selected is sent (or can be); 1 some dead letters were deleted, or the command
+    was stopped; 2 it was used wrongly; 3 it is done, but some dead letters are left.
     """
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     try:
         selection = Selection(
             to=to,
@@ -126,12 +118,8 @@ def redrive(
         result = _executed(work) if execute else work.preview()
     is_done = not (result.deleted or result.stopped)
     is_well = is_done and not result.pending
-    if as_json:
-        show_json(result, ok=is_well)
-    else:
-        _print(result)
-    if not is_well:
-        sys.exit(LEFT_ALONE if is_done else 1)
+    code = LEFT_ALONE if is_done else 1
+    answer(result, lambda: _print(result), as_json=as_json, ok=is_well, code=code)
 
 
 def _patterns(config: str) -> tuple[str, ...]:
@@ -141,32 +129,18 @@ def _patterns(config: str) -> tuple[str, ...]:
 
 
 def _executed(work: Redrive) -> Result:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return work.execute()
-    with Bar(console=console, transient=True) as bar:
-        task = bar.add_task("redriving", total=None)
-
-        def tell(_: Result) -> None:
-            done, total = work.progress
-            bar.update(task, completed=done, total=total)
-
-        return work.execute(tell)
+    with ReadingBar("redriving") as bar:
+        return work.execute(lambda _: bar.show(work.progress))
 
 
 def _print(result: Result) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
     if result.shown:
-        table = Table(box=None, pad_edge=False)
-        for title in ("dead letter", "what", "to", "headers", "attempts", "step", "reason"):
-            table.add_column(title, overflow="fold")
+        shown = table("dead letter", "what", "to", "headers", "attempts", "step", "reason")
         for each in result.shown:
             done = each["outcome"] if result.executed else f"would be {each['outcome']}"
-            what = f"pending: {each['why']}" if each["why"] else done
+            what = f"left: {each['why']}" if each["why"] else done
             cells = (
                 each["dead_letter"],
                 what,
@@ -176,26 +150,26 @@ def _print(result: Result) -> None:
                 each["step"],
                 each["reason"] or each["error"],
             )
-            table.add_row(*(Text(printable(cell or "")) for cell in cells))
-        console.print(table)
+            shown.add_row(*(Text(printable(cell or "")) for cell in cells))
+        output_console().print(shown)
     did = "sent" if result.executed else "would be sent"
     for topic, count in sorted(result.sent.items()):
         click.echo(f"{counted(count, 'record')} {did} to {topic}")
     if result.parked:
         parked = "moved" if result.executed else "would be moved"
-        click.echo(f"{counted(result.parked, 'letter')} {parked} to the parking topic")
+        click.echo(f"{counted(result.parked, 'dead letter')} {parked} to the parking topic")
     for why, count in sorted(result.pending.items()):
-        click.echo(f"{counted(count, 'letter')} left ({why}): {WHY[why]}")
+        click.echo(f"{counted(count, 'dead letter')} left ({why}): {WHY[why]}")
     if result.passed_over:
-        click.echo(f"{counted(result.passed_over, 'letter')} not selected")
+        click.echo(f"{counted(result.passed_over, 'dead letter')} not selected")
     if result.deleted:
         click.echo(
-            f"{counted(result.deleted, 'offset')} of {result.topic} that were not answered are deleted: its "
-            f"retention counts from the records' own time; set retention.ms=-1"
+            f"{counted(result.deleted, 'offset')} of {result.topic} were deleted before they were done: the "
+            f"retention of the topic counts from the records' own time; set retention.ms=-1"
         )
     if not result.dead_letters:
-        click.echo(f"no letters in {result.topic} that are not done")
+        click.echo(f"no dead letters are left in {result.topic}")
     if result.stopped:
-        click.echo("stopped before the end; start it again to go on")
+        click.echo("stopped before the end; start the command again to continue")
     if not result.executed and result.done:
-        click.echo("nothing was sent; --execute does it")
+        click.echo("nothing was sent; --execute sends it")

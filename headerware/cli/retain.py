@@ -5,30 +5,23 @@ With ``--into`` it removes nothing, but copies the others, as ``headerware compa
 
 from __future__ import annotations
 
-import logging
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.compact import copy, translate
+from headerware.cli.compact import Copy
 from headerware.cli.exit_codes import LEFT_ALONE
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import config_option, execute_option, json_option, rate_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
 from headerware.cli.signals import stopped_by_signals
+from headerware.cli.tables import output_console, table
 from headerware.cli.times import Duration
 from headerware.core.chain import load_chain
 from headerware.core.errors import ConfigError
@@ -49,7 +42,7 @@ _SHOWN: Final = 10
 
 
 class _AtWorkError(click.ClickException):
-    """Another pass is at work; for a timer that is no failure."""
+    """Another pass is at work, which is no failure for a timer."""
 
     exit_code = LEFT_ALONE
 
@@ -61,45 +54,44 @@ class _AtWorkError(click.ClickException):
     type=click.Path(exists=True, dir_okay=False),
     help="A TOML file: lifetimes by topic and header, and the header of a legal hold.",
 )
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The file of a chain. With sign, what it does not verify stays; --objects needs its claim_check.",
+@config_option(
+    "The file of a chain. With sign, records that do not verify are kept; --objects needs claim_check."
 )
 @click.option(
     "--unverified-after",
     type=Duration(),
-    help="Let what is not verified, or cannot be read, go at this age; longer than all lifetimes of --rules.",
+    help="Let records that do not verify, or cannot be read, expire at this age; above all of --rules.",
 )
-@client_options
-@click.option("--audit", metavar="TOPIC", help="Write there what is removed and why, as JSON.")
-@click.option("--beginnings", is_flag=True, help="Read partitions up to their first record that stays.")
+@cluster_options
+@click.option("--audit", metavar="TOPIC", help="Write to this topic what is removed and why, as JSON.")
+@click.option("--beginnings", is_flag=True, help="Read each partition up to its first record that is kept.")
 @click.option("--objects", is_flag=True, help="Then delete the topic's objects that no record claims.")
-@click.option("--copies", multiple=True, metavar="TOPIC", help="With --objects: one with copies; repeatable.")
-@click.option("--into", metavar="TARGET", help="Remove nothing, but copy there what has not expired.")
+@click.option(
+    "--copies", multiple=True, metavar="TOPIC", help="With --objects: a topic with copies of records."
+)
+@click.option(
+    "--into", metavar="TARGET", help="Remove nothing, but copy here the records that have not expired."
+)
 @click.option(
     "--store",
     type=click.Path(dir_okay=False),
-    help="With --into: a file for slices of messages that are not whole.",
+    help="With --into: a file for slices of incomplete messages.",
 )
 @click.option(
     "--translate-group",
     metavar="GROUP",
     help="With --into: show where GROUP, which has read TOPIC, goes on in TARGET; with --execute, commit it.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Read this many a second at most.")
-@click.option("--execute", is_flag=True, help="Do it; else it only shows what it would do.")
+@rate_option("Read")
+@execute_option
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def retain(
     topic: str,
     rules: str | None,
     config: str | None,
     unverified_after: float | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     audit: str | None,
     beginnings: bool,  # noqa: FBT001 - click passes flags by name
     objects: bool,  # noqa: FBT001
@@ -109,29 +101,28 @@ def retain(
     translate_group: str | None,
     rate: float | None,
     execute: bool,  # noqa: FBT001
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001
 ) -> None:
     """Remove the records of TOPIC that have expired, in one pass.
 
-    One process works on a topic at a time: the others leave.
+    One process works on a topic at a time; any other process ends at once.
 
-    A record's lifetime is its header hw.expires, or a rule's. What has none, or one that cannot be read,
-    stays, and so does what is under a legal hold. The beginning of a partition is deleted where all of it has
-    expired. The key of a compacted topic gets a tombstone, if its latest record has expired.
+    The header hw.expires or a rule says when a record expires. A record is kept if it has no lifetime, if its
+    lifetime cannot be read, or if it is under a legal hold. The beginning of a partition is deleted up to the
+    first record that is kept. A key of a compacted topic gets a tombstone if its latest record has expired.
 
-    It can be killed at any moment, and started again. Let a timer start it.
+    The command can be killed at any moment, and started again. Let a timer start it.
 
-    What has expired behind a record that stays is left. With --into all that has not expired is copied into
-    another topic, and nothing is removed here.
+    An expired record that comes after a kept record is left in the topic. With --into, all records that have
+    not expired are copied to another topic, and nothing is removed.
 
-    Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
-    the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
-    left some records untouched.
+    Exit codes: 0 all is removed that can be (or would be); 1 the command was stopped before the end,
+    something is in the way, or --objects could not read some records; 2 it was used wrongly; 3 another pass
+    is at work, or --into has left some records untouched.
     """
-    from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
-    from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
+    from headerware.workers.ownership import LeaseHeldError  # noqa: PLC0415 - likewise
 
     if into is None:
         _refuse({"--store": store, "--translate-group": translate_group}, "goes with --into")
@@ -141,8 +132,7 @@ def retain(
         _refuse({"--copies": copies}, "goes with --objects")
     elif config is None:
         raise click.UsageError("--objects needs --config: the chain's claim_check says where they are")
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     rule = _rule(rules, unverified_after)
     if rule.lifetimes and not rule.for_topic(topic).lifetimes:
         patterns = ", ".join(pattern for each in rule.lifetimes for pattern in each.topics)
@@ -152,27 +142,22 @@ def retain(
             err=True,
         )
     chain = None if config is None else load_chain(config)
-    logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
+    log_nothing()
     if into is not None:
-        with (
-            kafka_errors(topic),
-            Compaction(
-                settings,
-                topic,
-                into,
-                rule,
-                audit=audit,
-                chain=chain,
-                store=store,
-                rate=rate,
-                timeout_s=timeout,
-            ) as copying,
-            stopped_by_signals(copying.stop),
-        ):
-            if translate_group is not None:
-                translate(copying, translate_group, topic, into, execute=execute, as_json=as_json)
-            else:
-                copy(copying, topic, execute=execute, follow=False, as_json=as_json)
+        Copy(
+            settings=settings,
+            source=topic,
+            target=into,
+            rule=rule,
+            chain=chain,
+            audit=audit,
+            store=store,
+            rate=rate,
+            timeout_s=timeout_s,
+            translate_group=translate_group,
+            execute=execute,
+            as_json=as_json,
+        ).run()
         return
     found: Objects | None = None
     with (
@@ -185,7 +170,7 @@ def retain(
             chain=None if objects and not _signs(chain, topic) else chain,
             beginnings=beginnings,
             rate=rate,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
         ) as work,
         stopped_by_signals(work.stop),
     ):
@@ -199,12 +184,8 @@ def retain(
         except LeaseHeldError as error:
             raise _AtWorkError(str(error)) from error
     ok = result.ok and (found is None or not found.unreadable)
-    if as_json:
-        show_json({**msgspec.to_builtins(result, str_keys=True), "objects": found}, ok=ok)
-    else:
-        _print(result, found)
-    if not ok:
-        sys.exit(1)
+    facts = {**msgspec.to_builtins(result, str_keys=True), "objects": found}
+    answer(facts, lambda: _print(result, found), as_json=as_json, ok=ok)
 
 
 def _refuse(options: Mapping[str, object], why: str) -> None:
@@ -244,14 +225,12 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
 def _print(result: Result, objects: Objects | None) -> None:
     from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
 
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for title in ("records", ""):
-        table.add_column(title, overflow="fold", justify="right" if title else "left")
+    shown = table("records", "")
+    shown.columns[0].justify = "right"
     for fate, count in sorted(result.fates.items()):
-        table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
+        shown.add_row(Text(f"{count:,}"), Text(FATES[fate]))
     if result.fates:
-        console.print(table)
+        output_console().print(shown)
     else:
         click.echo("no records")
     does = "" if result.executed else "would be "
@@ -263,7 +242,7 @@ def _print(result: Result, objects: Objects | None) -> None:
         click.echo(_in_the_way(f"{name}[{number}]", held))
     others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
     for fate, numbers in sorted(_by_fate(others).items()):
-        click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
+        click.echo(f"held back by records that are kept because {FATES[fate]}: {name}[{_list_of(numbers)}]")
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -271,11 +250,11 @@ def _print(result: Result, objects: Objects | None) -> None:
             f"which stand for {counted(result.replaced, 'record')}"
         )
     if result.newer:
-        click.echo(f"{counted(result.newer, 'key')} got none, for a newer record had come")
+        click.echo(f"{counted(result.newer, 'key')} got no tombstone, because a newer record had come")
     if result.rest:
         click.echo(f"{counted(result.rest, 'expired record')} left, which only a copy can leave out (--into)")
     if result.beginnings:
-        click.echo("only the beginnings of partitions were read; what stands behind them is not counted")
+        click.echo("only the beginnings of partitions were read; later records are not counted")
     if objects is not None:
         size = f"{objects.size_bytes:,} bytes"
         name = counted(objects.count, "object")
@@ -283,37 +262,35 @@ def _print(result: Result, objects: Objects | None) -> None:
             click.echo(f"{name} of {size} that no record claims, {objects.deleted:,} deleted")
         else:
             click.echo(
-                f"{name} of {size} that no record claims would be deleted, and then those that only records "
-                f"above claim"
+                f"{name} of {size} that no record claims would be deleted, and then the objects that only "
+                f"the records above claim"
             )
         if objects.unreadable:
             click.echo(
-                f"no object is deleted: {counted(objects.unreadable, 'record')} may claim what cannot be "
-                f"read (headerware claims orphans says where)"
+                f"no object is deleted: the claims of {counted(objects.unreadable, 'record')} cannot be read "
+                f"(headerware claims orphans says where)"
             )
     if result.stopped:
-        click.echo("stopped before the end; start it again to go on")
+        click.echo("stopped before the end; start the command again to continue")
     if not result.executed:
-        click.echo("nothing was removed; --execute does it")
+        click.echo("nothing was removed; --execute removes it")
 
 
 def _in_the_way(partition: str, held: HeldBack) -> str:
-    """Return the lines about a record that nobody means to keep."""
+    """Return the lines about a kept record that nobody wants to keep."""
     from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
 
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
     where = f"{partition} at offset {held.offset:,}"
-    text = f"IN THE WAY{since}: {where} stays ({held.fate}), for {FATES[held.fate]}"
+    text = f"IN THE WAY{since}: {where} is kept ({held.fate}), because {FATES[held.fate]}"
     if held.reason is not None:
         claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
         text += f"\n  its readers say: {printable(held.reason)}{claims}"
     if held.expired:
-        behind = counted(held.expired, "expired record")
-        text += f"\n  {behind} behind it cannot be deleted as long as it is there"
+        later = counted(held.expired, "expired record")
+        text += f"\n  {later} after it cannot be deleted as long as it is there"
     if held.fate in ("unverified", "malformed"):
-        text += (
-            "\n  mend the keyring of --config, if the record is genuine; else --unverified-after lets it go"
-        )
+        text += "\n  repair the keyring of --config if the record is genuine; else use --unverified-after"
     return text
 
 

@@ -25,7 +25,7 @@ _OF_PYTHON: Final = ("-m", "-c")
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, which a program that takes its place would do, too."""
+"""Signals that Python ignores, and that a program which replaces it would ignore, too."""
 
 
 class _Run(click.Command):
@@ -62,8 +62,8 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
         headerware run -m shop.worker
 
     The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
-    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command takes this
-    one's place, so signals and the exit code are its own.
+    code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command
+    replaces this process, so signals and the exit code are its own.
     """  # noqa: D301 - click's mark for text as it is
     _require_no_option(command)
     _require_file(config)
@@ -92,7 +92,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
 
 
 def _require_file(config: str | None) -> None:
-    """Refuse what belongs to the command in the place of the chain's file: the option had no value."""
+    """Refuse a part of the command as the chain's file: the option had no value."""
     if config and not os.path.exists(config) and (config in _OF_PYTHON or shutil.which(config)):  # noqa: PTH110 - any text
         raise click.UsageError(
             f"--config takes the chain's file, found {config!r}; write --config FILE {config} ..."
@@ -100,7 +100,7 @@ def _require_file(config: str | None) -> None:
 
 
 def _require_no_option(command: tuple[str, ...]) -> None:
-    """Refuse what looks like an option of ours: a program's own stand behind its name."""
+    """Refuse what looks like an option of ours: the program's own options come after its name."""
     first, *rest = command
     if first == "-c" and rest and (rest[0].endswith(".toml") or os.path.isfile(rest[0])):  # noqa: PTH113 - any text
         file = rest[0].removeprefix("=")
@@ -123,7 +123,7 @@ def _check(path: str) -> None:
     except ConfigError as error:
         if not is_disabled():
             raise
-        click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is passed over: {error}", err=True)
+        click.echo(f"Warning: HEADERWARE_DISABLED is set, so this is ignored: {error}", err=True)
 
 
 def _import_path(environment: dict[str, str]) -> list[str]:
@@ -133,7 +133,7 @@ def _import_path(environment: dict[str, str]) -> list[str]:
     """
     before = environment.get(_PATH, "").split(os.pathsep) if environment.get(_PATH) else []
     other = getattr(sys.modules.get("sitecustomize"), "__file__", None)
-    # PYTHONPATH stands before the standard library; what is behind that belongs to this environment alone.
+    # PYTHONPATH comes before the standard library; later entries belong to this environment alone.
     passed_on = sys.path[: sys.path.index(str(Path(os.__file__).parent))]
     from_tool = [str(Path(other).parent)] if other and str(Path(other).parent) in passed_on else []
     return list(dict.fromkeys([str(_BOOTSTRAP), *from_tool, *before]))

@@ -1,4 +1,4 @@
-"""Signals that stop a command behind what is under way."""
+"""Signals that stop a command after the work in progress."""
 
 from __future__ import annotations
 

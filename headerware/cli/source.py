@@ -1,4 +1,4 @@
-"""``headerware source``: run a source, look at what it would read, and at how far it has come."""
+"""``headerware source``: run a source, show what it would read, and show its progress."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from headerware.cli.health import Health, health_option, served_health
-from headerware.cli.json_output import show_json
+from headerware.cli.json_output import answer, show_json
+from headerware.cli.options import json_option
 from headerware.cli.signals import stopped_by_signals
 from headerware.cli.source_check import check
-from headerware.cli.source_status import object_text, show_table, source_errors, status
+from headerware.cli.source_status import object_text, source_errors, status
+from headerware.cli.tables import output_console
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError
 from headerware.core.printable import counted, printable
@@ -50,7 +52,6 @@ _SHOWN: Final = {
 """What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
-_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 
 
 @click.group()
@@ -72,8 +73,8 @@ source.add_command(status)
     "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
 )
 @health_option
-@click.option("--fail-fast", is_flag=True, help="Of a folder: stop all sources when one fails.")
-@_json
+@click.option("--fail-fast", is_flag=True, help="With a folder: stop all sources when one fails.")
+@json_option
 def run(
     path: str,
     once: bool,  # noqa: FBT001 - click passes flags by name
@@ -84,14 +85,14 @@ def run(
 ) -> None:
     """Read the source of a file, or those of a folder, and produce its records, until SIGINT or SIGTERM.
 
-    Of a folder each *.toml is a source, but kafka.toml, whose [kafka] they share. All files are checked
-    before anything runs. A source that fails does not stop the others; the exit code is then 1 when they have
-    ended.
+    Each *.toml of a folder is a source, except kafka.toml, which has the [kafka] of all. All files are
+    checked before any source runs. A source that fails does not stop the others; when all have ended, the
+    exit code is then 1.
 
-    Either signal stops reading, waits for what was sent, and stores how far it has come. A second one ends
+    A signal stops reading, waits for the records that were sent, and stores the offsets. A second signal ends
     the process at once; nothing is lost by that.
 
-    Exit codes: 0 it was stopped or everything was read, 1 it failed, 2 wrong use.
+    Exit codes: 0 the source was stopped, or all is read; 1 it failed; 2 wrong use.
     """
     from headerware.sources import runtime  # noqa: PLC0415 - only this needs a client
 
@@ -104,10 +105,7 @@ def run(
         runner = runtime.SourceRunner(loaded, tasks=tasks or None, once=once)
         with _working([runner], runner.stop, health):
             runner.run()
-        if as_json:
-            show_json(_counts(runner))
-        else:
-            click.echo(_summary(runner))
+        answer(_counts(runner), lambda: click.echo(_summary(runner)), as_json=as_json)
         return
     if tasks:
         raise click.UsageError("--task is for the source of one file; a folder runs all tasks of its sources")
@@ -115,27 +113,26 @@ def run(
     with _working(group.runners, group.stop, health):
         group.run()
     failures = group.failures
-    if as_json:
-        found = [
-            {
-                **_counts(each),
-                "error": str(failures[each.config.name]) if each.config.name in failures else None,
-            }
-            for each in group.runners
-        ]
-        show_json(found, ok=not failures)
-    else:
-        for each in group.runners:
-            click.echo(_summary(each))
-    if failures:
-        raise SystemExit(1)
+    found = [
+        {
+            **_counts(each),
+            "error": str(failures[each.config.name]) if each.config.name in failures else None,
+        }
+        for each in group.runners
+    ]
+    answer(
+        found,
+        lambda: click.echo("\n".join(map(_summary, group.runners))),
+        as_json=as_json,
+        ok=not failures,
+    )
 
 
 @contextmanager
 def _working(
     runners: list[SourceRunner], stop: Callable[[], object], health: tuple[str, int] | None
 ) -> Iterator[None]:
-    """Show how it goes, tell it to those who ask, and stop at a signal."""
+    """Show the progress, serve the health, and stop at a signal."""
 
     def look() -> Health:
         sources = {
@@ -168,12 +165,12 @@ def _counts(runner: SourceRunner) -> dict[str, Any]:
 @source.command()
 @_config
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Show so many objects at most."
+    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Show this many objects at most."
 )
 @click.option("--all", "everything", is_flag=True, help="Show also objects that are not read.")
-@_json
+@json_option
 def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
-    """Show what would be read now, and why; open no object, and store nothing."""
+    """Show which objects would be read now, and why; open no object, and store nothing."""
     from headerware.sources.engine.plan import plan as planned  # noqa: PLC0415 - as above
 
     loaded, offsets = _opened(config)
@@ -203,7 +200,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
             str(each.known_records + 1) if each.reads else "",
             Text(printable(each.why)),
         )
-    show_table(table)
+    output_console().print(table)
     if more:
         click.echo(f"and more; --limit {10 * limit} shows more of them")
 
@@ -216,9 +213,9 @@ def offsets() -> None:
 @offsets.command()
 @_config
 @click.argument("keys", nargs=-1)
-@_json
+@json_option
 def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FBT001 - as above
-    """Show how far objects were read: all of them, or those of KEYS."""
+    """Show how far objects were read: all objects, or those named by KEYS."""
     loaded, store = _opened(config)
     with closing(store):
         found = _chosen(loaded, store, keys)
@@ -236,7 +233,7 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
             each["properties"] or "",
         )
         table.add_row(*(Text(printable(str(cell))) for cell in cells))
-    show_table(table)
+    output_console().print(table)
     click.echo(f"{loaded.name}: {counted(len(shown), 'object')}")
 
 
@@ -244,18 +241,18 @@ def show(config: str, keys: tuple[str, ...], as_json: bool) -> None:  # noqa: FB
 @_config
 @click.argument("keys", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Forget all objects of the source.")
-@_json
+@json_option
 def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -> None:  # noqa: FBT001 - as above
-    """Forget the objects of KEYS, so that they are read again from their first record.
+    """Forget the offsets of KEYS, so that these objects are read again from their first record.
 
-    Stop the source before. A running one never overwrites a reset: with offsets in a file the reset is
-    refused; with offsets in a topic the source ends with an error, within 30 seconds if it is idle, and reads
-    the objects when it is started again.
+    Stop the source first. A running source never overwrites a reset. If its offsets are in a file, the reset
+    is refused. If they are in a topic, the source ends with an error, within 30 seconds if it is idle, and
+    reads the objects when it is started again.
     """
-    from headerware.sources.runtime.stores import TakenOverError, sharings_in  # noqa: PLC0415 - as above
+    from headerware.sources.runtime.stores import OtherWriterError, sharings_in  # noqa: PLC0415 - as above
 
     if bool(keys) == everything:
-        raise click.UsageError("name the objects, or say --all")
+        raise click.UsageError("name the objects, or give --all")
     loaded, store = _opened(config)
     with closing(store):
         found = [key for key, _ in _chosen(loaded, store, keys)]
@@ -267,7 +264,7 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
             if found:
                 writing.put(dict.fromkeys(found))
-    except TakenOverError as error:
+    except OtherWriterError as error:
         raise SourceError(
             f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
             "stop it, and reset then"
@@ -291,7 +288,7 @@ def _sign_interval() -> float:
 
 
 def _still_at_work(store: StoredOffsets) -> list[str]:
-    """Return the tasks that may be at work: they have said so a short time ago."""
+    """Return the tasks that may be at work, because they said so a short time ago."""
     since_ms = wall_clock_ms() - 2_000 * _sign_interval()
     return [sign.task for sign in store.signs() if sign.at_ms >= since_ms]
 
@@ -337,8 +334,8 @@ def _entry(entry: OffsetEntry) -> dict[str, Any]:
 def rare_collections() -> Iterator[None]:
     """Let the garbage collector look at all objects less often.
 
-    Tens of thousands of records are alive at a time, and none is part of a cycle; to look at them after each
-    700 new objects takes a fifth of the time.
+    Tens of thousands of records are alive at a time, and none is part of a cycle. Looking at all of them
+    after each 700 new objects would take a fifth of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(*_COLLECTOR_THRESHOLDS)
@@ -350,9 +347,15 @@ def rare_collections() -> Iterator[None]:
 
 @contextmanager
 def _status(runners: list[SourceRunner]) -> Iterator[None]:
-    """Show on standard error what the tasks have done so far: live on a terminal, or a line now and then."""
+    """Show the counts of the tasks on standard error: live on a terminal, else a line every 30 seconds.
+
+    Without a terminal, the first line says at once what the source does.
+    """
     console = Console(stderr=True)
     done = Event()
+    if not console.is_terminal:
+        for runner in runners:
+            click.echo(_work(runner), err=True)
     with (
         Live(console=console, transient=True, auto_refresh=False)
         if console.is_terminal
@@ -380,7 +383,7 @@ def _status(runners: list[SourceRunner]) -> Iterator[None]:
 
 
 class _Rates:
-    """How many records a task has read in a second, from one look to the next."""
+    """The records a second that each task has read since the last look."""
 
     def __init__(self, runner: SourceRunner) -> None:
         self._runner: Final = runner
@@ -388,7 +391,7 @@ class _Rates:
         self._at = time.monotonic()
 
     def look(self) -> dict[int, float]:
-        """Return them by the task's number."""
+        """Return the rates by the number of the task."""
         now = time.monotonic()
         counts = {number: found.records for number, found in self._runner.statistics.items()}
         passed_s, self._at, before = max(now - self._at, 0.001), now, self._before
@@ -427,8 +430,15 @@ def _bar(reads: Progress) -> ProgressBar:
     return ProgressBar(total=reads.length, completed=reads.position, width=_BAR_WIDTH)
 
 
+def _work(runner: SourceRunner) -> str:
+    """Return what a source does as a line."""
+    config = runner.config
+    given, topic, how = config.source.type, printable(config.topic), config.delivery.replace("_", " ")
+    return f"{config.name}: reads {given}, sends to topic {topic}, {how}"
+
+
 def _summary(runner: SourceRunner, rates: _Rates | None = None) -> str:
-    """Return what all tasks have done so far as a line."""
+    """Return the counts of all tasks in one line."""
     counts = list(runner.statistics.values())
 
     def total(name: str) -> int:

@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from headerware.cli.chains import require_local_parts
-from headerware.cli.json_output import show_json
+from headerware.cli.json_output import answer
+from headerware.cli.options import json_option
 from headerware.core.client_chain import client_chain
 from headerware.core.context import Context
 from headerware.core.errors import ConfigError, HeaderwareError, SourceError
@@ -45,7 +46,7 @@ class _Checked(NamedTuple):
     default=False,
     help="Also open the chain and the transformers, and ask the cluster for topics and rights.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Check the file of a source, or each one of a folder, for CI.
 
@@ -62,14 +63,13 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     checked = [_checked(str(file), opens=opens) for file in source_files(path)]
     RunConfig.load_all(path)  # that no two have the same name
     ok = all(each.status != "fail" for found in checked for each in found.findings)
-    if as_json:
-        shown = [_as_json(each, opens=opens) for each in checked]
-        show_json(shown, ok=ok)
-    else:
+    shown = [_as_json(each, opens=opens) for each in checked]
+
+    def show() -> None:
         for each in checked:
             _print(each, opens=opens)
-    if not ok:
-        raise SystemExit(1)
+
+    answer(shown, show, as_json=as_json, ok=ok)
 
 
 def _checked(file: str, *, opens: bool) -> _Checked:
@@ -173,18 +173,22 @@ def _of_reading(loaded: RunConfig) -> Finding:
 
 def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
     """Try a transactional id that no task has, so that none is fenced."""
-    from confluent_kafka import KafkaException, cimpl  # noqa: PLC0415 - as above
+    from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
     from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
     from headerware.sources.runtime.topic_offsets import transactional_id  # noqa: PLC0415 - as above
+    from headerware.workers.transactions import TransactionalSender  # noqa: PLC0415 - as above
 
     prefix = transactional_id(f"{loaded.name}-")
     check = f"transactional ids {prefix}*"
     try:
-        with closing(
-            cimpl.Producer({**settings, "transactional.id": f"{prefix}check", "log_level": 0})
-        ) as made:
-            made.init_transactions(_TIMEOUT_S)
+        made = TransactionalSender(
+            {**settings, "log_level": 0},
+            f"{prefix}check",
+            what=f"check of {loaded.name}",
+            timeout_s=_TIMEOUT_S,
+        )
+        made.close()
     except KafkaException as error:
         return Finding(
             check=check,

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import json_option
+from headerware.cli.tables import output_console
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
 from headerware.core.printable import counted, printable
@@ -37,56 +38,52 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a source is."""
+    """The progress of a source."""
 
     source: str
     complete: int
     in_work: int
     records: int
     places: list[_Place]
-    """Objects that were read in part."""
+    """The objects that were read in part."""
     at_work_ms: int | None
     """When a task last said that it is at work, in milliseconds since the epoch."""
     bad_records: int
-    """Since the tasks were started, as is the next one."""
+    """Counted since the tasks were started, as is ``failed``."""
     failed: int
     waiting: int | None = None
-    """Objects that would be read now; None if the source was not listed."""
+    """The objects that would be read now; None if the source was not listed."""
 
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(exists=True))
-@client_options
+@cluster_options
 @click.option("--topic", default="headerware-offsets", show_default=True, help="The topic of offsets.")
-@click.option("--lag", is_flag=True, help="List the sources of PATH, and count the objects that wait.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--lag", is_flag=True, help="List the sources of PATH, and count the objects that are not read yet."
+)
+@json_option
 def status(
     path: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     topic: str,
     lag: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Show how far sources are: all that keep offsets in a topic, or those of PATH, a file or a folder.
+    """Show the progress of sources: all that keep offsets in a topic, or those of PATH, a file or a folder.
 
-    Without PATH the cluster is named as for other commands, and nothing but the topic of offsets is read.
-    With --lag the sources of PATH are listed, too; no object is opened. Nothing is stored.
+    Without PATH, name the cluster as for other commands; only the topic of offsets is read. With --lag the
+    sources of PATH are listed, too; no object is opened. Nothing is stored.
     """
     if path is None:
         if lag:
-            raise click.UsageError("--lag lists the sources of PATH: name a file or a folder")
-        settings = client_settings(bootstrap_servers, properties, client_config)
-        require_servers(settings, "status")
+            raise click.UsageError("--lag lists the sources of PATH: give a file or a folder")
+        settings = cluster.settings_for("status")
         with kafka_errors("status"):
             found = _of_topic(settings, topic)
     else:
         found = _of_files(path, lag=lag)
-    if as_json:
-        show_json(found)
-    else:
-        _print(found, lag=lag)
+    answer(found, lambda: _print(found, lag=lag), as_json=as_json)
 
 
 def _of_topic(settings: dict[str, Any], topic: str) -> list[_Status]:
@@ -131,7 +128,7 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
 
     in_work = [(key, entry) for key, entry in entries if not entry.complete]
     latest = max((sign.at_ms for sign in signs), default=None)
-    # Others are of tasks that there were before.
+    # Older signs are of former tasks.
     signs = [sign for sign in signs if latest is not None and latest - sign.at_ms < 2_000 * SIGN_INTERVAL_S]
     return _Status(
         source=source,
@@ -143,14 +140,6 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
         bad_records=sum(sign.counts.get("bad_records", 0) for sign in signs),
         failed=sum(sign.counts.get("failed", 0) for sign in signs),
     )
-
-
-def show_table(table: Table) -> None:
-    """Print a table, with whole lines where no terminal looks."""
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = _PIPE_COLUMNS
-    console.print(table)
 
 
 def object_text(key: OffsetKey) -> str:
@@ -175,7 +164,7 @@ def _print(found: list[_Status], *, lag: bool) -> None:
             "" if place is None else f"{place.object} to record {place.record_number:,}",
         ]
         table.add_row(*(Text(printable(cell)) for cell in cells), *([f"{each.waiting:,}"] if lag else []))
-    show_table(table)
+    output_console().print(table)
     click.echo(counted(len(found), "source"))
 
 

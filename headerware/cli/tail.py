@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
 from headerware.cli.json_output import show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import config_option
+from headerware.cli.tables import output_console
 from headerware.cli.tail_lines import Values, as_json, brief_line, record_lines
 from headerware.core.chain import Chain, load_chain
 from headerware.core.errors import ConfigError
@@ -29,13 +30,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic")
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False),
-    envvar="HEADERWARE_CONFIG",
-    help="The chain's file; without it, that of HEADERWARE_CONFIG, or no chain.",
-)
-@client_options
+@config_option("The chain's file; without it, that of HEADERWARE_CONFIG, or no chain.")
+@cluster_options
 @click.option(
     "--from",
     "start",
@@ -67,9 +63,7 @@ if TYPE_CHECKING:
 def tail(
     topic: str,
     config: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     start: str,
     partition: int | None,
     count: int | None,
@@ -90,15 +84,13 @@ def tail(
     Nothing is committed, no consumer group is joined, and the chain leaves no mark: interceptors that only
     observe do not run, dead letters are not published, and dedup does not open its store.
     """
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     with _wrong_use("--from"):
         begin = Start.parse(start)
     with _wrong_use("--where"):
         conditions = [Condition.parse(text) for text in where]
     chain = Chain() if config is None else load_chain(config)
-    # Each record says what the chain did; a log line would stand in the middle of the view.
-    logging.getLogger("headerware").addHandler(logging.NullHandler())
+    log_nothing()  # a line would stand in the middle of the view
     view = None
     try:
         with (
@@ -155,7 +147,7 @@ def _is_terminal() -> bool:
 
 
 def _print(batches: Iterator[list[TailedRecord]], values: Values, *, json_lines: bool, brief: bool) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     try:
         for batch in batches:
             for record in batch:

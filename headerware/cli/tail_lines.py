@@ -118,7 +118,7 @@ def reason_lines(record: TailedRecord) -> list[Text]:
 def view_lines(
     view: RecordView, values: Values, named: tuple[tuple[str, Part], ...] | None = None
 ) -> list[Text]:
-    """Return a record's key, value and headers; ``named`` has the headers with names in place of ids."""
+    """Return a record's key, value and headers; ``named`` has the headers with names instead of ids."""
     names = view.headers if named is None else named
     count = f"{len(view.headers)}"
     if len(names) != len(view.headers):
@@ -132,7 +132,7 @@ def view_lines(
 
 
 def chain_lines(record: TailedRecord) -> list[Text]:
-    """Return the steps of the chain, each with the size behind it and what it did."""
+    """Return the steps of the chain, each with the size after it and what it did."""
     if record.wire is None:
         return []
     wide = max((len(step.step) for step in record.steps), default=0)

@@ -134,7 +134,7 @@ class TailView(App[None]):
         self.paused: bool = False
         """Whether reading waits."""
         self.following: bool = True
-        """Whether the cursor stays at the latest record."""
+        """Whether the cursor follows the latest record."""
         self.shown: list[TailedRecord] = []
         """The record of each row."""
         self._kept_rows = kept
@@ -248,7 +248,7 @@ class TailView(App[None]):
         self.following = False
 
     def action_follow(self) -> None:
-        """Go to the latest record, and stay there; or stop that."""
+        """Begin or stop to follow the latest record."""
         self.following = not self.following
         if self.following:
             self._table.move_cursor(row=len(self.shown) - 1)
@@ -423,7 +423,7 @@ class RecordScreen(Screen[None]):
 
 
 class _Records(DataTable[Text]):
-    """The table; whoever goes up in it wants to stay there."""
+    """The table; a user who goes up in it stops following the latest record."""
 
     app: TailView
     BINDINGS: ClassVar[list[Any]] = [Binding("enter", "select_cursor", "Open")]

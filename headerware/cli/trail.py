@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.text import Text
 
 from headerware.cli.json_output import show_error, show_json
-from headerware.cli.kafka import client_options, client_settings, kafka_errors, require_servers
-from headerware.cli.times import Duration
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
+from headerware.cli.options import total_time_option
+from headerware.cli.tables import output_console
 from headerware.core.dead_letter import origin_of
 from headerware.core.errors import HeaderError, WireFormatError, position
 from headerware.core.headers import Headers
@@ -32,13 +32,11 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 
 @click.command()
 @click.argument("topic", required=False)
-@client_options
+@cluster_options
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
 @click.option("--offset", type=click.IntRange(0), help="Begin at this offset of --partition.")
 @click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="Records per partition.")
-@click.option(
-    "--timeout", type=Duration(), default="30s", show_default=True, help="How long it may take in all."
-)
+@total_time_option("30s")
 @click.option("--value", "text", help="Decode this value of hw.trail.")
 @click.option(
     "--file", "path", type=click.Path(exists=True, dir_okay=False), help="Decode the value in a file."
@@ -46,36 +44,34 @@ _STYLES = {"gap": "yellow", "dead_letter": "yellow", "left_out": "dim"}
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def trail(
     topic: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     partition: int | None,
     offset: int | None,
     limit: int,
-    timeout: float,
+    timeout_s: float,
     text: str | None,
     path: str | None,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
     """Show where records have been.
 
-    These are the last records of TOPIC, or one header value from --value or --file. A topic stays as it was
-    written, so who has read a record from TOPIC is told by the topic that the reader sent it on to.
+    The records are the last records of TOPIC, or one header value from --value or --file. A topic is never
+    changed by its readers: to see who has read a record of TOPIC, look at the topic that the reader wrote to.
 
     Nothing is committed, and no consumer group is joined. The exit code is 1 if a header value that was given
     is corrupt, or the topic cannot be read; a corrupt trail within a topic is shown as such.
     """
-    settings = client_settings(bootstrap_servers, properties, client_config)
+    settings = cluster.settings()
     _check_usage(topic, partition, offset, text, path)
     if topic is None:
         value = Path(path).read_bytes() if path is not None else (text or "").encode("utf-8", "replace")
         _show(None, decode_trail(value.strip()), as_json=as_json)
         return
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     group_id = "headerware-trail"
     with (
         kafka_errors(topic),
-        TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout) as reader,
+        TopicReader(settings, topic, group_id=group_id, partition=partition, timeout_s=timeout_s) as reader,
     ):
         show = _RecordPrinter(reader.cluster_id, as_json=as_json)
         reader.start(Start("last", limit) if offset is None else Start("offset", offset), limit=limit)
@@ -136,7 +132,7 @@ class _RecordPrinter:
             if self._as_json:
                 show_error(error, found)
             else:
-                _console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
+                output_console().print(Text.assemble(_title(found), "\n  ", (f"corrupt: {error}", "red")))
 
 
 def _no_id(name: str) -> None:
@@ -147,7 +143,7 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
     if as_json:
         show_json((found or {}) | {"left_out": trail.left_out, "entries": trail.entries})
         return
-    console = _console()
+    console = output_console()
     if found is not None:
         console.print(_title(found))
         if found.get("slice"):
@@ -197,7 +193,3 @@ def _title(found: dict[str, Any]) -> Text:
     return title.append(
         f"  slice {found['slice'] + 1} of {found['slices']}" if "slice" in found else "", "dim"
     )
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
-from headerware.cli.json_output import show_json
-from headerware.cli.kafka import (
-    client_options,
-    client_settings,
-    kafka_errors,
-    require_servers,
-    timeout_option,
-)
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.keys import permissions_option
+from headerware.cli.log_lines import log_nothing
+from headerware.cli.options import json_option, timeout_option
 from headerware.cli.progress_bar import ReadingBar
+from headerware.cli.tables import output_console
 from headerware.core.chain import Chain, load_chain
 from headerware.core.client_chain import CONFIG_VARIABLE
 from headerware.core.errors import ConfigError
@@ -30,6 +24,8 @@ from headerware.kafka.reader import Start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rich.console import Console
 
     from headerware.keyring import Permissions
     from headerware.ops.verify import Offsets, Report, Signer
@@ -48,7 +44,7 @@ _SHOWN: Final = 20
 @click.option(
     "--keyring",
     type=click.Path(exists=True, dir_okay=False),
-    help="A keyring or a JWKS to verify with, in place of a chain; public halves are enough.",
+    help="A keyring or a JWKS to verify with, instead of a chain; public halves are enough.",
 )
 @permissions_option
 @click.option(
@@ -57,7 +53,7 @@ _SHOWN: Final = 20
     help="With --keyring: where the topic's header ids are registered, or HEADERWARE_REGISTRY; built-in ones "
     "without either.",
 )
-@client_options
+@cluster_options
 @click.option(
     "--from",
     "start",
@@ -68,44 +64,42 @@ _SHOWN: Final = 20
 )
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
 @timeout_option
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@json_option
 def verify(
     topic: str,
     config: str | None,
     keyring: str | None,
     permissions: Permissions,
     registry: str | None,
-    bootstrap_servers: str | None,
-    properties: tuple[str, ...],
-    client_config: str | None,
+    cluster: Cluster,
     start: str,
     partition: int | None,
-    timeout: float,
+    timeout_s: float,
     as_json: bool,  # noqa: FBT001 - click passes flags by name
 ) -> None:
     """Verify the signatures of TOPIC's records up to its end.
 
-    For each key and producer: how many records verify, where they are, and which sequences are missing or
-    there twice. Records that do not verify are counted by reason, with their first and last offsets.
+    For each key and producer, the answer says how many records verify, where they are, and which sequences
+    are missing or repeated. Records that do not verify are counted by reason, with their first and last
+    offsets.
 
-    What verifies is a chain with sign, or a keyring alone. A chain says what a keyring cannot: the root of
-    snapshots, the mirrors that may have copied records (accept_origins), and headers that must be covered.
+    Verify with a chain that has sign, or with a keyring alone. A chain can say more than a keyring: the root
+    of snapshots, the mirrors that may have copied records (accept_origins), and headers that must be covered.
 
-    max_age_ms does not apply, for old records are read; with replay_window, a sequence that is there twice is
+    max_age_ms does not apply, because old records are read; with replay_window, a repeated sequence is
     refused. Nothing is committed, and no consumer group is joined.
 
-    Exit codes: 0 each record verifies, 1 some do not (or the topic cannot be read), 2 wrong use.
+    Exit codes: 0 each record verifies; 1 some records do not, or the topic cannot be read; 2 wrong use.
     """
     from headerware.ops.verify import verify_topic  # noqa: PLC0415 - only this needs a client
 
-    settings = client_settings(bootstrap_servers, properties, client_config)
-    require_servers(settings, "TOPIC")
+    settings = cluster.settings_for("TOPIC")
     try:
         begin = Start.parse(start)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="--from") from error
     chain = _chain(config, keyring, permissions, registry)
-    logging.getLogger("headerware").addHandler(logging.NullHandler())  # the report says it
+    log_nothing()
     with kafka_errors(topic), ReadingBar(topic) as bar:
         report = verify_topic(
             settings,
@@ -113,14 +107,11 @@ def verify(
             chain,
             start=begin,
             partition=partition,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
             on_progress=bar.show,
         )
-    if as_json:
-        show_json(msgspec.to_builtins(report, str_keys=True), ok=report.ok)
-    else:
-        _print(report)
-    sys.exit(0 if report.ok else 1)
+    facts = msgspec.to_builtins(report, str_keys=True)
+    answer(facts, lambda: _print(report), as_json=as_json, ok=report.ok)
 
 
 def _chain(config: str | None, keyring: str | None, permissions: Permissions, registry: str | None) -> Chain:
@@ -143,7 +134,7 @@ def _chain(config: str | None, keyring: str | None, permissions: Permissions, re
 
 
 def _print(report: Report) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = output_console()
     found = [
         (report.verified, "verified", "green"),
         (report.refused, "refused", "bold red"),

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: a reader sees the old content or the new one."""
+"""Files that are written completely or not at all: a reader sees the old content or the new content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _NO_FOLDER_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
-"""Of file systems that sync no folders, and of folders that this process may write but not read."""
+"""The errors of file systems that sync no folders, and of folders that may be written but not read."""
 
 
 def replace_file(

@@ -1,4 +1,4 @@
-"""How long records wait for what may still come, such as the next version of a key."""
+"""How long records wait for something that may still arrive, such as the next version of a key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _VAIN_SHARE: Final = 10
 
 
 class Awaited(Generic[Name]):
-    """Decide how long records wait for something that may still come.
+    """Decide how long records wait for something that may still arrive.
 
-    Whoever writes records can name what never comes. So the wait is counted from the first record that needs
-    a thing, and is not repeated for the next record. After a wait in vain no other wait begins for ten times
-    as long, so a flood of names takes less than a tenth of the time.
+    A writer can name things that never arrive. So the wait is counted from the first record that needs a
+    thing, and is not repeated for the next record. After a wait in vain no other wait begins for ten times as
+    long, so a flood of names takes less than a tenth of the time.
     """
 
     def __init__(self, wait_ms: int, now_ms: Callable[[], int]) -> None:

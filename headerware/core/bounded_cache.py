@@ -16,10 +16,10 @@ _ABSENT: Final = object()
 class BoundedCache(dict[Key, Value]):
     """Keep recently used entries, in two generations.
 
-    New entries go to the young generation, and so do old ones that are asked for again. When the young one
-    is full, the old one is forgotten, and the young one becomes the old one. So the half that was used last
-    always stays, and ``cache[key]`` costs no more than in a dict if the entry is young. There is no lock:
-    threads that meet here make a value twice at worst.
+    New entries go to the young generation, and so do old entries that are asked for again. When the young
+    generation is full, the old one is forgotten, and the young one becomes the old one. So the half that was
+    used last is always kept, and ``cache[key]`` costs no more than in a dict if the entry is young. There is
+    no lock: at worst, threads that ask at the same time make a value twice.
 
     ``make`` makes a missing value; without it, a missing key is a KeyError. ``max_cost`` limits the sum of
     ``cost``; an entry that costs more than half of it is not kept.

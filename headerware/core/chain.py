@@ -119,12 +119,12 @@ class Chain:
         """Open the chain for one client.
 
         Args:
-            context: the ports to the world; without one there is a clock and nothing else.
-            previous: the session of the same client that this one takes the place of. An interceptor that
-                has the same name and options in both goes on with what it holds (incomplete messages,
-                windows, counters, keys), and the previous session no longer closes it. One that makes
-                one record of several goes on only if everything to its right is the same, too, because
-                else a message would come together under two chains.
+            context: the ports to the surroundings; without one there is only a clock.
+            previous: the session of the same client that this session replaces. An interceptor that
+                has the same name and options in both keeps its state (incomplete messages, windows,
+                counters, keys), and the previous session no longer closes it. An interceptor that makes
+                one record of several keeps its state only if everything to its right is the same, too;
+                else parts of one message would pass two chains.
 
         Raises:
             HeaderwareError: an interceptor cannot start, such as for a keyring that is missing. Those
@@ -150,7 +150,7 @@ class Chain:
         return Session(steps, Context() if context is None else context, previous, carry=self._carry)
 
     def _going_on(self, previous: Session | None) -> dict[str, Step]:
-        """Return by name the steps of the previous session that go on in a session of this chain."""
+        """Return the names of the previous session's steps that keep their state under this chain."""
         steps = () if previous is None else previous.steps
         before = tuple(step.interceptor for step in steps)
         found: dict[str, Step] = {}
@@ -218,7 +218,7 @@ def _unpickled(interceptors: tuple[object, ...], carry: Carry) -> Chain:
 
 @contextmanager
 def naming_chain_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have an error about a chain as a whole, such as about its order, name the file that declares it."""
+    """Name the declaring file in an error about the complete chain, such as about its order."""
     try:
         yield
     except ConfigError as error:
@@ -227,7 +227,7 @@ def naming_chain_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def resolved_on_error(interceptor: object) -> OnError:
-    """Return what happens to a record that an interceptor fails on; refuse a policy that its role forbids."""
+    """Return the policy for a record that an interceptor fails on; refuse one that its role forbids."""
     role = role_of(interceptor)
     chosen: OnError | None = getattr(interceptor, "on_error", None)
     if chosen is None:
@@ -334,7 +334,7 @@ def _require_instance(interceptor: object) -> None:
 
 
 def _from_home(interceptor: object) -> object:
-    """Return an interceptor whose options name files by whole paths; configuration has seen to its own."""
+    """Return an interceptor whose options have absolute paths; configuration has already resolved its own."""
     return with_files(interceptor, from_home) if isinstance(interceptor, Interceptor) else interceptor
 
 

@@ -23,7 +23,7 @@ HIDE_HEADERS: Final = "headerware.hide_headers"
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
 _BESIDE_A_CHAIN: Final = frozenset({RELOAD, CARRY})
-"""The keys that say something of a chain, and declare none."""
+"""The keys that concern a chain, and declare none."""
 _log: Final = logging.getLogger("headerware")
 Side = Literal["producer", "consumer"]
 """Which half of a chain a client uses."""
@@ -42,7 +42,7 @@ _WHAT_CONSUMERS_GET: Final = (
     "commits past them; HEADERWARE_DISABLED=send switches producers off, and consumers still decode"
 )
 CONFIG_VARIABLE: Final = "HEADERWARE_CONFIG"
-"""The variable of the environment that names the chain's file."""
+"""The environment variable that names the chain's file."""
 
 
 def client_chain(
@@ -56,11 +56,11 @@ def client_chain(
 
     The chain is the one given, else the one that the configuration declares, else that of the file named by
     ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
-    ``headerware.carry`` alone declares no chain: it is laid over that of ``HEADERWARE_CONFIG``.
-    ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an application's objects cannot be
-    sent without them, and logs what is off; errors in the configuration are then only logged. So does
-    ``HEADERWARE_DISABLED=send``, but only for producers.
-    ``read`` returns the text of a file.
+    ``headerware.carry`` alone declares no chain: it overrides ``carry`` of the chain of
+    ``HEADERWARE_CONFIG``. ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an
+    application's objects cannot be sent without them, and logs what is off; errors in the configuration are
+    then only logged. ``HEADERWARE_DISABLED=send`` does the same, but only for producers. ``read`` returns the
+    text of a file.
     """
     ours = {key: value for key, value in config.items() if is_ours(key)}
     rest = {key: value for key, value in config.items() if key not in ours}
@@ -74,7 +74,7 @@ def client_chain(
     try:
         configured = _configured(ours, chain, read)
     except ConfigError as error:
-        _log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
+        _log.warning("HEADERWARE_DISABLED is set, so this is ignored: %s", error)
         return Chain(), rest
     left = what_is_left(configured)
     off = [name for name in configured.names if name not in left.names]
@@ -86,7 +86,7 @@ def client_chain(
 
 
 def _who_refuses(configured: Chain) -> str:
-    """Return what to do about readers that require what is not sent now, or an empty text."""
+    """Return advice for readers that require a protection which is not sent now, or an empty text."""
     requiring = [
         name
         for name, each in zip(configured.names, configured, strict=True)

@@ -144,7 +144,7 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(sources: list[Source]) -> list[list[Declared]]:
-    """Merge later declarations of a name into the earlier one, which keeps its place."""
+    """Merge later declarations of a name into the earliest one, which keeps its position."""
     found: dict[str, Declared] = {}
     places: list[list[str]] = []
     for source in sources:
@@ -200,7 +200,7 @@ def _aliases(value: Any) -> list[str]:
     aliases = [alias.strip() for alias in found if alias.strip()]
     for alias in aliases:
         if aliases.count(alias) > 1:
-            raise ConfigError(f"{alias!r} stands there twice; aliases are unique", path=_ALIASES)
+            raise ConfigError(f"{alias!r} is listed twice; aliases are unique", path=_ALIASES)
     return aliases
 
 

@@ -26,7 +26,7 @@ def _no_signer(topic: str) -> str | None:  # noqa: ARG001 - a port's signature
 
 
 def _no_wait() -> None:
-    """Return at once: what is not known now is not known later."""
+    """Return at once: what is not known now is never known."""
 
 
 def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's signature
@@ -70,8 +70,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         transactional: whether the client sends in transactions only; ``on_operation`` tells of their ends.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
-        stats: returns the counters by interceptor, set by the session. They are those of the client: sessions
-            that took each other's place have one such function, and what they counted is added up.
+        stats: returns the counters by interceptor, set by the session. They belong to the client:
+            sessions that replaced each other share one such function, and their counts are added up.
         signed: whether the records that a step works on are signed, set by the chain for each step; what a
             header says of them must then be hard to forge.
         cannot_wait: why the client cannot hold a record back until a moment and go on with other partitions,

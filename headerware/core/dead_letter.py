@@ -1,20 +1,20 @@
 """Dead letters: the untouched original, with the reason in headers (spec/dead-letter.md).
 
-There are three profiles. Connect's is decimal text (KIP-298). Spring's is binary: the partition 4 bytes,
-offset and timestamp 8, big-endian. Our own is text of at most 4,096 bytes, and also counts attempts. A fourth
-is only read: that of Kafka's brokers (KIP-1191), decimal text. If a dead letter fails again, its reason is
-replaced, so that it does not grow.
+Three profiles are written. Connect's profile is decimal text (KIP-298). Spring's profile is binary: the
+partition has 4 bytes, offset and timestamp have 8, all big-endian. Our own profile is text of at most 4,096
+bytes, and also counts attempts. A fourth profile is only read: decimal text of Kafka's brokers (KIP-1191). If
+a dead letter fails again, its reason is replaced, so that it does not grow.
 
-A stub stands for an original that the topic does not take. It has no value and none of the original's
-headers; its key is the original's position as text, such as ``orders[3]@42``. A dead letter without an
-original, such as that of slices that never became a message, has such a key and no value, too. Beside the
-reason a stub has
+A stub is written if the topic refuses the original. It has no value and none of the original's headers; its
+key is the original's position as text, such as ``orders[3]@42``. A dead letter without an original, such as
+one for slices that never became a message, has such a key and no value, too. A stub has the reason, and these
+headers:
 
     headerware.stub.value.bytes, headerware.stub.key.bytes       the sizes, in decimal text
     headerware.stub.value.sha256, headerware.stub.key.sha256     SHA-256, in hexadecimal text
     headerware.stub.headers, headerware.stub.headers.bytes       how many there were, and their size
 
-without those of a null value or key.
+The headers of a null value or key are left out.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _Lengths = tuple[int, int]
 """The longest message and the longest stack trace of a reason, in characters."""
 
 PROCESSING: Final = "processing"
-"""The name under which the application's own processing stands among the steps."""
+"""The name of the application's own processing among the steps."""
 PROCESSING_STAGE: Final = "PROCESSING"
 """The stage of a record on which the application's own processing failed."""
 SOURCE_STAGE: Final = "SOURCE"
-"""The stage of what a source could not read or send: a part of an object, which was never a record."""
+"""The stage of a part of an object that a source could not read or send; it was never a record."""
 CONNECT: Final = "__connect.errors."
 SPRING: Final = "kafka_dlt-"
 KAFKA: Final = "__dlq.errors."
@@ -118,10 +118,10 @@ def dead_letters(
     cluster: str | None,
     now_ms: int,
 ) -> Iterator[tuple[Record, bool]]:
-    """Make the dead letters to try, the best first, each with whether it is only a stub.
+    """Make the dead letters to try, the most complete first, each with whether it is only a stub.
 
-    First comes one with the whole reason, then those with a shorter reason, one without the time, then stubs,
-    if they are permitted.
+    The first has the complete reason; the next ones have a shorter reason, then no time; the last ones are
+    stubs, if stubs are permitted.
     """
 
     def made_of(original: Record) -> Iterator[Record]:
@@ -260,7 +260,7 @@ def _headerware(
 
 
 def _cut(text: str, size_bytes: int) -> bytes:
-    """Return text in UTF-8, cut behind a whole character."""
+    """Return text in UTF-8, cut after a complete character."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= size_bytes:
         return encoded
@@ -268,9 +268,9 @@ def _cut(text: str, size_bytes: int) -> bytes:
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dead letter says of its original, in whichever dialect; None where it does not say.
+    """What a dead letter says of its original, in any dialect; None where it says nothing.
 
-    All of it is a claim of whoever wrote the letter.
+    All of it is a claim of whoever wrote the dead letter.
 
     Args:
         dialect: whose header names it has.
@@ -309,7 +309,7 @@ _LAST_OFFSET: Final = 2**63 - 1
 
 
 class Origin(NamedTuple):
-    """The position of a dead letter's original, as far as the letter tells it; as text ``orders[3]@42``."""
+    """The position of a dead letter's original, as far as it is stated; as text ``orders[3]@42``."""
 
     topic: str
     partition: int | None
@@ -322,10 +322,10 @@ class Origin(NamedTuple):
 class GivenUp:
     """The positions of records that ``run`` gave up and kept as dead letters; safe for several threads.
 
-    An interceptor that remembers records against copies has one as its ``on_stopped``. A dead letter that is
-    sent back stands at another position, and is no copy for the consumer that gave the record up. For all
-    others, which have processed it, it is. Each position counts once. ``key`` makes of a record what its
-    position is remembered as.
+    An interceptor that detects copies has one as its ``on_stopped``. A dead letter that is sent back has
+    another position. For the consumer that gave the record up it is no copy; for all consumers that have
+    processed the record it is one. Each position counts once. ``key`` returns what a record's position is
+    remembered as.
     """
 
     __slots__ = ("_key", "_positions")
@@ -359,8 +359,8 @@ class GivenUp:
 def read_reason(headers: Iterable[Pair]) -> Reason | None:
     """Return the reason of a dead letter; None if there is none.
 
-    The last reason header decides whose names count, for whoever refused a record wrote behind what was
-    there. Of several headers of one name the last counts.
+    The last reason header decides the dialect, because whoever refuses a record appends to its headers. Of
+    several headers of one name the last one counts.
     """
     found = [(name, value) for name, value in headers if name.startswith(PREFIXES)]
     if not found:
@@ -388,7 +388,7 @@ def origin_of(headers: Iterable[Pair], found_in: str) -> Origin | None:
 
 
 def without_reason(headers: Iterable[Pair]) -> Headers:
-    """Return the original's headers: those of a letter without the reason, in any dialect, and the count."""
+    """Return the original's headers: the dead letter's headers without the reason and the count."""
     ours = (*PREFIXES, STUB)
     return Headers.trusted(pair for pair in headers if not pair[0].startswith(ours) and pair[0] != REDRIVEN)
 
@@ -396,7 +396,7 @@ def without_reason(headers: Iterable[Pair]) -> Headers:
 def redrives(headers: Iterable[Pair]) -> tuple[int, int | None]:
     """Return how often a record was sent back from a dead-letter topic, and when it failed first, if known.
 
-    Of several headers the largest count is taken, so that nobody can hide a count behind a smaller one.
+    Of several headers the largest count is taken, so that nobody can hide a count by adding a smaller one.
     """
     counts: list[tuple[int, int | None]] = [(0, None)]
     for name, value in headers:
@@ -406,7 +406,7 @@ def redrives(headers: Iterable[Pair]) -> tuple[int, int | None]:
 
 
 def redriven(headers: Headers, count: int, first_failed_ms: int | None) -> Headers:
-    """Return headers with the count of a record that is sent back, behind all others."""
+    """Return headers with the count of a record that is sent back, after all other headers."""
     first = "" if first_failed_ms is None else f";first={first_failed_ms}"
     return Headers.trusted([*headers, (REDRIVEN, f"{count}{first}".encode())])
 

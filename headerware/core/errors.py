@@ -11,7 +11,7 @@
     │       ├── KeyServiceUnavailableError   it did not answer, or asks for fewer requests: try again
     │       ├── KeyDeniedError               a policy forbids it
     │       ├── NoSuchKeyError               the service has no such key, or not yet
-    │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped stays unreadable
+    │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped is lost
     │       ├── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
     │       └── UnboundKeyError              the service unwraps a data key for any context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
@@ -20,7 +20,7 @@
     │   ├── SourceUnavailableError  the same for now, and an OSError; it is tried again
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
-    │   └── BadRecordError       one record of an object that cannot be read; those behind it can
+    │   └── BadRecordError       one unreadable record of an object; later records can be read
     ├── ObjectStoreError         an object store out of reach, or one that refuses
     │   └── NoSuchObjectError    a store that works, and does not have the object
     ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
@@ -155,11 +155,11 @@ class NotAStreamError(SourceError):
 
 
 class ObjectError(SourceError):
-    """An object that cannot be opened, or that is cut off or damaged: nothing behind that can be read."""
+    """An object that cannot be opened, is cut off or damaged: nothing after the damage can be read."""
 
 
 class BadRecordError(SourceError):
-    """One record of an object that cannot be read; the records behind it can.
+    """One unreadable record of an object; the records after it can be read.
 
     ``raw`` holds its bytes if they are known and not too many, for a dead letter; it is not part of the text.
     """
@@ -303,14 +303,14 @@ class ShreddedError(DecryptionError):
 
 
 class CompressionError(InterceptorError):
-    """A compressed value that is corrupt, lies about its size, or is larger than the cap."""
+    """A compressed value that is corrupt, states a wrong size, or is larger than the limit."""
 
 
 class ReassemblyError(InterceptorError):
-    """A set of slices that lies about itself, stayed incomplete, or did not fit the caps.
+    """A set of slices that contradict each other, stayed incomplete, or exceed the limits.
 
-    ``offsets`` are those of the slices that had come and are given up with it. ``arrived`` makes these again,
-    as they were on the wire, until their dead letters are stored; None if they are not kept.
+    ``offsets`` are the offsets of the slices that had arrived and are given up, too. ``arrived`` makes these
+    slices again, as they were on the wire, until their dead letters are stored; None if they are not kept.
     """
 
     offsets: tuple[int, ...] = ()
@@ -321,7 +321,7 @@ class ReassemblyError(InterceptorError):
 
 
 class ClaimError(InterceptorError):
-    """A record whose claim on an object lies, or names what it may not, or whose object is another one."""
+    """A record whose claim on an object is wrong or not permitted, or whose object is another one."""
 
 
 class MissingObjectError(ClaimError):
@@ -349,7 +349,7 @@ class HeldBackError(InterceptorError):
 
 
 class DelayedError(HeldBackError):
-    """A record that waits for its moment or key; its partition alone waits, and the application is not told.
+    """A record that waits for its moment or key; only its partition waits, and the application is not told.
 
     Args:
         message: why it waits.
@@ -397,7 +397,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of an error of ours; of another one, which may quote a payload, its class and place.
+    """Return the text of our own error; for others, whose text may quote a payload, class and position.
 
     An ``OSError`` also has the operating system's own text for its number.
     """
@@ -408,7 +408,7 @@ def described(error: BaseException) -> str:
 
 
 class KeptError(Generic[Kept]):
-    """What is kept of an error to raise it again: its class, its text and its facts.
+    """The parts of an error that are kept to raise it again: its class, its text and its facts.
 
     An exception has a traceback, a traceback has frames, and frames have the record. Whatever remembers a
     failure keeps this value instead of the exception, and makes a new exception for each record.

@@ -76,7 +76,7 @@ def explain_carry(path: str | os.PathLike[str]) -> ExplainedOption:
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How many bytes an interceptor adds to a small record on the wire; below 0 if it takes some away."""
+    """The bytes that an interceptor adds to a small record on the wire; below 0 if it removes some."""
 
     name: str
     size_bytes: int
@@ -106,7 +106,7 @@ _CLUSTER_ID_CHARACTERS: Final = 22
 
 
 class _Scale(Interceptor, frozen=True, kw_only=True):
-    """Weigh a record before and behind each hook of the chain."""
+    """Measure a record before and after each hook of the chain."""
 
     type: ClassVar[str] = "headerware-explain"
     role: ClassVar[Role] = Role.OBSERVE
@@ -118,7 +118,7 @@ class _Scale(Interceptor, frozen=True, kw_only=True):
         return record
 
     def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a hook whose records are weighed."""
+        """Return a hook that measures its records."""
 
         def weighed(given: Any) -> Any:
             out = hook(given)

@@ -12,7 +12,7 @@ from pathlib import Path
 def install_command(extra: str | None = None) -> str:
     """Return the command that adds Headerware, with an extra if one is named, to the running Python.
 
-    In a clone it is the whole command; elsewhere it must be run in a clone, for no package index has
+    In a clone the command is complete; elsewhere it must be run in a clone, because no package index has
     Headerware.
     """
     root = Path(__file__).parents[2]

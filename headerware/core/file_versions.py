@@ -1,9 +1,9 @@
-"""Tell versions of a configuration file apart, and whether one is whole.
+"""Tell versions of a configuration file apart, and whether a version is complete.
 
-The first half of a TOML file is often valid, and may be a shorter chain or a policy that denies less. Who
-replaces a file by renaming another one is safe. For files that are written in place, a new version is read
-only once it has stayed as it is for a moment. A writer that stops half-way is found by the file alone, if
-that begins with what its last line is:
+The first half of a TOML file is often valid, and may be a shorter chain or a policy that denies less. A file
+that is replaced by renaming another file is safe. If a file is written in place, a new version is read only
+after it has not changed for a moment. A file whose writer stopped half-way is recognised if the file begins
+with the text of its last line:
 
     last_line = "# end of the policy"
 """
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 LAST_LINE: Final = "last_line"
-"""The key that says what a file's last line is."""
+"""The key that states a file's last line."""
 SETTLE_S: Final = 0.2
-"""How long a file must have stayed as it is."""
+"""How long a file must not have changed."""
 Stamp = tuple[str, int, int, int, int, int] | None
-"""What tells one version of a file from another; None if it is not there."""
+"""The stamp of one version of a file; None if there is no file."""
 
 
 def stamp_of(path: str | os.PathLike[str]) -> Stamp:
-    """Return what tells this version of a file from another."""
+    """Return the stamp of the present version of a file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - a path as text, too
-        # With the path behind the links: a mounted folder is replaced by pointing a link elsewhere.
+        # With the resolved path: a mounted folder is replaced by pointing a link elsewhere.
         real = os.path.realpath(os.fspath(path))
     except OSError:
         return None
@@ -40,9 +40,9 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
 
 
 def settled(look: Callable[[], _T], *, within_s: float | None = None) -> _T | None:
-    """Wait until what ``look`` returns has not changed for a while, and return it.
+    """Wait until the result of ``look`` has not changed for a moment, and return it.
 
-    Return None if it still changes after ``within_s`` seconds; without, wait as long as it takes.
+    Return None if it still changes after ``within_s`` seconds; without a limit, wait as long as it takes.
     """
     deadline = None if within_s is None else time.monotonic() + within_s
     now = look()
@@ -55,7 +55,7 @@ def settled(look: Callable[[], _T], *, within_s: float | None = None) -> _T | No
 
 
 def settle_young(path: str | os.PathLike[str]) -> None:
-    """Wait until a file that was changed a moment ago stays as it is, for who reads it only once."""
+    """Wait until a file that was changed a moment ago changes no more; for readers that read it once."""
     if is_young(stamp_of(path)):
         settled(lambda: stamp_of(path))
 
@@ -66,7 +66,7 @@ def is_young(stamp: Stamp) -> bool:
 
 
 def require_whole(table: Mapping[str, Any], text: str, path: str) -> None:
-    """Raise a ConfigError for a file that says what its last line is, and has another.
+    """Raise a ConfigError for a file that states its last line, and ends with another line.
 
     Args:
         table: what the file was parsed to.

@@ -14,10 +14,11 @@
     type = "sign"
     keyring = "keys.json"
 
-A file that begins with ``last_line = "# end"`` must end so, which tells it from one that was cut off.
+A file that begins with ``last_line = "# end"`` must end with that line; so a file that was cut off is found.
 
-Later sources override options of the same name and ``carry`` as a whole, earlier ones keep their place:
-included files in their order, then the file itself, then a client's own flat keys.
+Later sources override options of the same name, and replace ``carry``; interceptors keep the position of
+their first declaration. Sources are the included files in their order, then the file itself, then the flat
+keys of a client.
 
 A configuration has at most 256 files of 1 MiB, 32 deep, and 1,000 interceptors once its stacks are spliced.
 """
@@ -53,7 +54,7 @@ class Source(NamedTuple):
 
     declared: list[Declared]
     carry: Setting | None = None
-    """What is carried on; None if the source does not say it."""
+    """The headers that are carried on; None if the source has no such option."""
     carry_path: str = ""
 
 

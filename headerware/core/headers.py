@@ -33,7 +33,7 @@ class Headers(tuple[Any, ...]):
 
     Args:
         headers: a mapping, an iterable of pairs, or None. A str value becomes UTF-8; bytearray and
-            memoryview become bytes; an id in place of a name becomes the name that is registered for it.
+            memoryview become bytes; an id instead of a name becomes the name that is registered for it.
 
     Raises:
         HeaderError: a name that is neither a str nor an id, a value of another type, or an item that is
@@ -74,7 +74,7 @@ class Headers(tuple[Any, ...]):
         return HeadersBuilder(headers)
 
     def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Return headers with one more at the end; a header of the same name stays."""
+        """Return headers with one more at the end; headers of the same name are kept."""
         return tuple.__new__(Headers, (*self, _pair(name, value)))
 
     def append(self, pair: Pair) -> Headers:

@@ -29,6 +29,7 @@ import msgspec
 
 from headerware.core.record import Record
 from headerware.core.suggestions import did_you_mean
+from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
     from headerware.core.context import Context
@@ -163,7 +164,7 @@ class _Options(msgspec.StructMeta):
             return super().__call__(**options)
 
 
-class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=_Options):
+class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
     """The options of an interceptor; opened, they become its hooks.
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
@@ -190,8 +191,6 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             DeadLetterError), ``refuse`` answers with the reason, as ``raise`` does, and goes on.
     """
 
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
     role: ClassVar[Role] = Role.TRANSFORM
     stage: ClassVar[Stage] = Stage.BYTES
     place: ClassVar[Place | None] = None
@@ -215,8 +214,6 @@ class Interceptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
     """Whether its ``on_send`` may wait for the network; the asyncio clients then call it on a thread."""
-    removed: ClassVar[Mapping[str, str]] = {}
-    """The options that earlier versions had, each with what to do now; whoever still gives one is told."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)

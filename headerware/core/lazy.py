@@ -1,17 +1,24 @@
-"""Public names of a package that are loaded when they are first asked for (PEP 562)."""
+"""Public names of a package that are loaded when they are first asked for (PEP 562).
+
+Each name stands once: in the package's stub, ``__init__.pyi``, as ``from module import Name as Name``. Type
+checkers read the stub, and so does :func:`lazy`, by the package's loader, so that it works in zip files, too.
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from importlib import import_module
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``; ``homes`` has the module of each name, relative to the package."""
+def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
+    homes = _homes(package)
     refuse_link(package, next(iter(homes)))
 
     def load(name: str) -> Any:
@@ -19,11 +26,25 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         if home is None:
             message = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(message)
-        found = getattr(import_module(f"{package}.{home}"), name)
+        found = getattr(import_module(home), name)
         setattr(sys.modules[package], name, found)
         return found
 
-    return load
+    names = sorted(homes)
+    return load, names.copy, names
+
+
+def _homes(package: str) -> dict[str, str]:
+    """Return the module of each public name, as the package's stub has it."""
+    spec: Any = sys.modules[package].__spec__
+    stub = ast.parse(spec.loader.get_data(str(PurePath(spec.origin).with_suffix(".pyi"))))
+    return {
+        alias.name: str(statement.module)
+        for statement in stub.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+        if alias.asname == alias.name
+    }
 
 
 def refuse_link(package: str, name: str) -> None:

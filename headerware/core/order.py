@@ -50,20 +50,20 @@ _NEVER_BEFORE: Final[tuple[tuple[Place, Place, str], ...]] = (
         if place not in {Place.HEADER_IDS, Place.TRANSFORM}
     ),
 )
-"""(left, right, why right may not stand behind left)."""
+"""(left, right, why right may not come after left)."""
 _MUST_STATE: Final = {
     Place.SLICE: ("atomic", "splits"),
     Place.SIGN: ("verifies",),
     Place.HEADER_IDS: ("writes_ids",),
 }
-"""What the session does for these only if they state it; without it, it would protect less than it seems."""
+"""The capabilities that an interceptor must state for its position; without them it would protect less."""
 
 
 def in_order(sources: Iterable[Sequence[object]]) -> list[object]:
-    """Return the interceptors of several sources in one order, by their places.
+    """Return the interceptors of several sources in one order, by their positions (``place``).
 
-    An interceptor without a place stays behind the one that it follows in its own source. If it follows none,
-    it comes after the serializers, or before them if it works on objects.
+    An interceptor without a position comes after the interceptor that it follows in its own source. If it
+    follows none, it comes after the serializers, or before them if it works on objects.
     """
     ranked: list[tuple[int, object]] = []
     for source in sources:
@@ -86,8 +86,8 @@ def check_order(interceptors: Sequence[object]) -> None:
         for capability in _MUST_STATE.get(place, ()):
             if not states(interceptor, capability):
                 raise ConfigError(
-                    f"{label(interceptor)!r} claims the place {place.name} but does not state what a session "
-                    f"does for it there; write {capability}: ClassVar[bool] = True in its class",
+                    f"{label(interceptor)!r} claims the position {place.name} but does not state what a "
+                    f"session does for it there; write {capability}: ClassVar[bool] = True in its class",
                     path=f"interceptors.{label(interceptor)}",
                 )
     for left_index, left in enumerate(interceptors):
@@ -133,7 +133,7 @@ def require_no_plain_dead_letters(interceptors: Sequence[object]) -> None:
                 raise ConfigError(
                     f"'dead_letter' would publish what {label(hiding)!r} hides: while sending, a dead letter "
                     f"has the record as the application gave it. Use raise or drop in producers' chains, and "
-                    f"dead_letter in a chain for consumers, whose dead letters stay encrypted",
+                    f"dead_letter in a chain for consumers, whose dead letters are still encrypted",
                     path=f"interceptors.{label(interceptor)}.on_error",
                 )
 
@@ -147,10 +147,10 @@ class Sizes(NamedTuple):
 
 
 def sizes(interceptors: Sequence[object]) -> list[Sizes]:
-    """Return who carries values of which size, smaller ones first; empty if that differs by topic.
+    """Return which interceptor carries values of which size, small first; empty if topics differ in that.
 
-    What an interceptor takes never comes to those behind it. So one rule decides between a record, slices and
-    a claim: the size of the value, and nothing else.
+    A value that an interceptor takes never reaches the interceptors after it. So one rule decides between a
+    record, slices and a claim: the size of the value.
     """
     carriers = [each for each in interceptors if getattr(each, "carries_bytes", None) is not None]
     if not all(_surely_share_topics(left, right) for left, right in combinations(carriers, 2)):
@@ -166,7 +166,7 @@ def sizes(interceptors: Sequence[object]) -> list[Sizes]:
 
 
 def _check_sizes(interceptors: Sequence[object]) -> None:
-    """Refuse a chain in which nobody carries values of some size between others that are carried."""
+    """Refuse a chain whose interceptors carry small and large values, but not the sizes between."""
     for left, right in _carriers(interceptors):
         above, up_to = left.carries_bytes[0], right.carries_bytes[1]
         if up_to < above:
@@ -185,7 +185,7 @@ def _carriers(interceptors: Sequence[object]) -> list[tuple[Any, Any]]:
 
 _WRITABLE: Final = (
     "no step signs what it encrypts, so everybody who can decrypt the records can also write records that "
-    "are accepted; put sign behind it if that is not intended"
+    "are accepted; put sign after it if that is not intended"
 )
 
 _PLAIN_OBJECTS: Final = (
@@ -212,13 +212,13 @@ def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
 
 
 def idle_on(interceptors: Sequence[object], topics: Iterable[str]) -> list[tuple[str, str]]:
-    """Return by name which patterns and rules of interceptors fit none of these topics, if there are any."""
+    """Return the patterns and rules that match none of these topics, by the names of the interceptors."""
     known = list(topics)
     return [(label(each), f"no topic fits {idle}") for each in interceptors for idle in _idle_on(each, known)]
 
 
 def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
-    """Yield an interceptor's patterns, in one text, and its own rules that are for none of these topics."""
+    """Yield an interceptor's patterns, in one text, and its rules that match none of these topics."""
     patterns = TopicPatterns(getattr(interceptor, "topics", ("*",)))
     for topic in topics:
         patterns.note(topic)
@@ -229,7 +229,7 @@ def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
 
 
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return what does nothing, or protects less than it seems: names of interceptors, and what to know."""
+    """Return the interceptors that do nothing or protect less than it seems: names, and why."""
     hiding = (each for each in interceptors if states(each, "hides"))
     found = idle_steps(interceptors)
     found += [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
@@ -243,7 +243,7 @@ def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
         if above >= CLIENT_TAKES_BYTES and not any(left is each for left, _ in _carriers(interceptors)):
             why = (
                 f"a value of up to {above:,} bytes goes in one record, and a client takes "
-                f"{CLIENT_TAKES_BYTES:,} (message.max.bytes) unless told otherwise; put slice behind it, or "
+                f"{CLIENT_TAKES_BYTES:,} (message.max.bytes) unless told otherwise; put slice after it, or "
                 "lower min_bytes"
             )
             found.append((label(each), why))
@@ -316,7 +316,7 @@ def _literal_topics(interceptor: object) -> set[str] | None:
 
 def _misplaced(right: object, left: object, why: str) -> ConfigError:
     return ConfigError(
-        f"{label(right)!r} stands behind {label(left)!r}, which cannot work: {why}. "
+        f"{label(right)!r} comes after {label(left)!r}, which cannot work: {why}. "
         f"Put {label(right)!r} before {label(left)!r} (chains are written in the order of sending).",
         path=f"interceptors.{label(right)}" if isinstance(right, Interceptor) else "",
     )

@@ -20,18 +20,18 @@ _STARS: Final = re.compile(r"\*+")
 
 
 def fits(pattern: str, text: str) -> bool:
-    """Return whether a pattern stands for the whole of a text; time is linear in both."""
+    """Return whether a pattern matches a complete text; the time is linear in both."""
     return compiled(pattern).match(text) is not None
 
 
 def any_fits(patterns: Iterable[str], text: str) -> bool:
-    """Return whether one of several patterns stands for a text; none of them excludes."""
+    """Return whether one of several patterns matches a text; none of them excludes."""
     return any(fits(pattern, text) for pattern in patterns)
 
 
 @lru_cache(_COMPILED_LIMIT)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a regular expression, to be matched from the beginning, that does what a pattern does."""
+    """Return a regular expression that matches what a pattern matches, from the beginning of a text."""
     first, *rest = map(_literal, _STARS.split(pattern))
     if not rest:
         return re.compile(rf"{first}\Z", re.DOTALL)

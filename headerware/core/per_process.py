@@ -1,4 +1,4 @@
-"""What each process needs for itself: a fork must share neither its parent's connections nor its locks."""
+"""Objects that each process makes for itself: a fork must not share its parent's connections or locks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Made = TypeVar("Made")
 class PerProcess(Generic[Made]):
     """Make something once in each process, such as a client of a service.
 
-    Or a lock: a thread of the parent may have held it when the child was made, and is not there to let it go.
+    The same holds for a lock: a thread of the parent may have held it when the child was made, and no thread
+    of the child would release it.
     """
 
     __slots__ = ("_made", "_make")
 
     def __init__(self, make: Callable[[], Made]) -> None:
         self._make: Final = make
-        # What the parents made stays, for closing it here would close it there.
+        # What the parent made is not closed: closing it here would close it there.
         self._made: Final[dict[int, Made]] = {os.getpid(): make()}
 
     def get(self) -> Made:

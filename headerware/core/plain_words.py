@@ -1,4 +1,4 @@
-"""What a validation expected and found, in the words of who writes configuration rather than in types."""
+"""Errors of a validation in the words of people who write configuration, not of types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plain_words(problem: str, option: str) -> str:
     of another form come back as they are, but for the quotation marks.
 
     Args:
-        problem: the text, without its place.
+        problem: the text, without its position.
         option: the option's name; ``_ms``, ``_s``, ``_bytes`` and ``_days`` at its end tell its unit.
     """
     found = _EXPECTED.fullmatch(problem)

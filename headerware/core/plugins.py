@@ -33,7 +33,7 @@ class Catalogue(Generic[Kind]):
     resolves a word, :meth:`checked` tells whether the object found will do, and :meth:`unknown` makes the
     error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``; ``built_in``
     has our own as ``word: "module:Class"``; ``group`` is the entry-point group of plug-ins, None if there are
-    none. ``renamed`` has former words and the words that took their place.
+    none. ``renamed`` has former words, with the words that replace them.
     """
 
     error: ClassVar[type[PluginError]] = PluginError

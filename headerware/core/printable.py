@@ -1,4 +1,4 @@
-"""Text for people: that of strangers, made harmless for a terminal, and counts of things."""
+"""Text for people: the text of strangers, made harmless for a terminal, and counts of things."""
 
 from __future__ import annotations
 

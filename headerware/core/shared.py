@@ -26,8 +26,8 @@ class Shared(Generic[Thing]):
     """Count the users of resources that are opened by settings.
 
     Safe for use by several threads at once, and by finalizers: at any line, the garbage collector may
-    finalize a client that closes its serdes. A forked child begins with none: the threads and connections of
-    those that it inherits, and whoever holds the lock, are in its parent.
+    finalize a client that closes its serdes. A forked child begins without resources: the threads and
+    connections of inherited resources, and the holder of the lock, are in its parent.
     """
 
     def __init__(self, is_same: Callable[[Any, Any], bool]) -> None:

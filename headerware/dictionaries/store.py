@@ -6,11 +6,10 @@ from collections.abc import Hashable
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, runtime_checkable
 
-import msgspec
-
 from headerware.core.errors import PluginError
 from headerware.core.plugins import Catalogue
 from headerware.core.shared import Shared
+from headerware.core.typed_options import SecretOptions
 from headerware.dictionaries.dictionary import Dictionary, Use, essence
 
 
@@ -87,7 +86,7 @@ class DictionaryStore(Protocol):
         ...
 
 
-class Dictionaries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Dictionaries(SecretOptions, frozen=True, kw_only=True):
     """Hold the options of a store of dictionaries, and open it."""
 
     def open(self) -> Any:
@@ -97,14 +96,6 @@ class Dictionaries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             PluginError: the subclass does not implement it.
         """
         raise PluginError(f"{type(self).__name__} is a store of dictionaries without open()")
-
-    def __repr__(self) -> str:
-        """Show no option, because properties may hold passwords."""
-        return f"{type(self).__name__}(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show no option in rich's tracebacks either."""
-        return []
 
 
 dictionaries_type: Final[Catalogue[Dictionaries]] = Catalogue(

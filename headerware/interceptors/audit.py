@@ -45,7 +45,7 @@ Outcome = Literal[
     "refused",
     "skipped",
 ]
-"""A producer's: delivered, aborted, undecided, failed, dropped. A consumer's: all others, and dropped."""
+"""Producers count delivered, aborted, undecided, failed, dropped; consumers all others, and dropped."""
 VERSION: Final = 2
 """The version of reports; in those of version 1 the bytes of headers count."""
 VERSIONS: Final = frozenset({1, VERSION})
@@ -67,7 +67,7 @@ _MAX_RANGES: Final = 10_000
 _MAX_ALL_RANGES: Final = 100_000
 """The most ranges of all counts between two reports."""
 _COUNT_WEIGHT, _REPORT_WEIGHT = 8, 20_000
-"""The weight of a count beside its ranges, and the most of a report, which stays below 1 MB."""
+"""The weight of a count without its ranges, and the most of a report, which is below 1 MB."""
 _MAX_WAITING: Final = 1_000
 """The most reports that wait because they could not be published."""
 _MAX_TOPICS: Final = 1_000
@@ -204,7 +204,7 @@ class Audit(Interceptor, frozen=True, kw_only=True):
 
 
 class _Passing(msgspec.Struct, gc=False):
-    """What is known of a consumed record until the application gets it; it counts once."""
+    """The facts of a consumed record until the application gets it; it counts once."""
 
     topic: str
     partition: int | None
@@ -262,7 +262,7 @@ class _Counts:
             self._bound(count, ranges)
 
     def take(self, others: _Counts, outcome: Outcome) -> None:
-        """Add counts that were held, which have now come to an outcome."""
+        """Add held counts, whose outcome is known now."""
         self.left_out += others.left_out
         for (topic, partition, bucket, _, cause, given), held in others._by_key.items():
             self._add_up((topic, partition, bucket, outcome, cause, given), held)
@@ -304,7 +304,7 @@ class _Counts:
         self._ranges -= 0 if fits else len(merged)
 
     def rows(self, held: Outcome | None = None) -> Iterator[AuditCount]:
-        """Yield the counts; ``held`` is the outcome of those that have come to none yet."""
+        """Yield the counts; ``held`` is the outcome of counts whose outcome is not known yet."""
         for (topic, partition, bucket, outcome, cause, given), count in self._by_key.items():
             known = count.ranges is not None and partition is not None
             yield AuditCount(
@@ -335,7 +335,7 @@ class _AuditStep:
         self._lock = Lock()
         self._counts = _Counts(options.max_counts)
         self._held = _Counts(options.max_counts)
-        """What a transaction has delivered that has not ended; used by transactional clients only."""
+        """The records of the open transaction that were delivered; used by transactional clients only."""
         self._holds = context.transactional
         self._next_report_ms = 0
         self._sequence = self._published = self._failures = self._given_up = self._left_out = 0
@@ -409,7 +409,7 @@ class _AuditStep:
             outcome = _ENDS.get(operation.name)
             if outcome is not None and operation.error is None:  # else it is tried again, or given up
                 with self._lock:
-                    self._settle(outcome)
+                    self._count_held(outcome)
             return
         now = self._context.now_ms()
         with self._lock:
@@ -419,7 +419,7 @@ class _AuditStep:
                     passing.counted = True
                     self._count(passing, "consumed", None, now)
 
-    def _settle(self, outcome: Outcome) -> None:
+    def _count_held(self, outcome: Outcome) -> None:
         """Count what was held; the caller has the lock."""
         held, self._held = self._held, _Counts(self._options.max_counts)
         self._counts.take(held, outcome)
@@ -530,7 +530,7 @@ class _AuditStep:
         with self._lock:
             self._next_report_ms = now_ms + self._options.interval_s * 1000
             if last:
-                self._settle("undecided")
+                self._count_held("undecided")
             counts, self._counts = self._counts, _Counts(self._options.max_counts)
             self._left_out += counts.left_out
             rows = tuple(counts.rows())

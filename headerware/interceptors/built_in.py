@@ -33,7 +33,7 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
 """The interceptors by the words of configuration."""
 
 RENAMED: Final = {"compact": "header_ids"}
-"""Former words of configuration, and the words that took their place."""
+"""Former words of configuration, with the words that replace them."""
 
 GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""

@@ -116,7 +116,7 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
     """Send large values to an object store, and fetch them on consume.
 
     An object is stored before its record is sent, so no record has a claim on what was never there. If
-    sending fails afterwards, the object stays (``headerware claims orphans`` finds it).
+    sending fails afterwards, the object is left over (``headerware claims orphans`` finds it).
 
     Args:
         stores: the object stores by alias; by type: ``folder`` or ``s3``. All clients of a topic use the same
@@ -125,8 +125,8 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
         min_bytes: the size in bytes above which a value goes to the store; None is 900,000, or nine tenths of
             the client's largest message if that is less.
         max_object_bytes: the largest object that is stored or fetched, in bytes.
-        accept_topics: patterns of other topics whose claims may stand here too, such as those that dead
-            letters and mirrored records have.
+        accept_topics: patterns of other topics whose claims may stand here too, such as the topics of
+            dead letters and mirrored records.
         timeout_ms: how long a store may take for one object, in milliseconds. Objects above a mebibyte get a
             second more for each.
 

@@ -38,7 +38,7 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
     lines = {key: value for key, value in config.items() if _under(key, _OF_TRANSFORMS)}
     if any(_under(key, _LISTS) for key in lines):
         settings = {"config": _setting(lines, TRANSFORMS), "on": _setting("both", TRANSFORMS)}
-        # An error names the whole key of a line.
+        # An error names the complete key of a line.
         declared.append(Declared(TRANSFORMS, "transforms", "", settings))
     serdes = {part: _serde(head, config) for part, head in _OF_CONVERTERS.items()}
     found = {part: serde for part, serde in serdes.items() if serde is not None}
@@ -46,7 +46,7 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
         declared.append(Declared(CONVERTERS, "serialize", CONVERTERS, found))
     if lines and not declared:
         raise ConfigError(
-            "this converts headers for transforms, and none is named; without them headers stay byte for "
+            "this converts headers for transforms, and none is named; without them headers are kept byte for "
             "byte. Name transforms under 'transforms', or take this line out",
             path=min(lines),
         )

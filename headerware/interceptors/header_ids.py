@@ -42,9 +42,9 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
     """Write header names as ids on send, and ids as names on consume.
 
     A name that has an id is written as the id, and so is the dotted form of an id, unless that is longer.
-    Foreign names (those of W3C, CloudEvents, Confluent and Connect, and all that the registry calls foreign)
-    stay, for others look for them. On consume both forms and plain names are understood, even on one record.
-    An id without a name is shown in dotted form, and is the same id when it is sent again.
+    Foreign names (of W3C, CloudEvents, Confluent and Connect, and all that the registry calls foreign) are
+    kept, because other software looks for them. On consume both forms and plain names are understood, even on
+    one record. An id without a name is shown in dotted form, and is the same id when it is sent again.
 
     A signature covers names: whoever verifies it needs the same names as the signer.
 
@@ -181,7 +181,7 @@ def _codec(options: HeaderIds, names: Names) -> HeaderIdCodec:
 def _stays(
     foreign: frozenset[str], *, also: tuple[str, ...], never: tuple[str, ...]
 ) -> Callable[[str], bool]:
-    """Return a function that tells which names stay as they are, even if they have an id."""
+    """Return a function that tells which names are kept, even if they have an id."""
     asked_for = TopicPatterns(also).matches if also else None
     excluded = TopicPatterns(never).matches if never else None
 

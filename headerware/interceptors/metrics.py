@@ -1,8 +1,8 @@
 """Metrics: what a client, its chain and librdkafka do, through OpenTelemetry's metrics API (docs/metrics.md).
 
-The durations of OpenTelemetry's conventions for messaging are recorded as they happen, in a flood a sample of
-them. All others are sums that are kept here, by the session or by librdkafka, and are read when an exporter
-asks for them: the SDK takes ten microseconds for each value, which is more than the rest of a chain.
+The durations of OpenTelemetry's conventions for messaging are recorded as they happen, in a flood only a
+sample of them. All others are sums that are kept here, by the session or by librdkafka, and are read when an
+exporter asks for them: the SDK takes ten microseconds for each value, which is more than the rest of a chain.
 """
 
 from __future__ import annotations
@@ -268,7 +268,9 @@ OBSERVED: Final[Mapping[str, _Observed]] = {
     "librdkafka.broker.disconnects": _counts(
         "{disconnect}", "Lost connections.", partial(_of_brokers, lambda broker: broker.disconnects)
     ),
-    "librdkafka.consumer.lag": _gauges("{message}", "Messages behind the end of a partition.", _lags),
+    "librdkafka.consumer.lag": _gauges(
+        "{message}", "Messages between the consumer and the end of a partition.", _lags
+    ),
     "librdkafka.consumer.rebalances": _counts(
         "{rebalance}", "Rebalances of the group.", partial(_of_group, "rebalance_cnt")
     ),
@@ -283,16 +285,16 @@ OBSERVED: Final[Mapping[str, _Observed]] = {
 
 
 class _Client:
-    """What belongs to a client, whichever chains it has had: its steps' counters, and its statistics."""
+    """The values of a client, over all its chains: its steps' counters, and its statistics."""
 
     def __init__(self, stats: Stats, labels: Mapping[str, str]) -> None:
         self._stats = stats
         self._labels = labels
         self.own: set[str] = set()
-        """The names of the steps that measure it, of which nothing is told but failures."""
+        """The names of the steps that measure the client; only their failures are reported."""
         self.statistics: _Statistics | None = None
         self.told: dict[str, Series] = {}
-        """What is counted for it already, since a chain without metrics took the place of one with them."""
+        """The values that were counted before a chain without metrics replaced a chain with metrics."""
 
     def series(self, name: str) -> Series:
         """Return the values of a metric, beyond what is counted already."""
@@ -361,7 +363,7 @@ class _Instruments:
             return client
 
     def remove(self, step: _MetricsStep) -> None:
-        """Read a session no longer; what it counted stays, for counters never fall."""
+        """Read a session no longer; its counts are kept, because counters never fall."""
         with self._lock:
             if step not in self._open:
                 return

@@ -92,7 +92,7 @@ _UNSETTLED: Final = "hw.unsettled"
 _log = logging.getLogger("headerware.interceptors.sign")
 
 
-class Sign(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sign(Interceptor, frozen=True, kw_only=True):
     """Sign each record, and refuse records whose signature is missing, wrong or out of place.
 
     Verification removes ``hw.sig``, and ``record.verified`` then says what was verified. Headers behind

@@ -52,7 +52,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         config: the connector's own lines: a mapping, or text as in a ``.properties`` file or a connector's
             JSON. ``transforms``, ``transforms.<alias>.*``, ``predicates``, ``predicates.<alias>.*`` and
             ``header.converter`` are used; a connector's other lines are ignored.
-        file: a file with such text, in place of ``config``; ``${env:NAME}`` in it is resolved when the chain
+        file: a file with such text, instead of ``config``; ``${env:NAME}`` in it is resolved when the chain
             is opened.
         mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
         on: when they are applied: on ``send``, on ``consume``, or on ``both``.

@@ -41,6 +41,8 @@ class Kind(Enum):
     """There is a topic of this name already."""
     FENCED = "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"
     """A producer that was started later has the same transactional id."""
+    PRODUCER_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE"
+    """The brokers do not know a transactional producer any more, or not the transaction that it means."""
     MEMBER_FENCED = ("FENCED_INSTANCE_ID",)
     """A member that came later has the same ``group.instance.id``."""
     STALE_GROUP = "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
-
-import msgspec
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from headerware.core.errors import PluginError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.typed_options import TypedOptions
 
 UNFINISHED: Final = ".tmp-"
 """What the file's name begins with if ``put`` was killed before the object was whole."""
@@ -89,11 +88,8 @@ class ObjectStore(Protocol):
         ...
 
 
-class ObjectStoreOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObjectStoreOptions(TypedOptions, frozen=True, kw_only=True):
     """Hold the options of an object store, and open it; a subclass adds its options as fields."""
-
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
 
     def open(self) -> ObjectStore:
         """Return the opened store; each subclass implements this.

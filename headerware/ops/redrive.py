@@ -37,8 +37,8 @@ from headerware.core.errors import ConfigError, position
 from headerware.core.topics import TopicPatterns, check_patterns
 from headerware.kafka.messages import is_readable
 from headerware.kafka.single_records import SingleRecords
-from headerware.ops.transactions import PARTITIONER, TIMEOUT_S
 from headerware.workers import Outcome, Policy, Worker
+from headerware.workers.transactions import PARTITIONER, TIMEOUT_S
 from headerware.workers.units import slice_header_of
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Redrive(Policy):
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
-    paces = "written"
+    paces: Literal["read", "written"] = "written"
     takes_incomplete = True
     too_many_pending = (
         "Redrive the first of those that are pending, with other conditions or into a parking topic"

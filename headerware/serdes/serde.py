@@ -21,9 +21,11 @@ meaning. Both may be called by several threads at once. They refuse by raising
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
+
+from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
     from headerware.core.headers import Headers
@@ -93,15 +95,12 @@ class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool = False
 
 
-class Serde(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Serde(TypedOptions, frozen=True, kw_only=True):
     """Hold the options of a serde, and open its two functions.
 
     A subclass adds its options as fields. It either has ``serialize`` and ``deserialize`` itself, or returns
     an object with one or both from :meth:`open`; that object may have ``close()``.
     """
-
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
 
     @property
     def unsignable(self) -> str | None:

@@ -34,6 +34,7 @@ from headerware.core.errors import BadRecordError, ConfigError, SourceError, Sou
 from headerware.core.headers import EMPTY, Headers
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.typed_options import TypedOptions
 
 if TYPE_CHECKING:
     from headerware.connect.data.schema import Schema
@@ -186,7 +187,7 @@ class Input:
         self.close()
 
 
-class Extractor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Extractor(TypedOptions, frozen=True, kw_only=True):
     """Hold the options of an extractor, and read objects; it has no other state.
 
     A subclass adds its options as fields. Its entry point stands in the group ``headerware.extractors``.
@@ -196,8 +197,6 @@ class Extractor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             can find the next one, or else an error of the object.
     """
 
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
     gives: ClassVar[Any] = object
     """The type of the values that it yields, for the checks of transformers; ``object`` is any."""
     content_type: ClassVar[str | None] = None

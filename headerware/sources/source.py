@@ -24,6 +24,7 @@ import msgspec
 from headerware.core.errors import ConfigError, NotAStreamError, ObjectError, PluginError, SourceError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.typed_options import SecretOptions
 from headerware.sources.keys import KeySerde
 
 if TYPE_CHECKING:
@@ -175,15 +176,13 @@ class OpenSource(Protocol[_Listed_contra]):
         ...
 
 
-class Source(msgspec.Struct, Generic[Key], frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Source(SecretOptions, Generic[Key], frozen=True, kw_only=True):
     """Hold the options of a source, and open it.
 
     A subclass adds its options as fields. It has ``items`` and, if need be, ``close`` itself, or returns an
     object that has them from :meth:`open`. Its entry point stands in the group ``headerware.sources``.
     """
 
-    type: ClassVar[str] = ""
-    """The word for it in configuration, and its name in headers."""
     keys: ClassVar[KeySerde[Any] | None] = None
     """Brings keys to text and back. Without one there is no start key, and keys are text, bytes or integers,
     unless :meth:`partition` is there."""
@@ -239,14 +238,6 @@ class Source(msgspec.Struct, Generic[Key], frozen=True, kw_only=True, forbid_unk
         key and the record number, with ``record.replace(...)``. An error counts as one of the record.
         """
         return record
-
-    def __repr__(self) -> str:
-        """Show no option, because some may be secret."""
-        return f"{type(self).__name__}(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show no option in rich's tracebacks either."""
-        return []
 
 
 source_type: Final[Catalogue[Source[Any]]] = Catalogue("source type", Source, _BUILT_IN, "headerware.sources")

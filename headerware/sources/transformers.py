@@ -18,31 +18,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import UnionType
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
-
-import msgspec
+from typing import Any, Final, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from headerware.core.errors import ConfigError, PluginError
 from headerware.core.hooks import DROP
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.typed_options import TypedOptions
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 _Step = Callable[[Any], Any]
 
 
-class Transformer(
-    msgspec.Struct, Generic[Given, Made], frozen=True, kw_only=True, forbid_unknown_fields=True
-):
+class Transformer(TypedOptions, Generic[Given, Made], frozen=True, kw_only=True):
     """Hold the options of a transformer, and transform native objects.
 
     A subclass adds its options as fields, and annotates ``transform``: by its annotations the list is
     checked. Its entry point stands in the group ``headerware.transformers``.
     """
-
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
 
     def initialize(self) -> Callable[[Given], Made]:
         """Return the function that transforms; called once, before the first object.

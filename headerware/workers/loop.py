@@ -18,9 +18,9 @@ from headerware.core.record import bytes_of
 from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
-from headerware.ops.transactions import TIMEOUT_S, TransactionalSender
 from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
+from headerware.workers.transactions import TIMEOUT_S, TransactionalSender
 from headerware.workers.units import Unit, Units
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-    from headerware.ops.transactions import TransactionalSender
+    from headerware.workers.transactions import TransactionalSender
     from headerware.workers.units import Unit
 
 Disposition = Literal["sent", "dead_letter", "dropped", "pending"]

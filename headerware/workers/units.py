@@ -75,12 +75,12 @@ class SlicedMessage:
         self._room: Final = room
         self.part: Final = part
         self.first: Final = offset
-        self.last = offset
-        self.count = 0
+        self.last: int = offset
+        self.count: int = 0
         """How many slices have come, those that came twice included."""
         self.offsets: dict[int, int] = {}
         """The offsets of the slices by their indexes; empty again once it is complete."""
-        self.is_complete = False
+        self.is_complete: bool = False
         """Whether all slices have come."""
 
     def add(self, part: SliceHeader, offset: int) -> bool:

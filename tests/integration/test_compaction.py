@@ -30,7 +30,7 @@ from headerware import ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
 from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction, Result, Rule, worker
-from headerware.ops.transactions import TransactionalSender
+from headerware.workers.transactions import TransactionalSender
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
@@ -707,7 +707,7 @@ class TestCommand:
             r"would be written +1 +\d+ bytes, 0 tombstones",
             r"would be left out +1 +their key has a higher version",
             r"would be left untouched +1 +they have no key",
-            "nothing was written; --execute does it",
+            "nothing was written; --execute writes it",
         ):
             assert re.search(part, shown), shown
         beside = ("--beside", str(topics.beside))

@@ -18,7 +18,7 @@ from headerware import ConfigError, HeaderwareError
 from headerware.kafka.messages import record_of
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
-from headerware.ops.transactions import TakenOverError
+from headerware.workers.transactions import TakenOverError
 from tests.integration.programs.copy_job import fence
 from tests.waiting import until
 

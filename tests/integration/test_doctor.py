@@ -28,9 +28,9 @@ from headerware.cli import main
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
 from headerware.ops.doctor import Finding, examine
-from headerware.ops.lease import Lease
 from headerware.testing import KafkaBroker, MissingPartError
 from headerware.testing.pytest_plugin import cannot_run
+from headerware.workers.ownership import Lease
 from tests.screens import assert_is_in_docs
 from tests.waiting import until
 

@@ -29,7 +29,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from headerware import Headers, HeaderwareError, Record
 from headerware.core.dead_letter import read_reason
 from headerware.ops.guard import Guard, Status
-from headerware.ops.transactions import TransactionalSender
+from headerware.workers.transactions import Transactions
 from tests.ingress import Ingress
 from tests.integration.conftest import ends_of
 from tests.waiting import until
@@ -401,13 +401,13 @@ class TestABrokerThatIsAway:
     ) -> None:
         topics = Topics(second_cluster, tmp_path)
         in_the_middle, is_away = threading.Event(), threading.Event()
-        commit = TransactionalSender._commit
+        commit = Transactions.commit
 
-        def late(sender: TransactionalSender) -> None:
+        def late(transactions: Transactions, deadline: float = 0.0) -> None:
             if topics.end() > 600:
                 in_the_middle.set()
                 assert is_away.wait(DEADLINE_S)
-            commit(sender)
+            commit(transactions, deadline)
 
         topics.put(topics.sent(b"1", b"2"))
         topics.flush()
@@ -416,7 +416,7 @@ class TestABrokerThatIsAway:
         guard = topics.guard(timeouts, timeout_s=3.0)
         with topics.running(guard):
             until(lambda: done(guard.status()) == 2)
-            monkeypatch.setattr(TransactionalSender, "_commit", late)
+            monkeypatch.setattr(Transactions, "commit", late)
             topics.put([*topics.sent(*(b"%d" % each for each in range(3, 4_000))), Record(topics.name, b"x")])
             topics.flush()
             assert in_the_middle.wait(DEADLINE_S)

@@ -27,10 +27,10 @@ from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import FolderObjects
 from headerware.ops.compaction import Compaction
 from headerware.ops.compaction import Result as Copied
-from headerware.ops.lease import Lease, LeaseHeldError, LeaseLostError
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
+from headerware.workers.ownership import Lease, LeaseHeldError, LeaseLostError
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
 
@@ -932,7 +932,9 @@ class TestCommand:
         assert code == 0
         assert "all before offset 1 would be deleted" in shown
         assert self.run(clicks, "--beginnings")[0] == 0
-        assert f"held back by records that stay because a legal hold is on them: {clicks.name}[0]" in shown
+        assert (
+            f"held back by records that are kept because a legal hold is on them: {clicks.name}[0]" in shown
+        )
         assert clicks.values() == [b"1", b"2"]
         code, shown = self.run(clicks, "--rules", str(rules), "--execute", "--json")
         assert (code, json.loads(shown)["result"]["delete_before"]) == (0, {"0": 1})
@@ -957,9 +959,9 @@ class TestCommand:
         code, shown = self.run(clicks)
         assert code == 1
         assert (
-            f"IN THE WAY since 2020-09-13 12:26:40.000Z: {clicks.name}[0] at offset 0 stays (malformed), for "
-            f"their lifetime, or their hw.slice, cannot be read\n"
-            f"  1 expired record behind it cannot be deleted as long as it is there\n"
+            f"IN THE WAY since 2020-09-13 12:26:40.000Z: {clicks.name}[0] at offset 0 is kept (malformed), "
+            f"because their lifetime, or their hw.slice, cannot be read\n"
+            f"  1 expired record after it cannot be deleted as long as it is there\n"
         ) in shown
         assert "\nheld back" not in shown
         code, shown = self.run(clicks, "--json")
@@ -985,7 +987,7 @@ class TestCommand:
         assert (code, "missing: " in shown) == (1, True)
         assert len(clicks.records()) == 1, "what is in the way is told before anything is removed"
         code, shown = self.run(clicks, *objects[:-1])
-        assert "would be deleted, and then those that only records above claim" in shown
+        assert "would be deleted, and then the objects that only the records above claim" in shown
         code, shown = self.run(clicks, *objects)
         assert (code, path.exists()) == (0, False)
         assert "1 object of " in shown and " bytes that no record claims, 1 deleted" in shown  # noqa: PT018

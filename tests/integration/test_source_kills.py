@@ -243,6 +243,42 @@ def test_an_outage_of_the_brokers_is_waited_for(
     assert found.total() == len(found) == 10 * RECORDS
 
 
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_an_idle_source_waits_through_an_outage(
+    second_cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    delivery: str,
+) -> None:
+    """It has nothing to send, and still says now and then in a transaction that it is at work."""
+    monkeypatch.setattr("headerware.sources.runtime.sender.SIGN_INTERVAL_S", 0.1)
+    source = Source(second_cluster, tmp_path, "exactly_once")  # offsets in a topic for both
+    options = dict(source.options)
+    config = RunConfig(
+        source=Spool(folder=options.pop("folder")),
+        extractor=Lines(),
+        offsets=TopicOffsets(topic=options.pop("store")),
+        **options | {"delivery": delivery},
+    )
+    runner = SourceRunner(config)
+    thread = Thread(target=runner.run, daemon=True)
+    thread.start()
+    source.write(0)
+    until(lambda: source.read().total() == RECORDS)
+    second_cluster.stop()
+    told = "waits for the brokers: " if delivery == "at_least_once" else "is tried again: "  # without an end
+    until(lambda: told in caplog.text)
+    second_cluster.start()
+    source.write(1)
+    until(lambda: not runner.is_live or runner.statistics[0].acknowledged == 2 * RECORDS)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    found = source.read()
+    assert found.total() == len(found) == 2 * RECORDS
+
+
 def test_the_topic_of_offsets_is_made_if_it_is_not_there(cluster: Cluster, tmp_path: Path) -> None:
     source = Source(cluster, tmp_path, "exactly_once")
     source.options["store"] = source.topic + "-offsets"
@@ -306,7 +342,7 @@ def test_processes_that_start_together_stop_one_another_clearly(
 def test_a_reset_is_not_passed_over_by_a_source_that_is_idle(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:
-    monkeypatch.setattr("headerware.sources.runtime.runner.SIGN_INTERVAL_S", 0.2)
+    monkeypatch.setattr("headerware.sources.runtime.sender.SIGN_INTERVAL_S", 0.2)
     monkeypatch.setitem(source_type._built_in, "spool", "tests.spool:Spool")
     monkeypatch.setitem(extractor_type._built_in, "lines", "tests.spool:Lines")
     source = Source(cluster, tmp_path, "exactly_once")

@@ -17,7 +17,7 @@ from headerware.core.record import Record
 from headerware.sources import Extracted, Extractor
 from headerware.sources.extractors import BytesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets, TopicOffsets
-from headerware.sources.runtime.runner import _AtLeastOnce
+from headerware.sources.runtime.sender import AtLeastOnce
 from tests.spool import Spool
 from tests.waiting import until
 
@@ -220,14 +220,14 @@ class TestSize:
         self, cluster: Cluster, tmp_path: Path, delivery: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The first batch is refused while the second one still lingers."""
-        queue = _AtLeastOnce._queue
+        queue = AtLeastOnce._queue
 
-        def queue_and_hear(self: _AtLeastOnce, batch: Batch) -> None:
+        def queue_and_hear(self: AtLeastOnce, batch: Batch) -> None:
             queue(self, batch)
             if batch.native_key == "b":
                 until(lambda: self._again, "the refusal", meanwhile=lambda: self._producer.poll(0.01))
 
-        monkeypatch.setattr(_AtLeastOnce, "_queue", queue_and_hear)
+        monkeypatch.setattr(AtLeastOnce, "_queue", queue_and_hear)
         place = Place(cluster, tmp_path, delivery, **{"max.message.bytes": "20000"})
         place.write("a", *(f"a{number:04}{'x' * 1_000}" for number in range(25)))
         place.write("b", *(f"b{number:04}{'x' * 1_000}" for number in range(19)))

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware import Headers, Record
-from headerware.ops.transactions import StaleGroupError, TakenOverError, TransactionalSender
 from headerware.testing import EmbeddedCluster
+from headerware.workers.transactions import StaleGroupError, TakenOverError, TransactionalSender
 from tests.waiting import until
 
 if TYPE_CHECKING:

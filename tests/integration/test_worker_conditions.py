@@ -26,9 +26,9 @@ from headerware.ops.compaction import Compaction, Rule
 from headerware.ops.guard import Guard
 from headerware.ops.retention.rules import RetentionRule
 from headerware.ops.retention.worker import Retention
-from headerware.ops.transactions import TIMEOUT_S
 from headerware.testing import KafkaBroker
 from headerware.testing.broker import _free_port
+from headerware.workers.transactions import TIMEOUT_S
 from tests.ingress import Ingress
 from tests.integration.conftest import Cluster
 from tests.waiting import until

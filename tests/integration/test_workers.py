@@ -18,8 +18,8 @@ from headerware import Headers, Record
 from headerware.core.dead_letter import read_reason
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.interceptors import Slice
-from headerware.ops.transactions import TakenOverError
 from headerware.workers import Outcome, Policy, Unit, Worker
+from headerware.workers.transactions import TakenOverError
 from tests.waiting import until
 
 if TYPE_CHECKING:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Each of Spark's 200 tasks of a shuffle, and its state store, costs more than the twenty rows in them.
+    "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),

@@ -10,8 +10,8 @@ import confluent_kafka
 import pytest
 
 from headerware import ConfigError, Headers, Record
-from headerware.ops.transactions import TakenOverError, TransactionalSender
 from headerware.spark_bridge.admin import AdminError, KafkaAdmin, admin_settings
+from headerware.workers.transactions import TakenOverError, TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

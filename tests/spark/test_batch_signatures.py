@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spark writes it
 
 from headerware import Chain, Context, Record
@@ -22,6 +23,7 @@ RECORDS = 2_000
 SIGNATURE_BYTES = 64
 
 
+@pytest.mark.one_spark
 def test_tasks_sign_batches_that_services_and_tasks_verify(spark: SparkSession, tmp_path: Path) -> None:
     keyring = str(tmp_path / "keys.json")
     edit_keyring(keyring, lambda keys: with_new_key(keys, "test", "ed25519"), create=True)

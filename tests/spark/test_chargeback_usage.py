@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 RECORDS = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, topic string, "
     "partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -219,6 +221,7 @@ def total(rows: Sequence[dict[str, Any]]) -> tuple[int, int]:
     return len(rows), sum(map(size, rows))
 
 
+@pytest.mark.one_spark
 class TestSlices:
     @pytest.mark.parametrize(
         "steps", [(), (HeaderIds(form="keys"),), (HeaderIds(form="packed"),)], ids=["names", "keys", "packed"]
@@ -296,6 +299,7 @@ def at(moment: datetime, offset: int, group: str = "billing", partition: int = 0
     return GroupOffset(group, "orders", partition, offset, moment)
 
 
+@pytest.mark.one_spark
 class TestReads:
     ROWS = tuple(
         row([("hw.owner", b"a" if n < 5 else b"b")], offset=n, partition=p) for p in (0, 1) for n in range(10)
@@ -404,6 +408,7 @@ class TestReads:
         assert [each.topic for each in bill.unknown] == ["orders"]
 
 
+@pytest.mark.one_spark
 class TestSnapshot:
     def test_is_kept(self, spark: SparkSession, tmp_path: Path) -> None:
         path = str(tmp_path / "offsets")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
 from headerware import Chain, Context, Headers, Record
 from headerware.interceptors import ClaimCheck, Slice
 from headerware.interceptors.claim_check import STUB
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 COLUMNS = "topic string, key binary, value binary, headers array<struct<key string, value binary>>"
 
 
+@pytest.mark.one_spark
 def test_values_of_three_sizes_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
     chain = Chain(
         [

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from headerware.testing import KafkaBroker
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 DEADLINE_S = 60.0
 RECORDS = 20_000
 BAD = 13_337

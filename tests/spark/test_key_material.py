@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.one_spark
+
 PROGRAM = Path(__file__).parent / "programs" / "with_keys.py"
 SECONDS = 200
 FORMS = ("path", "mapping")

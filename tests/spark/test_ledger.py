@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = [pytest.mark.one_spark, pytest.mark.usefixtures("interpreted")]
+
 QUERY = str(uuid.UUID(int=7))
 NOW_MS = 1_767_225_600_000
 STEPS = ("begin", "carried", "leave", "record", "commit", "done")

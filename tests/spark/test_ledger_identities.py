@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = [pytest.mark.one_spark, pytest.mark.usefixtures("interpreted")]
+
 QUERY = str(uuid.UUID(int=9))
 PLACE = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "more": pa.string()}
 SCHEMA = pa.schema({"identity": pa.binary(), "value": pa.string(), "source": pa.struct(PLACE)})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headerware import Chain, Context, Headers, Record
 from headerware.dictionaries import FolderDictionaries
 from headerware.dictionaries.dictionary import encode_mark
@@ -78,6 +80,7 @@ def protected(folder: Path) -> Chain:
     )
 
 
+@pytest.mark.one_spark
 def test_a_protected_chain_there_and_back(spark: SparkSession, tmp_path: Path) -> None:
     chain, values = protected(tmp_path), airports()[:30]
     plain = spark.createDataFrame([("airports", b"k", value, []) for value in values], COLUMNS)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 TOPIC = "orders"
 HEADERS = "headers array<struct<key string, value binary>>"
 READ = f"key binary, value binary, topic string, partition int, offset long, {HEADERS}"

@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
     from headerware.testing import KafkaBroker
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 DEADLINE_S = 240.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-STATES = "spark.sql.shuffle.partitions"
 EMPTY_BATCHES = "spark.sql.streaming.noDataMicroBatches.enabled"
 WIRE = pa.schema([
     ("topic", pa.string()),
@@ -171,13 +172,6 @@ class Story(NamedTuple):
         return sorted(
             (row for row in last if row.failure and row.partition == partition), key=lambda r: r.offset
         )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _two_states(spark: SparkSession) -> Iterator[None]:
-    """Have two partitions of state: Spark makes 200 unless told otherwise, and keeps that number."""
-    with setting(spark, STATES, "2"):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The map and the walks of docs/design.md, held to the tree.
+"""The tables, walks and map of docs/design.md, held to the tree.
 
 ``make map`` runs this as a program, which writes the map.
 """
@@ -22,6 +22,7 @@ MAP: Final = "\n### `headerware/`\n"
 WALK: Final = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 STEP: Final = re.compile(r"^\d+\. `([a-z_/]+\.py)` `([\w.]+)`", re.MULTILINE)
 WALKS: Final = {title: steps for title, text in WALK.findall(TEXT) if (steps := STEP.findall(text))}
+PLACE: Final = re.compile(r"`([A-Za-z_][\w.]*)` in `headerware/([\w/]+\.py)`")
 ROLE: Final = re.compile(r":[a-z]+:`~?([^`]+)`")
 
 
@@ -45,7 +46,7 @@ def written_map() -> str:
 
 
 def defined_in(path: Path) -> set[str]:
-    """Return the functions and classes of a module, methods as ``Class.method``."""
+    """Return the functions, classes and constants of a module, methods as ``Class.method``."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     top = [node for node in tree.body if isinstance(node, kinds)]
@@ -56,7 +57,14 @@ def defined_in(path: Path) -> set[str]:
         for part in node.body
         if isinstance(part, kinds)
     ]
-    return {node.name for node in top} | set(inner)
+    constants = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    ]
+    return {node.name for node in top} | {*inner, *constants}
 
 
 class TestMap:
@@ -65,6 +73,12 @@ class TestMap:
 
     def test_says_something_of_every_module(self) -> None:
         assert not [line for line in written_map().splitlines() if line.endswith("`: ")]
+
+
+class TestTables:
+    @pytest.mark.parametrize(("name", "file"), sorted(set(PLACE.findall(TEXT))))
+    def test_name_what_is_there(self, name: str, file: str) -> None:
+        assert name in defined_in(PACKAGE / file)
 
 
 class TestWalks:

@@ -46,8 +46,8 @@ ALLOWED: Final = {
     "sources/engine/batches.py: self._failure": ENDS,
     "sources/extractors/parquet.py: self.error": "its stream is that of one object",
     "sources/runtime/group.py: self.failures": RESULT,
-    "sources/runtime/runner.py: self._failure": "a KafkaError is a code and a text, and is not raised",
     "sources/runtime/runner.py: self._failures": ENDS,
+    "sources/runtime/sender.py: self._failure": "a KafkaError is a code and a text, and is not raised",
 }
 _EXCEPTION: Final = re.compile(r"\b\w*(Error|Exception)\b")
 _NO_EXCEPTION: Final = re.compile(

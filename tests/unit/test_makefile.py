@@ -23,7 +23,7 @@ def clone(tmp_path: Path) -> Path:
 @pytest.fixture
 def environments(clone: Path) -> Path:
     """Environments whose pytest says how it was called; tests/integration and the oldest client's fail."""
-    for name in (".venv", ".venv-oldest", ".venv-frameworks", ".venv-newest-spark"):
+    for name in (".venv", ".venv-oldest", ".venv-frameworks", ".venv-newest-spark", ".venv-python3.99"):
         programs = clone / name / "bin"
         programs.mkdir(parents=True)
         (programs / "python").write_text("#!/bin/sh\n")
@@ -46,6 +46,7 @@ def test_test_goes_on_after_a_stage_that_failed_and_says_so_at_the_end(environme
     ]
     for folder in ("tests/unit", "tests/integration", "tests/spark", "tests/frameworks"):
         assert any(folder in line for line in started), folder
+    assert all(" -n 2 " in line or " -n 1 " in line for line in started if "frameworks" not in line)
     assert "make test: failed: test-integration test-oldest;" in done.stderr
 
 
@@ -59,6 +60,38 @@ def test_test_goes_on_where_the_environment_of_a_stage_cannot_be_made(environmen
     assert done.returncode != 0
     assert "tests/spark" in done.stdout
     assert "make test: failed: test-frameworks;" in done.stderr
+
+
+def test_the_newest_python_runs_its_part_of_the_tests(environments: Path) -> None:
+    newer = environments / "python3.99"
+    newer.write_text("#!/bin/sh\n")
+    newer.chmod(0o755)
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test-newest-python", f"NEWER_PYTHONS=no-such-python {newer}"]
+    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=True)
+    assert "ran .venv-python3.99/bin/pytest -n 4" in done.stdout
+    assert "tests/unit/core" in done.stdout
+
+
+def test_no_newer_python_is_no_failure_and_is_told_in_a_line(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    command = [make, "test-newest-python", "NEWER_PYTHONS=no-such-python"]
+    done = subprocess.run(command, cwd=environments, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        "test-newest-python: skipped, because none of these is here and newer than .venv: no-such-python\n"
+    )
+
+
+def test_another_python_must_be_named(environments: Path) -> None:
+    make = shutil.which("make")
+    assert make is not None
+    done = subprocess.run(
+        [make, "test-python"], cwd=environments, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "name a Python: make test-python PYTHON=" in done.stderr
 
 
 @pytest.mark.parametrize(

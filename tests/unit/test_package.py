@@ -10,13 +10,13 @@ import inspect
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import headerware
-
+headerware: Any = importlib.import_module("headerware")
 ROOT = Path(__file__).parents[2]
 PUBLIC = [
     "DROP",
@@ -102,6 +102,7 @@ PACKAGES = [
     "headerware.testing",
     "headerware.topic_table",
 ]
+LAZY = [".".join(stub.relative_to(ROOT).parent.parts) for stub in (ROOT / "headerware").rglob("__init__.pyi")]
 INTERCEPTORS = {"HeaderIds", "Compress", "Schema", "Serialize", "Sign", "Slice", "Trace", "Trail"}
 HEAVY = [
     "confluent_kafka",
@@ -129,7 +130,7 @@ def loaded_by(program: str) -> set[str]:
 
 class TestPublicNames:
     def test_are_these(self) -> None:
-        assert headerware.__all__ == PUBLIC
+        assert headerware.__all__ == sorted(PUBLIC)
 
     @pytest.mark.parametrize("name", PUBLIC)
     def test_are_all_there(self, name: str) -> None:
@@ -151,6 +152,31 @@ class TestPublicNames:
     def test_the_package_is_typed(self) -> None:
         files = importlib.resources.files("headerware")
         assert files.joinpath("py.typed").is_file()
+
+
+class TestStubs:
+    """The public names of packages that load them when they are first used."""
+
+    @pytest.mark.parametrize("package", LAZY)
+    def test_name_what_there_is(self, package: str) -> None:
+        if package.startswith("headerware.spark_bridge"):
+            pytest.importorskip("pyspark", reason="as with the oldest clients, Spark is not installed")
+        module = importlib.import_module(package)
+        assert module.__all__
+        assert all(getattr(module, name) is not None for name in module.__all__)
+
+    def test_are_read_in_a_zip_file(self, tmp_path: Path) -> None:
+        """Spark's ``addPyFile`` and zipapps import the package from such a file."""
+        with zipfile.ZipFile(tmp_path / "h.zip", "w") as archive:
+            for file in (ROOT / "headerware").rglob("*.py*"):
+                if file.suffix in {".py", ".pyi"}:
+                    archive.write(file, file.relative_to(ROOT))
+        program = (
+            f"import sys; sys.path.insert(0, {str(tmp_path / 'h.zip')!r})\n"
+            "import headerware; from headerware.interceptors import Trail\n"
+            "assert 'h.zip' in headerware.__file__; headerware.Chain([Trail(service='s')]).open()"
+        )
+        subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 class TestImporting:

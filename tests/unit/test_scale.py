@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,9 @@ NAMES = ["registry", "keys", "reassembly", "trails", "windows", "guard", "retent
 @pytest.fixture(scope="module")
 def simulate() -> Any:
     """Return the script as a module."""
-    found = importlib.util.spec_from_file_location("simulate", ROOT / "bench" / "simulate.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["simulate"] = module  # which dataclasses look for
-    found.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "bench")  # as for a script
+        return importlib.import_module("simulate")
 
 
 def section(simulate: Any, name: str) -> Any:
@@ -63,17 +58,20 @@ class TestTables:
 
 class TestModels:
     def test_the_reassembler_holds_what_the_model_holds(self, simulate: Any) -> None:
-        assert 0.95 < simulate.measured_peak() < 1.05
+        assert 0.95 < simulate.reassembly.measured_peak() < 1.05
 
     def test_a_full_window_of_the_model_gives_up_the_oldest(self, simulate: Any) -> None:
-        few, many = simulate.reassemble(1, 1_000, seed=1), simulate.reassemble(256, 1_000, seed=1)
+        few, many = (
+            simulate.reassembly.reassemble(1, 1_000, seed=1),
+            simulate.reassembly.reassemble(256, 1_000, seed=1),
+        )
         assert few.given_up == 0
         assert few.whole == 1_000
         assert 0 < many.given_up == 1_000 - many.whole
-        assert many.peak_bytes <= simulate.PENDING_BYTES
+        assert many.peak_bytes <= simulate.reassembly.PENDING_BYTES
 
     def test_all_calls_for_keys_are_counted(self, simulate: Any) -> None:
-        calls = simulate.renewals(1_000, 60.0, 1.0, 0.0, seed=1)
+        calls = simulate.keys.renewals(1_000, 60.0, 1.0, 0.0, seed=1)
         assert round(calls.mean * 86_401) == 30_000  # one at the start, and one each 48 minutes and a second
         assert 10 < calls.last < calls.first < 100
-        assert simulate.renewals(1_000, 60.0, 1.0, simulate.SPREAD, seed=1).last < 10
+        assert simulate.keys.renewals(1_000, 60.0, 1.0, simulate.keys.SPREAD, seed=1).last < 10

@@ -166,7 +166,7 @@ def loads(steps: list[dict[str, Any]], files: Path) -> bool:
     try:
         chain_of(steps, files)
     except ConfigError as error:
-        assert "stands behind" in str(error) or "would both serialize" in str(error)  # noqa: PT017 - which it is
+        assert "comes after" in str(error) or "would both serialize" in str(error)  # noqa: PT017 - which it is
         return False
     return True
 

@@ -38,9 +38,9 @@ _log: Final = logging.getLogger("headerware.interceptors.admission")
 class Admission(Interceptor, frozen=True, kw_only=True):
     """Show a certificate of the signing key with each record, and admit records by a policy.
 
-    The certificate is a JSON Web Token that is bound to a key. It stands whole in ``hw.admit`` of each
-    record, so a reader can begin anywhere and asks nobody. ``sign`` to the right covers it; a certificate
-    that somebody copies from a record is of no use without the key that it is for.
+    The certificate is a JSON Web Token that is bound to a key. Each record has it completely in ``hw.admit``,
+    so a reader can begin anywhere and asks nobody. ``sign`` to the right covers it; a certificate that
+    somebody copies from a record is of no use without the key that it is for.
 
     On consume the record's signature has been verified by ``sign``. The certificate must be by an issuer of
     the policy, for the policy's audience, for the key that signed and for the topic, and valid; and the
@@ -143,7 +143,7 @@ class AdmissionStep:
         return shown.with_local(CERTIFIED, certificate.thumbprint)
 
     def on_consume(self, record: Record) -> Record:
-        """Return an admitted record with its subject in place of its certificate; refuse any other."""
+        """Return an admitted record with its subject instead of its certificate; refuse any other record."""
         if self._policy is None:
             raise AdmissionError("there is no policy to judge by; set the option policy")
         if ADMIT_HEADER not in record.headers.names() and self._options.require != "enforce":

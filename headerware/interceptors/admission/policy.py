@@ -152,7 +152,7 @@ class Policy:
     """Decide which records are admitted; for several threads at once.
 
     Args:
-        audience: names by which certificates may mean this place.
+        audience: the names by which certificates may name this reader.
         issuers: each issuer with its keys.
         rules: the rules; their order does not matter.
         quotas: how much may be written; :meth:`admit` does not count.
@@ -329,9 +329,9 @@ class PolicyFile:
         self._lock = PerProcess(Lock)
         self._files: tuple[Path, ...] = (self._path,)
         self._stamp = _stamps(self._files)
-        """Of the version that was read, or refused; empty if it is to be read again in any case."""
+        """The stamp of the version that was read or refused; empty if it is to be read again in any case."""
         self._settled = self._stamp
-        """Of the version that has stayed as it is for a moment."""
+        """The stamp of the version that has not changed for a moment."""
         if is_young(self._stamp[0]):
             self._settle()
         self._read()
@@ -390,7 +390,7 @@ class PolicyFile:
             self.reloads += 1
 
     def _settle(self) -> None:
-        """Wait until the files stay as they are."""
+        """Wait until the files change no more."""
         found = settled(lambda: _stamps(self._files), within_s=_WAIT_S)
         if found is None:
             raise ConfigError("it is being written", path=str(self._path))

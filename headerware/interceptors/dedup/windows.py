@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from headerware.core.dead_letter import GivenUp
 from headerware.core.errors import ConfigError
-from headerware.core.sqlite_schema import foreign_parts
+from headerware.core.sqlite_file import FileKind
 from headerware.interceptors.dedup.identity import MARK_AT
 
 if TYPE_CHECKING:
@@ -112,8 +112,6 @@ def _position_hash(record: Record) -> int:
 
 _log: Final = logging.getLogger("headerware.interceptors.dedup")
 
-_SCHEMA_VERSION: Final = 1
-_APPLICATION_ID: Final = 0x68776474  # "hwdt"
 _WAIT_S: Final = 5.0
 """The time to wait for other writers; each holds the file for milliseconds."""
 _BUSY_TIMEOUT_S: Final = 0.02
@@ -124,11 +122,12 @@ _PRUNE_EVERY: Final = 64
 _POSITION_BYTES: Final = 8
 _KEY_BYTES: Final = 16
 
-_CREATE: Final = """
+_SCHEMA: Final = """
 CREATE TABLE seen (
     number INTEGER PRIMARY KEY, identity BLOB NOT NULL UNIQUE, place BLOB NOT NULL, seen_ms INTEGER NOT NULL
-)
+);
 """
+_FILE: Final = FileKind("store of identities", 0x68776474, _SCHEMA, version=1)  # "hwdt"
 _REMEMBER: Final = "INSERT OR IGNORE INTO seen (identity, place, seen_ms) VALUES (?, ?, ?)"
 _REPLACE: Final = "UPDATE seen SET place = ? WHERE identity = ?"
 _RECALL: Final = """
@@ -205,8 +204,8 @@ class SqliteWindow:
 
     def _recall(self, wanted: Sequence[tuple[bytes, Record]], now: int) -> list[bool]:
         connection, group = self._connection, self._group
-        _begin(connection)
-        try:
+        with connection:
+            _begin(connection)
             self._require_own_schema()
             found = []
             for identity, record in wanted:
@@ -218,28 +217,21 @@ class SqliteWindow:
                 else:
                     [before] = connection.execute(_RECALL, (_POSITION_BYTES, key)).fetchone() or [None]
                     if before is None:  # we did not write it; no record is dropped for it
-                        raise sqlite3.DatabaseError("it holds rows that are none of ours")  # noqa: TRY301
+                        raise sqlite3.DatabaseError("it holds rows that are none of ours")
                     if before != position and before in self.given_up:
                         self.given_up.discard(before)
                         connection.execute(_REPLACE, (position, key))
                         before = position
                     found.append(before != position or record.offset is None)
             self._prune(now)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # some failures have ended it already
-                connection.execute("ROLLBACK")
-            raise
         return found
 
     def _require_own_schema(self) -> None:
         """Refuse tables that were changed by others since the last check."""
-        version = _schema_version(self._connection)
-        if version == self._schema_version:
-            return
-        if parts := foreign_parts(self._connection, _CREATE):
-            raise sqlite3.DatabaseError(f"it was changed by others: {', '.join(parts)}")
-        self._schema_version = version
+        (version,) = self._connection.execute("PRAGMA schema_version").fetchone()
+        if version != self._schema_version:
+            _FILE.require_schema(self._connection)
+            self._schema_version = version
 
     def _prune(self, now: int) -> None:
         """Forget the oldest identities, at most twice as many as have come, so that no call takes long."""
@@ -299,13 +291,10 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # The session has one caller at a time, but that need not be the thread that opened it.
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = _FILE.open(path, wait_s=_BUSY_TIMEOUT_S)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")  # others may have written the file
-        _begin(connection)
-        _check_kind(connection, path)
-        connection.execute("COMMIT")
+        # It is set already: only writing shows whether the file can be written.
+        connection.execute(f"PRAGMA user_version = {_FILE.version}")
         connection.execute("PRAGMA journal_mode = WAL")
         # A kill loses nothing that was committed; after a power cut copies may pass.
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -316,36 +305,7 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def _schema_version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA schema_version").fetchone()[0]
-    return version
-
-
 def _require_undamaged(connection: sqlite3.Connection, path: str) -> None:
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
         raise ConfigError(f"{path!r} is damaged: {found}; move it away, and a new one is made", path="store")
-
-
-def _check_kind(connection: sqlite3.Connection, path: str) -> None:
-    """Make the table in a file that is new, and refuse a file of another kind."""
-    kind, version = (
-        connection.execute(f"PRAGMA {mark}").fetchone()[0] for mark in ("application_id", "user_version")
-    )
-    if kind == _APPLICATION_ID and version != _SCHEMA_VERSION:
-        raise ConfigError(
-            f"{path!r} has version {version}, but this Headerware reads {_SCHEMA_VERSION}", path="store"
-        )
-    if kind != _APPLICATION_ID:
-        if kind or connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
-            raise ConfigError(f"{path!r} is a SQLite file, but no store of identities", path="store")
-        connection.execute(_CREATE)
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    if parts := foreign_parts(connection, _CREATE):
-        raise ConfigError(
-            f"{path!r} has other tables, triggers or views than a store of identities ({', '.join(parts)}); "
-            f"somebody changed it: move it away, and a new one is made",
-            path="store",
-        )
-    # Also if it is set already: only writing shows whether the file can be written.
-    connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")

@@ -79,7 +79,7 @@ OpenField = Callable[[bytes, bytes, _Place], bytes]
 """Takes what follows the statement, the key's part and the place, and returns the plaintext."""
 
 
-class EncryptFields(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EncryptFields(EncryptionOptions, frozen=True, kw_only=True):
     r"""Encrypt fields of objects, so that each becomes a text; whoever may not decrypt them reads the rest.
 
     Values are dicts, with dicts and lists in them. A field may hold text, numbers, booleans, bytes, null, and

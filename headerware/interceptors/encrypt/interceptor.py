@@ -75,7 +75,7 @@ _FIRST_STATEMENT_BYTES: Final = 2048
 """An upper bound of a statement's size, as long as none was made."""
 
 
-class Encrypt(EncryptionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
     """Encrypt each value, and refuse records that are plaintext, changed, or out of place.
 
     Decryption removes ``hw.encrypt``. It also authenticates the record's key, its cluster and topic, the key

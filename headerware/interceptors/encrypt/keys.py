@@ -45,7 +45,7 @@ _log = logging.getLogger("headerware.interceptors.encrypt")
 Opener = TypeVar("Opener")
 
 
-class EncryptionOptions(Interceptor, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
     """The options of all interceptors that encrypt."""
 
     role: ClassVar[Role] = Role.PROTECT

@@ -1,7 +1,7 @@
 """The reporter: one thread of a process that tells OpenLineage what its jobs read and write.
 
-Sessions only count, and say when there is something new. The thread waits a moment, so that what a job
-begins with comes as one event, and takes the totals of the run: START, RUNNING when there is another topic
+Sessions only count, and say when there is something new. The thread waits a moment, so that the first topics
+of a job come as one event, and takes the totals of the run: START, RUNNING when there is another topic
 and every interval, and COMPLETE when the last session of the job is closed. So there is no queue that could
 run full of records, however slow the receiver is: what it missed is in the next event. Ends of runs are kept
 until they are sent, up to a bound; more are dropped and counted.

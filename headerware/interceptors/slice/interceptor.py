@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -71,7 +70,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     decodes: ClassVar[tuple[str, ...]] = (SLICE_HEADER,)
     atomic: ClassVar[bool] = True
     splits: ClassVar[bool] = True
-    removed: ClassVar[Mapping[str, str]] = {
+    removed: ClassVar[dict[str, str]] = {
         "compacted_topics": _NO_COMPACTION,
         "stream_above_bytes": _NO_DISK,
         "stream_folder": _NO_DISK,

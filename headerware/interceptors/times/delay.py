@@ -33,8 +33,8 @@ class Delay(Interceptor, frozen=True, kw_only=True):
     The moment is the header ``hw.not-before``. An application may set it itself
     (:func:`not_before_header`); then nothing here changes it. The header stays on the record.
 
-    A consumer that meets a record before its moment pauses that partition, and goes on with the others. The
-    order within a partition stays, so all that stands behind the record waits, too; give delayed records a
+    A consumer that reads a record before its moment pauses the partition, and continues with the others. The
+    order within a partition is kept, so all later records of the partition wait, too; give delayed records a
     topic of their own. Offsets are not committed past a record that waits. Share consumers and Spark cannot
     wait, and refuse a chain with this step.
 

@@ -31,8 +31,8 @@ class Expire(Interceptor, frozen=True, kw_only=True):
 
     The lifetime is the header ``hw.expires``, the last moment at which a record is worth reading. An
     application may set it itself (:func:`expires_header`); then nothing here changes it. The header stays on
-    the record, so it goes along when the record is sent on. A message in slices has it once, and lives or
-    dies whole. Tombstones get no lifetime and never expire.
+    the record, so it goes along when the record is sent on. A message in slices has it once, and
+    expires as one. Tombstones get no lifetime and never expire.
 
     On consume an expired record is dropped before anything to the left has to decode it. A consumer that
     keeps the last value of each key then does not learn of that value.
@@ -45,7 +45,7 @@ class Expire(Interceptor, frozen=True, kw_only=True):
         after_ms_by_topic: the same for topics by patterns, such as ``{"clicks-*": 60_000}``; the first that
             fits counts, and ``after_ms`` if none does.
         clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds, for clocks
-            of others that run behind or ahead.
+            of others that are slow or fast.
         expired: ``drop`` drops and counts expired records; ``refuse`` raises, so that ``on_error`` decides,
             such as ``dead_letter``.
         malformed: what happens on consume to a record whose lifetime cannot be read: ``keep`` counts and

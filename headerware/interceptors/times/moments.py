@@ -126,7 +126,7 @@ class SendRule:
         except WireFormatError as error:
             raise InterceptorError(str(error)) from error
         after_ms = self._after[record.topic]
-        # A tombstone says that a key is gone. Where it did not come, the old value would stay for ever.
+        # A tombstone says that a key is deleted. If it expired, the old value would be kept for ever.
         if given is not None or after_ms is None or record.value is None:
             return record
         self.written += 1

@@ -6,13 +6,12 @@ A service's options are a :class:`KeyServiceOptions`, which configuration names 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from headerware.core.errors import KeyDeletedError, PluginError
 from headerware.core.options import from_option
 from headerware.core.plugins import Catalogue, require_arguments
+from headerware.core.typed_options import SecretOptions
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -72,11 +71,8 @@ class KeyService(Protocol):
         ...
 
 
-class KeyServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KeyServiceOptions(SecretOptions, frozen=True, kw_only=True):
     """Hold the options of a key service, and open the service; a subclass adds its options as fields."""
-
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
 
     def open(self, context: Context) -> KeyService:  # noqa: ARG002 - for subclasses
         """Return the opened service; each subclass implements this.
@@ -88,14 +84,6 @@ class KeyServiceOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             PluginError: the subclass does not implement it.
         """
         raise PluginError(f"{type(self).__name__} is a key service without open()")
-
-    def __repr__(self) -> str:
-        """Show no option, because some may be secret."""
-        return f"{type(self).__name__}(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show no option in rich's tracebacks either."""
-        return []
 
 
 key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(

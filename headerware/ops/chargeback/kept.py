@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.core.sqlite_schema import foreign_parts
+from headerware.core.sqlite_file import FileKind
 from headerware.ops.chargeback.reads import unread
 from headerware.ops.chargeback.rules import HOUR_SECONDS, Line, Sum, usage_of
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from headerware.ops.chargeback.usage import Usage
 
-SCHEMA_VERSION: Final = 1
-_APPLICATION_ID: Final = 0x68776367  # "hwcg"
 _WAIT_S: Final = 30.0
 _LAST_US: Final = 253_402_300_799_999_999
 _SCHEMA: Final = """
@@ -63,6 +61,7 @@ CREATE TABLE group_offset (
 ) WITHOUT ROWID;
 CREATE TABLE report (session TEXT NOT NULL PRIMARY KEY, sequences TEXT NOT NULL) WITHOUT ROWID;
 """
+_FILE: Final = FileKind("file of kept usage", 0x68776367, _SCHEMA, version=1)  # "hwcg"
 _MOST: Final = (1 << 62) - 1
 """The most of a sum: two of them fit SQLite's integers, whatever somebody has forged in a report."""
 _ADD: Final = f"""
@@ -134,7 +133,7 @@ class KeptUsage:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path: Final = Path(path)
         with self._errors():
-            self._connection: Final = self._connected()
+            self._connection: Final = _FILE.open(self._path, wait_s=_WAIT_S)
 
     def usage(self, *, since: datetime | None = None, until: datetime | None = None) -> list[Usage]:
         """Return what was counted, as rows for :func:`headerware.ops.chargeback.charge`.
@@ -295,14 +294,9 @@ class KeptUsage:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        self._connection.execute(begin)
-        try:
+        with self._connection:
+            self._connection.execute(begin)
             yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -310,39 +304,6 @@ class KeptUsage:
             yield
         except sqlite3.Error as error:
             raise ConfigError(f"kept usage cannot be used: {error}", path=str(self._path)) from error
-
-    def _connected(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
-        try:
-            connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from anybody
-            connection.execute("BEGIN IMMEDIATE")
-            if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                for statement in _SCHEMA.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            self._require_ours(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        marks = [
-            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
-        ]
-        if marks[0] != _APPLICATION_ID:
-            raise ConfigError("a SQLite file, but of another application", path=str(self._path))
-        if marks[1] != SCHEMA_VERSION:
-            raise ConfigError(
-                f"expected layout {SCHEMA_VERSION} of kept usage, found {marks[1]}", path=str(self._path)
-            )
-        if parts := foreign_parts(connection, _SCHEMA):
-            raise ConfigError(
-                f"it is not as it was made; other tables, triggers or views: {', '.join(parts)}",
-                path=str(self._path),
-            )
 
 
 def _row(item: tuple[Line, Sum]) -> tuple[Any, ...]:

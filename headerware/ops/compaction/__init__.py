@@ -1,26 +1,5 @@
 """Compaction by header: of each key the record with the highest version is kept, in a copy of its topic."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Final
-
 from headerware.core.lazy import lazy
-from headerware.ops.compaction.rules import LOST, UNTOUCHED, Rule
 
-if TYPE_CHECKING:
-    from headerware.ops.compaction.worker import Compaction, Result, Translated
-
-__all__ = ["LOST", "UNTOUCHED", "Compaction", "Result", "Rule", "Translated"]
-
-_HOMES: Final = {"Compaction": "worker", "Result": "worker", "Translated": "worker"}
-"""What reads and writes needs a client; the tasks of a Spark job have only the rules."""
-
-_load: Final = lazy(__name__, _HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    return _load(name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__, __all__ = lazy(__name__)

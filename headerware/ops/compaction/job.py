@@ -23,7 +23,7 @@ from confluent_kafka import TopicPartition
 
 from headerware.core.errors import HeaderwareError, position
 from headerware.kafka.reader import TopicReader
-from headerware.ops.transactions import TransactionalSender
+from headerware.workers.transactions import TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.core.sqlite_schema import foreign_parts
+from headerware.core.sqlite_file import FileKind
 from headerware.ops.compaction.rules import Judged, Lost, Rank, Untouched, Why, lost_because
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from io import TextIOWrapper
 
 
-_APPLICATION_ID: Final = 0x68776370  # "hwcp"
 _SCHEMA: Final = """
 CREATE TABLE purpose (digest TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE place (partition INTEGER PRIMARY KEY, learned INTEGER NOT NULL, done INTEGER NOT NULL);
@@ -53,6 +52,8 @@ CREATE TABLE sync (
     PRIMARY KEY (partition, source)
 ) WITHOUT ROWID;
 """
+_FILE: Final = FileKind("store of a compaction", 0x68776370, _SCHEMA)  # "hwcp"
+_WAIT_S: Final = 5.0
 _TABLES: Final = ("place", "winner", "untouched", "message", "slice", "whole", "sync")
 _CACHE_KIB: Final = 65_536
 _SYNC_EVERY: Final = 1_000
@@ -361,13 +362,8 @@ def _another_purpose(path: str | None) -> ConfigError:
 
 
 def _opened(path: str | None) -> sqlite3.Connection:
-    # An empty name is a temporary file of SQLite's own.
-    connection = sqlite3.connect(path or "", isolation_level=None, check_same_thread=False)
+    connection = _FILE.open(path or "", wait_s=_WAIT_S)
     try:
-        connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from anybody
-        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA application_id = {_APPLICATION_ID}; COMMIT")
-        _require_ours(connection, path)
         # A kill loses nothing that was committed; after a power cut the last is learned again.
         for setting in ("journal_mode = WAL", "synchronous = NORMAL", f"cache_size = -{_CACHE_KIB}"):
             connection.execute(f"PRAGMA {setting}")
@@ -375,17 +371,6 @@ def _opened(path: str | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _require_ours(connection: sqlite3.Connection, path: str | None) -> None:
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
-    parts = foreign_parts(connection, _SCHEMA)
-    if found != _APPLICATION_ID or parts:
-        raise ConfigError(
-            f"{path} is no store of a compaction as it was made here"
-            + (f"; it differs in {', '.join(parts)}" if parts else ""),
-            path="store",
-        )
 
 
 def _locked(path: Path) -> TextIOWrapper:

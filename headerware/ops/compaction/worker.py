@@ -49,8 +49,8 @@ from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.job import Copied, refusal
 from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
 from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
-from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
+from headerware.workers.transactions import TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -51,9 +51,9 @@ from headerware.ops.audit.accounts import Account, Done, Verdicts
 from headerware.ops.chargeback.sizes import record_bytes
 from headerware.ops.guard.judge import MAX_HEADERS, Admitted, Judge, Verdict, verdict_of
 from headerware.ops.guard.rules import Routes
-from headerware.ops.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
 from headerware.workers.done import topic_partitions
 from headerware.workers.outcomes import Outcome, transact
+from headerware.workers.transactions import TIMEOUT_S, StaleGroupError, TakenOverError, TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -55,12 +55,12 @@ from headerware.ops.claims import (
     find_orphans,
     require_topics_and_stores,
 )
-from headerware.ops.lease import Lease
 from headerware.ops.retention.keys import Choice, Keys
 from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
 from headerware.ops.retention.rules import FATES, Fate, Judge, RetentionRule
-from headerware.ops.transactions import TransactionalSender
 from headerware.ops.verify import Verification
+from headerware.workers.ownership import Lease
+from headerware.workers.transactions import TransactionalSender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -6,12 +6,13 @@ A store keeps the text of schemas under the :class:`~headerware.serdes.stores.Fi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from headerware.core.errors import PluginError
 from headerware.core.plugins import Catalogue
+from headerware.core.typed_options import SecretOptions
 
 if TYPE_CHECKING:
     from headerware.serdes.avro.schema import Fingerprint, Schema
@@ -61,16 +62,13 @@ class NumberedStore(Protocol):
         ...
 
 
-class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Store(SecretOptions, frozen=True, kw_only=True):
     """Hold the options of a schema store, and open the store.
 
     Args:
         max_schemas: how many schemas are remembered; the least recently used are forgotten first.
         unknown_for_s: how long a schema that the store did not have stays unknown, in seconds.
     """
-
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
 
     max_schemas: Annotated[int, msgspec.Meta(ge=1)] = 1000
     unknown_for_s: Annotated[float, msgspec.Meta(ge=0)] = 30.0
@@ -82,14 +80,6 @@ class Store(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             PluginError: the subclass does not implement it.
         """
         raise PluginError(f"{type(self).__name__} is a schema store without open()")
-
-    def __repr__(self) -> str:
-        """Show no option, because addresses and properties may hold passwords."""
-        return f"{type(self).__name__}(...)"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show no option in rich's tracebacks either."""
-        return []
 
 
 store_type: Final[Catalogue[Store]] = Catalogue(

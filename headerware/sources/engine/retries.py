@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from math import isinf
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
@@ -27,10 +28,13 @@ class Retries:
         config: has the deadline and the pauses.
         stopping: set when the task stops.
         what: what is tried, for the log.
+        deadline_s: another deadline than that of the configuration, in seconds; ``math.inf`` is none.
     """
 
-    def __init__(self, config: SourceConfig, stopping: Event, what: str) -> None:
-        self._config: Final = config
+    def __init__(
+        self, config: SourceConfig, stopping: Event, what: str, *, deadline_s: float | None = None
+    ) -> None:
+        self._deadline_s: Final = config.retry_deadline_s if deadline_s is None else deadline_s
         self._stopping: Final = stopping
         self._what: Final = what
         self._backoff: Final = Backoff(config.retry_pause_s, config.retry_max_pause_s, jitter=True)
@@ -57,13 +61,14 @@ class Retries:
         """Return how many seconds to wait for the next attempt, or raise the error as :meth:`pause` does."""
         now = time.monotonic()
         if self._deadline is None:
-            self._deadline = now + self._config.retry_deadline_s
+            self._deadline = now + self._deadline_s
         left = self._deadline - now
         if left <= 0:
             raise error
         if self._backoff.is_fresh:
+            how_long = "" if isinf(left) else f" for {left:.0f} s"
             _log.warning(
-                "%s failed, and is tried again for %.0f s: %s", self._what, left, shown or described(error)
+                "%s failed, and is tried again%s: %s", self._what, how_long, shown or described(error)
             )
         wait_s = min(left, self._backoff.next_s())
         if isinstance(error, SourceUnavailableError):

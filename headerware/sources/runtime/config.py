@@ -40,7 +40,7 @@ from headerware.sources.toml_files import read_source_file, source_files
 _SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 
 
-class RunConfig(SourceConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunConfig(SourceConfig, frozen=True, kw_only=True):
     """Say what is read, and how it goes to Kafka.
 
     These options come beside those of :class:`SourceConfig`.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from headerware.core.errors import SourceError
 from headerware.core.options import PATH
-from headerware.core.sqlite_schema import foreign_parts
+from headerware.core.sqlite_file import FileKind
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
+from headerware.sources.runtime.stores import OffsetStore, OtherWriterError, Sign, of_objects, signs_in
 
 if TYPE_CHECKING:
     from io import TextIOWrapper
@@ -24,7 +24,7 @@ _SCHEMA: Final = (
     "CREATE TABLE offset (source TEXT NOT NULL, key BLOB NOT NULL, entry BLOB NOT NULL, "
     "PRIMARY KEY (source, key)) WITHOUT ROWID;"
 )
-_APPLICATION_ID: Final = 0x6877736F  # "hwso"
+_FILE: Final = FileKind("file of offsets", 0x6877736F, _SCHEMA)  # "hwso"
 _WAIT_S: Final = 30.0
 
 
@@ -62,7 +62,7 @@ class _Sqlite:
             for writer in writers:
                 locked.enter_context(_locked(path, writer))
             with self._errors():
-                self._connection = _connected(path)
+                self._connection = _FILE.open(path, wait_s=_WAIT_S)
             self._locked: Final = locked.pop_all()
 
     def get(self, key: OffsetKey) -> OffsetEntry | None:
@@ -114,32 +114,6 @@ class _Sqlite:
             raise SourceError(f"the offsets in {self._path} cannot be used: {error}") from error
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA trusted_schema = OFF")  # the file may come from anybody
-        connection.execute("BEGIN IMMEDIATE")
-        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            connection.execute(_SCHEMA)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        _require_ours(connection, path)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _require_ours(connection: sqlite3.Connection, path: Path) -> None:
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
-    if found != _APPLICATION_ID:
-        raise SourceError(f"{path} is no file of offsets, but of another application")
-    if parts := foreign_parts(connection, _SCHEMA):
-        raise SourceError(
-            f"{path} is no file of offsets as it was made here; it differs in {', '.join(parts)}"
-        )
-
-
 def _locked(path: Path, writer: str) -> TextIOWrapper:
     """Return the open lock file of a task; the operating system lets it go when the process ends."""
     beside = path.with_name(f"{path.name}.{writer}.lock")
@@ -151,7 +125,7 @@ def _locked(path: Path, writer: str) -> TextIOWrapper:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
-        raise TakenOverError(
+        raise OtherWriterError(
             writer,
             f"another process (this is {os.getpid()}) writes offsets as {writer!r} to {path}; stop it, or "
             "give this source another name",

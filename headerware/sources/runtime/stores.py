@@ -10,6 +10,8 @@ import msgspec
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError
 from headerware.core.plugins import Catalogue
+from headerware.core.record import Record
+from headerware.core.typed_options import TypedOptions
 from headerware.sources.engine.statistics import Statistics
 from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
@@ -65,7 +67,11 @@ class Sign(NamedTuple):
     counts: Mapping[str, int]
 
 
-class TakenOverError(SourceError):
+class OffsetsUnavailableError(SourceError):
+    """Offsets that cannot be stored now; the same is tried again."""
+
+
+class OtherWriterError(SourceError):
     """Another process writes under the same name.
 
     Args:
@@ -105,7 +111,8 @@ class StoredOffsets(Offsets, Protocol):
         """Keep entries as one of the writers; None is the only one.
 
         Raises:
-            TakenOverError: another process writes under this name.
+            OtherWriterError: another process writes under this name.
+            OffsetsUnavailableError: they could not be kept; another time they may be.
             SourceError: they could not be kept.
         """
         ...
@@ -114,8 +121,8 @@ class StoredOffsets(Offsets, Protocol):
 class InTransactions(StoredOffsets, Protocol):
     """Offsets that go into the transaction of the records themselves."""
 
-    def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
-        """Return the topic, the key and the value of each record that keeps an entry."""
+    def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[Record]:
+        """Return the records that keep entries."""
         ...
 
     def committed(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
@@ -123,11 +130,9 @@ class InTransactions(StoredOffsets, Protocol):
         ...
 
 
-class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OffsetStore(TypedOptions, frozen=True, kw_only=True):
     """Hold the options of a store of offsets, and open it."""
 
-    type: ClassVar[str] = ""
-    """The word for it in configuration."""
     transactional: ClassVar[bool] = False
     """Whether it keeps entries in the transaction of the records, and so is :class:`InTransactions`."""
 
@@ -145,7 +150,7 @@ class OffsetStore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 was committed is missing.
 
         Raises:
-            TakenOverError: another process writes to it under one of these names.
+            OtherWriterError: another process writes to it under one of these names.
             SourceError: it cannot be opened.
         """
         raise NotImplementedError

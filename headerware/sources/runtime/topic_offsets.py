@@ -10,25 +10,32 @@ from contextlib import ExitStack, closing, contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from confluent_kafka import KafkaException, cimpl
+from confluent_kafka import KafkaException
 
 from headerware.core.config import is_ours
 from headerware.core.errors import RegistryError, SourceError
+from headerware.core.record import Record
 from headerware.kafka.admin import Admin, require_reachable
-from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.settings import bootstrap_servers, number
 from headerware.sources.offsets import OffsetEntry, OffsetKey
-from headerware.sources.runtime.stores import OffsetStore, Sign, TakenOverError, of_objects, signs_in
+from headerware.sources.runtime.stores import (
+    OffsetStore,
+    OffsetsUnavailableError,
+    OtherWriterError,
+    Sign,
+    of_objects,
+    signs_in,
+)
 from headerware.topic_table import Rows, TopicTable
+from headerware.workers.transactions import TakenOverError, TransactionalSender, Verdict, verdict_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 _log: Final = logging.getLogger("headerware.sources")
 _TIMEOUT_S: Final = 60.0
 _FETCH_WAIT_MS: Final = 50
 """How long the brokers hold back the answer that there is nothing more; half a second by default."""
-_ROOM_POLL_S: Final = 0.05
 _PAUSE_S: Final = 0.05
 TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 TRANSACTION_MS: Final = 60_000
@@ -76,7 +83,7 @@ class _Topic:
         self._topic: Final = options.topic
         with ExitStack() as opened:
             self._writers: Final = {
-                writer: opened.enter_context(closing(_Writer(options.topic, kafka, writer)))
+                writer: opened.enter_context(closing(_Writer(kafka, writer, options.topic)))
                 for writer in writers
             }
             with _reading_errors(kafka):
@@ -95,17 +102,23 @@ class _Topic:
         if not self._writers:
             raise SourceError("these offsets were opened to be read only")
         chosen = next(iter(self._writers)) if writer is None else writer
-        kept = {key.encoded: None if entry is None else entry.to_bytes() for key, entry in entries.items()}
-        self._writers[chosen].put(kept)
-        self._note(kept.items())
+        self._writers[chosen].put(self.records(entries))
+        self.committed(entries)
 
-    def records(self, entries: Mapping[OffsetKey, OffsetEntry]) -> list[tuple[str, bytes, bytes]]:
-        """Return the topic, the key and the value of each record that keeps an entry."""
-        return [(self._topic, key.encoded, entry.to_bytes()) for key, entry in entries.items()]
+    def records(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> list[Record]:
+        """Return the records that keep entries; None removes one."""
+        return [
+            Record(self._topic, None if entry is None else entry.to_bytes(), key.encoded, partition=0)
+            for key, entry in entries.items()
+        ]
 
-    def committed(self, entries: Mapping[OffsetKey, OffsetEntry]) -> None:
+    def committed(self, entries: Mapping[OffsetKey, OffsetEntry | None]) -> None:
         """Note that a transaction with these entries is committed."""
-        self._note((key.encoded, entry.to_bytes()) for key, entry in entries.items())
+        for key, entry in entries.items():
+            if entry is None:
+                self._entries.pop(key.encoded, None)
+            else:
+                self._entries[key.encoded] = entry.to_bytes()
 
     def items(self) -> list[tuple[OffsetKey, OffsetEntry]]:
         """Return all entries of the source."""
@@ -119,67 +132,46 @@ class _Topic:
         """Disconnect; a second call does nothing."""
         self._opened.close()
 
-    def _note(self, kept: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for key, value in kept:
-            if value is None:
-                self._entries.pop(key, None)
-            else:
-                self._entries[key] = value
-
 
 class _Writer:
-    """The only one that writes under its name: it has ended what an earlier one was about to write."""
+    """The only process that writes under its name: it has ended what an earlier one was about to write."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, Any], writer: str) -> None:
+    def __init__(self, kafka: Mapping[str, Any], name: str, topic: str) -> None:
+        self._name: Final = name
         self._topic: Final = topic
-        self._name: Final = writer
         self._lock: Final = Lock()
-        self._is_fenced = False
-        settings = {**kafka, "transactional.id": transactional_id(writer), "log_level": 0}
-        try:
-            self._producer: Final[Any] = cimpl.Producer(settings)
-            self._producer.init_transactions(_TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failed("no transactions for the offsets", error) from error
+        settings = {**kafka, "log_level": 0}
+        with self._errors("no transactions for the offsets"):
+            self._sender: Final = TransactionalSender(
+                settings, transactional_id(name), what=f"source task {name}"
+            )
 
-    def put(self, kept: Mapping[bytes, bytes | None]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         """Write in one transaction."""
-        with self._lock:
-            try:
-                self._producer.begin_transaction()
-                for key, value in kept.items():
-                    self._produce(key, value)
-                self._producer.commit_transaction(_TIMEOUT_S)
-            except KafkaException as error:
-                if error.args[0].txn_requires_abort():
-                    self._producer.abort_transaction(_TIMEOUT_S)
-                what = f"the offsets were not written to topic {self._topic!r}"
-                raise self._failed(what, error) from error
+        with self._lock, self._errors(f"the offsets were not written to topic {self._topic!r}"):
+            for error in self._sender.send(records).values():
+                raise KafkaException(error)
 
     def close(self) -> None:
         """Disconnect."""
-        # One that is fenced would try to abort, and warn that it cannot; it goes with its last reference.
-        if not self._is_fenced:
-            self._producer.close()
+        self._sender.close()
 
-    def _produce(self, key: bytes, value: bytes | None) -> None:
-        """Queue a record, when there is room for it."""
-        while True:
-            try:
-                self._producer.produce(self._topic, value, key, partition=0)
-            except BufferError:
-                self._producer.poll(_ROOM_POLL_S)
-            else:
-                return
-
-    def _failed(self, what: str, error: KafkaException) -> SourceError:
-        self._is_fenced = kind_of(error) is Kind.FENCED
-        return taken_over(self._name) if self._is_fenced else SourceError(f"{what}: {error.args[0].str()}")
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TakenOverError as error:
+            raise taken_over(self._name) from error
+        except KafkaException as error:
+            failure = error.args[0]
+            passes = verdict_of(failure) is Verdict.AGAIN
+            made = OffsetsUnavailableError if passes else SourceError
+            raise made(f"{what}: {failure.str()}") from error
 
 
-def taken_over(writer: str) -> TakenOverError:
-    """Return the error of one that was fenced."""
-    return TakenOverError(
+def taken_over(writer: str) -> OtherWriterError:
+    """Return the error of a task whose transactional id another process has."""
+    return OtherWriterError(
         writer,
         f"another process has started as {writer!r}, or has reset its offsets, and this one ({os.getpid()}) "
         "is fenced and stops; run one process for each task, or give the sources names of their own",

@@ -14,7 +14,7 @@ from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
-from headerware.ops.transactions import TransactionalSender
+from headerware.workers.transactions import TransactionalSender
 
 if TYPE_CHECKING:
     from headerware.ops.compaction.job import Copied, Fence

@@ -122,7 +122,7 @@ class TestCheck:
         path.write_text(
             '[[interceptors]]\ntype = "sign"\nkeyring = "k"\n[[interceptors]]\ntype = "compress"\n'
         )
-        one_line(run(command, path), f"Error: {path}: interceptors.compress: 'compress' stands behind 'sign'")
+        one_line(run(command, path), f"Error: {path}: interceptors.compress: 'compress' comes after 'sign'")
 
     def test_says_it_to_programs(self, config: Path) -> None:
         result = run("check", config, "--json")
@@ -169,7 +169,7 @@ class TestCheck:
             ("include = 'absent.toml'", "absent.toml: cannot be read"),
             (
                 "[[interceptors]]\ntype = 'sign'\nkeyring = 'k'\n[[interceptors]]\ntype = 'compress'",
-                "'compress' stands behind 'sign', which cannot work",
+                "'compress' comes after 'sign', which cannot work",
             ),
         ],
     )

@@ -90,7 +90,7 @@ class TestLookup:
     def test_says_what_is_retired_and_what_is_foreign(self) -> None:
         assert "2027-02-01" in read("lookup", "gone")
         assert read_json("lookup", "gone")["status"] == "retired"
-        assert "other people's" in read("lookup", "0.1.0.3")
+        assert "other software" in read("lookup", "0.1.0.3")
 
     @pytest.mark.parametrize(
         ("called", "status", "said"),

@@ -23,7 +23,7 @@ def test_a_dry_run_in_a_pipe_has_a_line_for_each_letter(embedded_cluster: Embedd
         producer.produce(f"{source}.dead-letter", b"{}", partition=0, headers=headers)
     result = CliRunner().invoke(main, ["redrive", f"{source}.dead-letter", "--bootstrap-servers", servers])
     titles, letter, *summary = result.stdout.splitlines()
-    assert titles.split() == ["letter", "what", "to", "headers", "attempts", "step", "reason"]
+    assert titles.split() == ["dead", "letter", "what", "to", "headers", "attempts", "step", "reason"]
     assert letter.startswith(f"{source}.dead-letter[0]@0  would be sent  {source}  connect  0 ")
     assert letter.endswith("it was refused " * 4 + "it was refused ")
     assert summary[0] == f"1 record would be sent to {source}"

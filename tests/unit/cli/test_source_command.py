@@ -60,7 +60,7 @@ def invoke(*arguments: object) -> Result:
 def answer(*arguments: object) -> Any:
     result = invoke(*arguments, "--json")
     assert result.exit_code == 0, result.output
-    return json.loads(result.output)["result"]
+    return json.loads(result.stdout)["result"]
 
 
 class TestRun:
@@ -68,6 +68,8 @@ class TestRun:
         result = invoke("run", config, "--once")
         assert result.exit_code == 0, result.output
         assert "3 records of 2 objects, 2 complete; 0 bad records, 0 objects failed" in result.output
+        topic = RunConfig.load(config).topic
+        assert f"{topic}: reads spool, sends to topic {topic}, at least once\n" in result.stderr
         assert answer("run", config, "--once")["tasks"]["0"]["objects"] == 0
 
     def test_stops_at_a_signal(self, config: Path) -> None:

@@ -950,7 +950,8 @@ class TestProcesses:
         path = tmp_path / "chain.toml"
         path.write_text('[[interceptors]]\ntype = "trail"\nservice = "one"\n')
         done = subprocess.run(
-            [sys.executable, "-c", dedent(PROCESS), str(path), case],
+            # Since Python 3.12 a fork beside threads, which is what is tried, is a warning.
+            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", dedent(PROCESS), str(path), case],
             capture_output=True,
             text=True,
             timeout=60,

@@ -21,9 +21,8 @@ PACKAGES = (connect, converters, data, predicates, transforms, values)
 
 def typed_names(package: ModuleType) -> set[str]:
     """Return the names that type checkers see of a package whose names are loaded when asked for."""
-    tree = ast.parse(Path(package.__file__ or "").read_text(encoding="utf-8"))
-    blocks = [node for node in tree.body if isinstance(node, ast.If)]
-    imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
+    tree = ast.parse(Path(package.__file__ or "").with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module != "typing"]
     return {alias.asname or alias.name for line in imports for alias in line.names}
 
 

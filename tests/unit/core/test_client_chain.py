@@ -125,7 +125,7 @@ class TestDisabled:
     ) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")
         assert len(client_chain({"interceptors": "no-such", "headerware.config": "/no/such"})[0]) == 0
-        assert "HEADERWARE_DISABLED is set, so this is passed over: /no/such" in caplog.text
+        assert "HEADERWARE_DISABLED is set, so this is ignored: /no/such" in caplog.text
 
     def test_says_what_is_off(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -188,7 +188,7 @@ class TestDisabled:
     ) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "send")
         assert client_chain({"interceptors": "no-such"}, side="producer") == (Chain(), {})
-        assert "this is passed over" in caplog.text
+        assert "this is ignored" in caplog.text
         with pytest.raises(ConfigError, match="no-such"):
             client_chain({"interceptors": "no-such"}, side="consumer")
 

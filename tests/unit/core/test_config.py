@@ -59,7 +59,7 @@ class TestAliases:
         assert len(Chain.from_config(config)) == 0
 
     def test_are_unique(self) -> None:
-        with pytest.raises(ConfigError, match="interceptors: 'gadget' stands there twice"):
+        with pytest.raises(ConfigError, match="interceptors: 'gadget' is listed twice"):
             Chain.from_config({"interceptors": "gadget,early,gadget"})
 
     @pytest.mark.parametrize("aliases", [5, None, True, [1], {"gadget": {}}, object()])

@@ -42,7 +42,7 @@ class TestRules:
     def test_each_refuses_its_pair_names_both_and_says_why(self, left: Place, right: Place, why: str) -> None:
         with pytest.raises(ConfigError, match=re.escape(why)) as caught:
             Chain([placed(left), placed(right)])
-        assert str(caught.value).startswith(f"{right.name.lower()!r} stands behind {left.name.lower()!r}")
+        assert str(caught.value).startswith(f"{right.name.lower()!r} comes after {left.name.lower()!r}")
         assert f"Put {right.name.lower()!r} before {left.name.lower()!r}" in str(caught.value)
 
     @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
-import headerware.interceptors as package
-
+package = importlib.import_module("headerware.interceptors")
 HEAVY = ("cryptography", "zstandard", "opentelemetry", "confluent_kafka", "rich", "click")
 
 

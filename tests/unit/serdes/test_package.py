@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 
 import pytest
 
-import headerware.serdes as package
-
+package = importlib.import_module("headerware.serdes")
 HEAVY = ("confluent_kafka", "fastavro", "cbor2", "google.protobuf", "cloudevents", "httpx")
 LIGHT = ("Bytes", "CloudEvent", "CloudEvents", "Json", "Polyglot", "Protobuf", "Text", "parse_content_type")
 

@@ -30,6 +30,8 @@ from tests.work import cpu_within
 NONE = Headers()
 EVERY = [Bytes, Text, Json, MessagePack, Cbor]
 TREES = [Json, MessagePack, Cbor]
+# Since Python 3.12 code in C nests some 10,000 levels deep, whatever the limit of Python's own calls.
+TOO_DEEP = 1_100 if sys.version_info < (3, 12) else 100_000
 TREE = {"text": "é", "int": -(2**63), "big": 2**64 - 1, "float": 0.1, "none": None, "list": [1, [True, {}]]}
 SECRET = "hunter2"
 
@@ -272,7 +274,7 @@ class TestTrees:
             opened(kind()).deserialize("t", NONE, payload + b"0")
 
     @pytest.mark.parametrize(("kind", "opening"), [(Json, b"["), (Json, b'{"a":'), (MessagePack, b"\x91")])
-    @pytest.mark.parametrize("depth", [1_100, 1_000_000])
+    @pytest.mark.parametrize("depth", [TOO_DEEP, 1_000_000])
     def test_refuse_depth(self, kind: type[Plain], opening: bytes, depth: int) -> None:
         with pytest.raises(SerdeError, match="nested too deeply"):
             opened(kind()).deserialize("t", NONE, opening * depth)

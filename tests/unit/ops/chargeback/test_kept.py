@@ -141,7 +141,7 @@ class TestFile:
     def test_of_another_application_is_refused(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE usage (x)")
-        with pytest.raises(ConfigError, match="of another application"):
+        with pytest.raises(ConfigError, match="a SQLite file, but no file of kept usage"):
             KeptUsage(path)
 
     def test_that_others_changed_is_refused(self, path: Path) -> None:
@@ -155,7 +155,7 @@ class TestFile:
         KeptUsage(path).close()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA user_version = 9")
-        with pytest.raises(ConfigError, match="expected layout 1 of kept usage, found 9"):
+        with pytest.raises(ConfigError, match="has version 9, but this Headerware reads 1"):
             KeptUsage(path)
 
     def test_that_is_none_is_refused(self, path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from html.parser import HTMLParser
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headerware.core.errors import ConfigError
+from headerware.core.errors import ConfigError, MissingPartError
+from headerware.ops.chargeback import report
 from headerware.ops.chargeback.bill import charge
-from headerware.ops.chargeback.html import bytes_text, count_text, element, money_text, share_text
+from headerware.ops.chargeback.figures import bytes_text, count_text, money_text, share_text
 from headerware.ops.chargeback.prices import Prices, Rates
 from headerware.ops.chargeback.report import report_html, write_report
 from headerware.ops.chargeback.report_rows import LISTED, MAX_BARS, SHOWN, periods, ranking
@@ -135,6 +137,12 @@ class TestReport:
         assert not [name for name, _ in found.attributes if name.startswith("on")]
         assert found.text.count(HOSTILE) > 10
 
+    def test_escapes_whatever_is_put_in(self) -> None:
+        title = "<&>'\""
+        text = report_html(charge([came()], PRICES), title=title)
+        assert "<title>&lt;&amp;&gt;&#39;&#34;</title>" in text
+        assert title not in text
+
     def test_shows_what_does_not_print(self) -> None:
         group = "a\N{RIGHT-TO-LEFT OVERRIDE}b"
         read = Usage(hour=HOUR, topic="t", direction="out", group=group, records=1, bytes=1, source="offsets")
@@ -216,6 +224,13 @@ class TestWriteReport:
     def test_says_that_it_cannot(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"report\.html: cannot be written: No such file"):
             write_report(tmp_path / "missing" / "report.html", charge([], PRICES))
+
+    def test_names_the_extra_that_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+        report._template.cache_clear()
+        with pytest.raises(MissingPartError, match=r"the report needs jinja2: .*\[report\]"):
+            write_report(tmp_path / "report.html", charge([came()], PRICES))
+        assert not (tmp_path / "report.html").exists()
 
 
 class TestRanking:
@@ -305,11 +320,3 @@ class TestAmounts:
             "33.3%",
             "less than 0.1%",
         ]
-
-
-class TestElement:
-    def test_escapes_texts_and_attributes(self) -> None:
-        assert element("b", "<&>", title='"<') == '<b title="&quot;&lt;">&lt;&amp;&gt;</b>'
-
-    def test_keeps_markup(self) -> None:
-        assert element("p", element("b", "x"), None, "y") == "<p><b>x</b>y</p>"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
@@ -27,12 +28,17 @@ from headerware.core.record_run import RecordRun
 from headerware.sources import MemoryOffsets, NativeItem, OffsetEntry, SourceTask
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key
+from headerware.sources.engine.retries import StoppedError
 from headerware.sources.extractors import JsonLinesExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, SqliteOffsets
 from headerware.sources.runtime import metrics as metrics_module
 from headerware.sources.runtime import runner as runner_module
+from headerware.sources.runtime import sender as sender_module
+from headerware.sources.runtime.sender import Sender
+from headerware.sources.runtime.stores import OffsetsUnavailableError
 from headerware.sources.runtime.topic_offsets import TopicOffsets
 from headerware.testing import EmbeddedCluster
+from headerware.workers.transactions import Transactions
 from tests.spool import Lines, Spool
 from tests.waiting import until
 
@@ -534,7 +540,7 @@ def test_some_task_must_run(place: Place) -> None:
 def test_reading_once_ends_when_the_brokers_have_answered(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    monkeypatch.setattr(sender_module, "_STOP_S", 0.2)
     errors: list[SourceError] = []
 
     def run() -> None:
@@ -618,7 +624,7 @@ def test_looking_at_offsets_makes_no_topic(embedded_cluster: EmbeddedCluster) ->
 
 
 def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
+    monkeypatch.setattr(sender_module, "_STOP_S", 0.5)
     with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
         place.write("b", *("x" * 100 for _ in range(3_000)))
         gates.clear()
@@ -650,7 +656,7 @@ def test_stops_though_there_is_no_room_and_no_broker(place: Place, monkeypatch: 
 def test_a_transaction_that_is_given_up_is_one_error(
     place: Place, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    monkeypatch.setattr(runner_module, "_STOP_S", 0.3)
+    monkeypatch.setattr(sender_module, "_STOP_S", 0.3)
     with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
         gates.clear()
         place.write("b", "1")
@@ -743,6 +749,10 @@ class TestSqlite:
         (tmp_path / "text").write_text("no database " * 100)
         with pytest.raises(SourceError, match="cannot be used"):
             SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s")
+        with closing(sqlite3.connect(tmp_path / "other")) as connection:
+            connection.execute("CREATE TABLE offset (mine TEXT)")
+        with pytest.raises(SourceError, match="a SQLite file, but no file of offsets"):
+            SqliteOffsets(path=str(tmp_path / "other")).open({}, source="s")
 
     def test_keeps_the_sources_apart(self, place: Place, tmp_path: Path) -> None:
         store = SqliteOffsets(path=str(tmp_path / "offsets"))
@@ -863,7 +873,7 @@ def test_what_may_not_have_been_sent_again_is_not_stored(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A stop during an outage waits for no report, so nobody knows what became of a record."""
-    monkeypatch.setattr(runner_module, "_STOP_S", 0.2)
+    monkeypatch.setattr(sender_module, "_STOP_S", 0.2)
     place.write("a", "1")
     offsets, stopping = MemoryOffsets(), Event()
     with EmbeddedCluster(topics={"t": 1}) as gone:
@@ -873,7 +883,7 @@ def test_what_may_not_have_been_sent_again_is_not_stored(
             offsets=SqliteOffsets(path=str(tmp_path / "unused.db")),
             kafka={"bootstrap.servers": gone.bootstrap_servers, "log_level": 0},
         )
-        sender = runner_module._AtLeastOnce(config, "w", stopping)
+        sender = sender_module.AtLeastOnce(config, "w", stopping)
     with closing(sender), SourceTask(config, offsets, once=True) as task:
         batches: list[Batch] = []
         until(lambda: batches, meanwhile=lambda: batches.extend(task.poll()))
@@ -883,6 +893,80 @@ def test_what_may_not_have_been_sent_again_is_not_stored(
         stopping.set()
         sender._send_again()
         assert task.take_offsets() == {}
+
+
+class TestAnIdleSource:
+    """It has nothing to store but that it is at work: an outage is waited for without a deadline."""
+
+    DEADLINE_S: Final = 0.05
+
+    def idle(self, place: Place, cluster: EmbeddedCluster, delivery: str) -> RunConfig:
+        return place.config(
+            topic="t",
+            delivery=delivery,
+            kafka={"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0},
+            retry_deadline_s=self.DEADLINE_S,
+            retry_pause_s=self.DEADLINE_S,
+            retry_max_pause_s=self.DEADLINE_S,
+        )
+
+    def test_asks_for_its_transaction_again(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sender_module, "_STOP_S", self.DEADLINE_S)
+        commits, commit = 0, Transactions.commit
+
+        def counted(transactions: Transactions, deadline: float = 0.0) -> None:
+            nonlocal commits
+            commits += 1
+            commit(transactions, deadline)
+
+        monkeypatch.setattr(Transactions, "commit", counted)
+        with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
+            config = self.idle(place, gone, "exactly_once")
+            stopping = Event()
+            sender = sender_module.ExactlyOnce(config, "w", stopping)
+            offsets = config.offsets.open(config.kafka, source=config.name)
+        with closing(offsets), closing(sender), SourceTask(config, offsets, once=True) as task:
+            sender.begin(task, offsets)
+            self.sends_until(sender, stopping, lambda: commits > 10)
+
+    def test_tries_again_to_store_that_it_is_at_work(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The outage began after the brokers had been asked whether they are there."""
+        monkeypatch.setattr(sender_module.AtLeastOnce, "_may_sign_alone", lambda _: True)
+        with EmbeddedCluster(topics={"t": 1}) as cluster:
+            config, stopping = self.idle(place, cluster, "at_least_once"), Event()
+            sender, offsets = sender_module.AtLeastOnce(config, "w", stopping), Unavailable()
+            with closing(sender), SourceTask(config, offsets, once=True) as task:
+                sender.begin(task, offsets)
+                self.sends_until(sender, stopping, lambda: offsets.puts > 10)
+
+    def sends_until(self, sender: Sender, stopping: Event, condition: Callable[[], bool]) -> None:
+        """Let an idle task send nothing, and end it by a stop when something has come about."""
+        errors: list[BaseException] = []
+
+        def send() -> None:
+            try:
+                sender.send([])
+            except BaseException as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+
+        thread = Thread(target=send, daemon=True)
+        thread.start()
+        until(lambda: condition() or not thread.is_alive())
+        stopping.set()
+        thread.join(60)
+        assert [type(error) for error in errors] == [StoppedError]
+
+
+class Unavailable(MemoryOffsets):
+    """Offsets that cannot be stored now."""
+
+    puts = 0
+
+    def put(self, entries: Any, writer: str | None = None) -> None:
+        self.puts += 1
+        raise OffsetsUnavailableError("as this test wants it")
 
 
 @pytest.fixture
@@ -989,7 +1073,7 @@ class TestHealth:
         self, place: Place, monkeypatch: pytest.MonkeyPatch, delivery: str
     ) -> None:
         monkeypatch.setattr(runner_module, "_STALLED_S", 0.2)
-        monkeypatch.setattr(runner_module, "_STOP_S", 0.5)
+        monkeypatch.setattr(sender_module, "_STOP_S", 0.5)
         with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
             runner = SourceRunner(
                 place.config(

@@ -1,14 +1,23 @@
-"""A lease through a consumer group: of several workers with one task, one is at work.
+"""Ownership: of several processes with one task, one is at work.
 
-Whoever has partition 0 of a topic in a group of its own has the lease. Its member reads nothing: what it is
-given is paused, and nothing is committed. Who comes later asks who is in the group, and leaves without
-joining it. Of those that begin at once and find nobody, the group gives partition 0 to one, and the others
-leave.
+There are two ways to own a task, and each has its errors:
+
+    a transactional id   the latest process owns it: making a TransactionalSender ends the former owner
+                         (TakenOverError), and undoes what the former owner had not committed
+    a lease              the first process owns it (LeaseHeldError) until it leaves or dies (LeaseLostError)
+
+Where tasks are shared in another way than before, the former owners have other ids; :func:`succeed` ends
+them.
+
+A lease is partition 0 of a topic in a group of its own. The member that has it reads nothing: what it is
+given is paused, and nothing is committed. A process that comes later asks who is in the group, and leaves
+without joining it. Of those that begin at once and find nobody, the group gives partition 0 to one, and the
+others leave.
 
 A process that was killed loses the lease when its session times out (``session.timeout.ms``, 45 s unless the
-settings say otherwise), and so does one that stood still for as long. It learns that from :meth:`require`,
-which asks the group's coordinator, and leaves the group: it holds up nobody who comes later. What was begun
-before may still take effect. So a lease saves work and does not replace fencing.
+settings say otherwise), and so does one that stood still for as long. It learns that from
+:meth:`Lease.require`, which asks the group's coordinator, and leaves the group: it holds up nobody who comes
+later. What was begun before may still take effect. So a lease saves work and does not replace fencing.
 """
 
 from __future__ import annotations
@@ -17,7 +26,7 @@ import os
 import socket
 import time
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from confluent_kafka import TopicPartition, cimpl
 
@@ -27,10 +36,36 @@ from headerware.kafka.admin import Admin
 from headerware.kafka.errors import Kind, kind_of, with_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+_Owner = TypeVar("_Owner")
 _POLL_S: Final = 0.05
 _ASK_S: Final = 0.5
+
+
+def succeed(
+    owner: _Owner,
+    recorded: Callable[[], Sequence[_Owner]],
+    record: Callable[[Sequence[_Owner]], object],
+    end: Callable[[_Owner], object],
+) -> None:
+    """Take the place of former owners, whose tasks have other names, and end them.
+
+    They are recorded before they are ended, and taken out of the record after that. So an owner that begins
+    meanwhile finds that it is out of date, and a process that is killed here leaves the rest to the next one.
+
+    Args:
+        owner: the new owner.
+        recorded: returns the owners on record.
+        record: keeps owners as the record.
+        end: ends the processes of an owner.
+    """
+    former = [each for each in recorded() if each != owner]
+    if former:
+        record([owner, *former])
+    for each in former:
+        end(each)
+    record([owner])
 
 
 class LeaseHeldError(HeaderwareError):

@@ -1,0 +1,16 @@
+from headerware.ops.chargeback.bill import Bill as Bill
+from headerware.ops.chargeback.bill import Traffic as Traffic
+from headerware.ops.chargeback.bill import UnknownReads as UnknownReads
+from headerware.ops.chargeback.bill import charge as charge
+from headerware.ops.chargeback.counter import Counted as Counted
+from headerware.ops.chargeback.counter import count_usage as count_usage
+from headerware.ops.chargeback.kept import KeptUsage as KeptUsage
+from headerware.ops.chargeback.prices import Prices as Prices
+from headerware.ops.chargeback.prices import Rates as Rates
+from headerware.ops.chargeback.prices import TopicRates as TopicRates
+from headerware.ops.chargeback.prices import load_prices as load_prices
+from headerware.ops.chargeback.reads import Covered as Covered
+from headerware.ops.chargeback.reads import GroupOffset as GroupOffset
+from headerware.ops.chargeback.report import write_report as write_report
+from headerware.ops.chargeback.sizes import record_bytes as record_bytes
+from headerware.ops.chargeback.usage import Usage as Usage

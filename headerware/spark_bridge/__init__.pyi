@@ -1,0 +1,16 @@
+from headerware.spark_bridge.admin import KafkaAdmin as KafkaAdmin
+from headerware.spark_bridge.batches.foreach import Progress as Progress
+from headerware.spark_bridge.batches.foreach import foreach_batch as foreach_batch
+from headerware.spark_bridge.batches.sinks import kafka_sink as kafka_sink
+from headerware.spark_bridge.batches.sinks import writer_sink as writer_sink
+from headerware.spark_bridge.compaction import copy_topic as copy_topic
+from headerware.spark_bridge.decoding import decode as decode
+from headerware.spark_bridge.encoding import encode as encode
+from headerware.spark_bridge.encoding import keep_headers as keep_headers
+from headerware.spark_bridge.failures import split_failures as split_failures
+from headerware.spark_bridge.frames.avro_types import avro_type as avro_type
+from headerware.spark_bridge.frames.json_types import json_type as json_type
+from headerware.spark_bridge.native.data_source import register_source as register_source
+from headerware.spark_bridge.origin import kafka_source as kafka_source
+from headerware.spark_bridge.session import configure as configure
+from headerware.spark_bridge.stateful import decode_stateful as decode_stateful

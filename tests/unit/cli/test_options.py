@@ -1,0 +1,83 @@
+"""Options that several commands have: each has one type and one text, and they make a client's settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import pytest
+
+from headerware.cli import main
+from headerware.cli.json_output import answer
+from headerware.cli.kafka import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from commands(below)
+
+
+def cluster(**given: Any) -> Cluster:
+    return Cluster(**{"bootstrap_servers": None, "properties": (), "client_config": None, **given})
+
+
+class TestSharedOptions:
+    @pytest.mark.parametrize(
+        ("name", "texts"),
+        [
+            ("--bootstrap-servers", 1),
+            ("--client-config", 1),
+            ("--property", 1),
+            ("--execute", 1),
+            ("--yes", 1),
+        ],
+    )
+    def test_have_one_text_in_all_commands(self, name: str, texts: int) -> None:
+        options = [
+            option
+            for command in commands(main)
+            for option in command.params
+            if isinstance(option, click.Option) and name in option.opts
+        ]
+        assert len(options) > 1
+        assert len({option.help for option in options}) == texts
+
+
+class TestCluster:
+    def test_a_property_counts_for_more_than_the_file_and_servers_for_more_than_both(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "client.properties"
+        file.write_text("# a comment\n\nbootstrap.servers = file:1\nclient.id = file\n")
+        found = cluster(
+            client_config=str(file), properties=("client.id=given",), bootstrap_servers="given:1"
+        ).settings()
+        assert (found["client.id"], found["bootstrap.servers"]) == ("given", "given:1")
+
+    def test_without_servers_it_is_wrong_use_that_says_what_needs_them(self) -> None:
+        with pytest.raises(click.UsageError, match="TOPIC needs --bootstrap-servers"):
+            cluster().settings_for("TOPIC")
+
+    def test_a_line_without_an_equals_sign_is_named_by_its_number(self, tmp_path: Path) -> None:
+        file = tmp_path / "client.properties"
+        file.write_text("client.id=a\nsasl.password\n")
+        with pytest.raises(click.BadParameter, match="line 2: expected KEY=VALUE"):
+            cluster(client_config=str(file)).settings()
+
+
+class TestAnswer:
+    def test_is_json_or_for_people(self, capsys: pytest.CaptureFixture[str]) -> None:
+        answer({"a": 1}, lambda: click.echo("one a"), as_json=True)
+        answer({"a": 1}, lambda: click.echo("one a"), as_json=False)
+        assert capsys.readouterr().out == '{"ok":true,"result":{"a":1},"error":null}\none a\n'
+
+    @pytest.mark.parametrize("as_json", [True, False])
+    def test_that_is_not_well_ends_with_its_code(self, as_json: bool) -> None:  # noqa: FBT001 - parametrized
+        with pytest.raises(SystemExit) as ended:
+            answer({}, lambda: None, as_json=as_json, ok=False, code=3)
+        assert ended.value.code == 3
