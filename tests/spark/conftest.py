@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Each of Spark's 200 tasks of a shuffle, and its state store, costs more than the twenty rows in them.
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
@@ -213,6 +211,15 @@ def _record(message: Any) -> Record:
 def kafka(kafka_broker: KafkaBroker) -> Kafka:
     """Return the shared broker."""
     return Kafka(kafka_broker)
+
+
+@pytest.fixture(scope="module")
+def two_partitions_of_state(spark: SparkSession) -> Iterator[None]:
+    """Keep the state of streams in two partitions: Spark makes 200, each with a store of its own."""
+    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 @pytest.fixture(scope="module")

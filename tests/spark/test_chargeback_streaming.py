@@ -21,7 +21,7 @@ RECORDS = (
 )
 NINE = datetime(2026, 1, 31, 9, tzinfo=UTC)
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("interpreted", "two_partitions_of_state")
 
 
 class Stream:

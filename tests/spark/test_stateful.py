@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from headerware.testing import KafkaBroker
 
-pytestmark = pytest.mark.usefixtures("interpreted")
+pytestmark = pytest.mark.usefixtures("interpreted", "two_partitions_of_state")
 
 DEADLINE_S = 240.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

@@ -11,7 +11,7 @@ from headerware import Chain, Record
 from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -25,18 +25,8 @@ pytestmark = [
 ]
 
 PARTITIONS: Final = 3
-SHUFFLED: Final = "spark.sql.shuffle.partitions"
 CUTTING: Final = Chain([Slice(max_bytes=2_000)])
 LARGE: Final = random.Random(1).randbytes(8_000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _sparks_own_tasks(spark: SparkSession) -> Iterator[None]:
-    """Have as many tasks in a shuffle as Spark has unless told otherwise."""
-    before = str(spark.conf.get(SHUFFLED))
-    spark.conf.set(SHUFFLED, "200")
-    yield
-    spark.conf.set(SHUFFLED, before)
 
 
 class Noting:
@@ -64,6 +54,7 @@ class TestSlices:
     def test_take_no_more_tasks_than_are_read(
         self, keeping: type[Keeping], stream: Callable[..., Stream], kafka: Kafka, spark: SparkSession
     ) -> None:
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "200"
         topic = kafka.topic("narrow", partitions=PARTITIONS)
         kafka.send(CUTTING, *(Record(topic, LARGE, partition=number) for number in range(2)))
         kafka.send(CUTTING, Record(topic, b"small", partition=2))
