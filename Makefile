@@ -225,6 +225,10 @@ format: .venv/.ready ## format the code and fix what ruff can fix
 conformance: .venv/.ready ## write docs/conformance.md from the table that the tests prove
 	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.clients.test_conformance
 
+.PHONY: map
+map: .venv/.ready ## write the map of docs/design.md from the docstrings of all modules
+	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.unit.test_design
+
 .PHONY: screens
 screens: .venv/.ready ## draw the pictures of docs/screens again
 	HEADERWARE_DRAW_SCREENS=1 $(BIN)/pytest -q tests/unit/cli tests/integration/test_doctor.py -k Screen

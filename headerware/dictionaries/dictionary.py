@@ -8,6 +8,9 @@ base64 of:
     +------+----------------+
     | 0x01 | the id         |
     +------+----------------+
+
+The id names the bytes themselves. So whoever may write to a store can withhold a dictionary from readers, but
+cannot put another one in its place.
 """
 
 from __future__ import annotations

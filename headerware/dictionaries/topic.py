@@ -6,7 +6,9 @@
     use/<topic>/<content type>
 
 Whoever may write to the topic may write anything. So a dictionary whose bytes are not those of its id is no
-row, nor is a use whose number falls; and rows of more than a total size are left out.
+row, nor is a use whose number falls; and rows of more than a total size are left out. Which dictionary a
+writer takes is what the topic says, so it is a matter of trust: ``trusted_dictionaries`` of ``compress``
+limits it.
 """
 
 from __future__ import annotations

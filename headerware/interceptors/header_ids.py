@@ -2,7 +2,8 @@
 
 A header's name is sent with every record. Its id takes one to five bytes of a packed block, which is one
 header ``hw.ids`` for all, or two to seven characters as a compact key. This is the last step on send and the
-first on consume, so all other steps see names.
+first on consume, so all other steps see names, and a signature covers names. Records need no flag for it:
+what is not an id on the wire is a name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Keyrings: keys that sign, verify and wrap, their files, their rotation, revocation and deletion."""
 
 from headerware.keyring.certificate import Certificate, certify, key_thumbprint, read_certificate
+from headerware.keyring.document import decode_keyring, encode_keyring
 from headerware.keyring.file import KeyringFile, Permissions, read_keyring
 from headerware.keyring.jwks import encode_jwks
 from headerware.keyring.keyring import (
@@ -8,8 +9,6 @@ from headerware.keyring.keyring import (
     Key,
     Keyring,
     Status,
-    decode_keyring,
-    encode_keyring,
     key_id_problem,
 )
 from headerware.keyring.lifecycle import (

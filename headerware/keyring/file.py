@@ -16,7 +16,8 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import KeyringError
 from headerware.core.per_process import PerProcess
 from headerware.core.plain_files import owned_by_another, read_plain, writable_by_others
-from headerware.keyring.keyring import Key, Keyring, decode_keyring
+from headerware.keyring.document import decode_keyring
+from headerware.keyring.keyring import Key, Keyring
 from headerware.keyring.snapshot import SnapshotChecks, require_unexpired
 
 if TYPE_CHECKING:

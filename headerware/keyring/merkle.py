@@ -102,7 +102,9 @@ class _Batch(NamedTuple):
     """A batch whose root was verified, and what else is proven below it.
 
     ``nodes`` has the bytes of a node and of its path by the node's place, as they must be in other records
-    of the batch: a record proves the siblings on its way to the root.
+    of the batch: a record proves the siblings on its way to the root. The path is compared as well, so that a
+    record below a known node is refused if its upper path is wrong: what verifies never depends on what was
+    read before.
     """
 
     root_beginning: bytes

@@ -27,14 +27,8 @@ import msgspec
 
 from headerware.core.errors import KeyringError
 from headerware.core.strict_json import MAX_INTEGER, decode_json
-from headerware.keyring.keyring import (
-    SNAPSHOT_FORMAT,
-    Key,
-    Keyring,
-    Moment,
-    decode_keyring,
-    encode_keyring,
-)
+from headerware.keyring.document import SNAPSHOT_FORMAT, decode_keyring, encode_keyring
+from headerware.keyring.keyring import Key, Keyring, Moment
 from headerware.keyring.signature import signer, verifier
 
 SNAPSHOT_USE: Final = "snapshots"

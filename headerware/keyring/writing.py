@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from headerware.core.atomic_files import replace_file
 from headerware.core.errors import KeyringError
 from headerware.core.plain_files import read_plain
+from headerware.keyring.document import encode_keyring, is_jwks
 from headerware.keyring.file import FORBIDDEN, MAX_BYTES, Permissions, naming_file, read_keyring
 from headerware.keyring.jwks import encode_jwks, jwks_problem
-from headerware.keyring.keyring import Keyring, encode_keyring, is_jwks
+from headerware.keyring.keyring import Keyring
 from headerware.keyring.snapshot import encode_snapshot
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """The interface of serdes: serializers and deserializers that see a record's headers (KIP-82).
 
-Java's extended interface passes mutable headers. Here a serializer returns the headers, and never changes the
-caller's:
+Java's extended interface passes mutable headers, and confluent-kafka's serializers append to the caller's
+list, which then grows with every record that is sent with it. Here a serializer returns the headers, with its
+own header replaced, and never changes the caller's:
 
     serialize(topic, headers, value)      -> (bytes | None, headers)
     deserialize(topic, headers, payload)  -> (value, headers)

@@ -14,8 +14,9 @@ An extractor yields, one for each record number, from the record on at which it 
     a list of these    records that were read together, such as those of a block; fewer calls for each
     (raises)           an error of the object: nothing behind it can be read
 
-It streams: whatever the size of the object, it holds a record or a block of them. It never takes an error
-for the end of the object.
+A bad record is yielded and not raised, because a generator that has raised is over: so the records behind it
+can still be read, and no error passes for the end of the object. It streams: whatever the size of the object,
+it holds a record or a block of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The map and the walks of docs/design.md, held to the tree."""
+"""The tables, walks and map of docs/design.md, held to the tree.
+
+``make map`` runs this as a program, which writes the map.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,38 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = ROOT / "headerware"
-TEXT: Final = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-ROW: Final = re.compile(r"^\| `((?:[a-z_]+/)+)` \| (.*) \|$", re.MULTILINE)
-CODE: Final = re.compile(r"`([^`]+)`")
-FOLDERS: Final = dict(ROW.findall(TEXT))
+PAGE: Final = ROOT / "docs" / "design.md"
+TEXT: Final = PAGE.read_text(encoding="utf-8")
+MAP: Final = "\n### `headerware/`\n"
+"""The first heading of the page's last part, which ``make map`` writes."""
 WALK: Final = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", re.MULTILINE | re.DOTALL)
 STEP: Final = re.compile(r"^\d+\. `([a-z_/]+\.py)` `([\w.]+)`", re.MULTILINE)
 WALKS: Final = {title: steps for title, text in WALK.findall(TEXT) if (steps := STEP.findall(text))}
+PLACE: Final = re.compile(r"`([A-Za-z_][\w.]*)` in `headerware/([\w/]+\.py)`")
+ROLE: Final = re.compile(r":[a-z]+:`~?([^`]+)`")
 
-ALIKE: Final = {"connect/transforms/", "connect/predicates/"}
-"""Folders of alike modules, such as one for each transform, which their table lists."""
+
+def summary_of(path: Path) -> str:
+    """Return the first paragraph of a module's docstring, as Markdown."""
+    text = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n\n")[0]
+    return ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`")
 
 
-def modules_of(folder: str) -> set[str]:
-    """Return the modules that stand in a folder itself, without those that only hand names on."""
-    found = (PACKAGE / folder).glob("*.py")
-    return {path.name for path in found if path.name not in {"__init__.py", "__main__.py"}}
+def written_map() -> str:
+    """Return the map: each folder with modules, and each module with what it says of itself."""
+    lines = list[str]()
+    for folder in sorted({path.parent for path in PACKAGE.rglob("*.py")}):
+        modules = sorted(path for path in folder.glob("*.py") if not path.name.startswith("__"))
+        if modules:
+            about = folder / "__init__.py"
+            lines += [f"### `{folder.relative_to(ROOT).as_posix()}/`", ""]
+            lines += [summary_of(about), ""] if about.exists() and folder != PACKAGE else []
+            lines += [*(f"- `{path.name}`: {summary_of(path)}" for path in modules), ""]
+    return "\n".join(lines)
 
 
 def defined_in(path: Path) -> set[str]:
-    """Return the functions and classes of a module, methods as ``Class.method``."""
+    """Return the functions, classes and constants of a module, methods as ``Class.method``."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     top = [node for node in tree.body if isinstance(node, kinds)]
@@ -42,20 +57,28 @@ def defined_in(path: Path) -> set[str]:
         for part in node.body
         if isinstance(part, kinds)
     ]
-    return {node.name for node in top} | set(inner)
+    constants = [
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    ]
+    return {node.name for node in top} | {*inner, *constants}
 
 
 class TestMap:
-    def test_has_every_folder_that_has_modules(self) -> None:
-        folders = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
-        with_modules = {f"{folder}/" for folder in folders - {"."} if modules_of(folder)}
-        assert with_modules == set(FOLDERS)
+    def test_is_what_the_modules_say_of_themselves(self) -> None:
+        assert TEXT.endswith(written_map()), "run `make map`"
 
-    @pytest.mark.parametrize("folder", FOLDERS)
-    def test_names_every_module_of_a_folder_and_no_other(self, folder: str) -> None:
-        named = {code for code in CODE.findall(FOLDERS[folder]) if code.endswith(".py")}
-        if folder not in ALIKE:
-            assert named == modules_of(folder)
+    def test_says_something_of_every_module(self) -> None:
+        assert not [line for line in written_map().splitlines() if line.endswith("`: ")]
+
+
+class TestTables:
+    @pytest.mark.parametrize(("name", "file"), sorted(set(PLACE.findall(TEXT))))
+    def test_name_what_is_there(self, name: str, file: str) -> None:
+        assert name in defined_in(PACKAGE / file)
 
 
 class TestWalks:
@@ -71,3 +94,7 @@ class TestWalks:
     def test_never_come_back_to_a_file_that_they_have_left(self, title: str) -> None:
         files = [file for file, _ in groupby(file for file, _ in WALKS[title])]
         assert len(files) == len(set(files)), files
+
+
+if __name__ == "__main__":
+    PAGE.write_text(TEXT.partition(MAP)[0] + "\n" + written_map(), encoding="utf-8")

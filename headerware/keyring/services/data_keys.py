@@ -1,9 +1,10 @@
 """Data keys of one session: made, wrapped, unwrapped and remembered.
 
-Key services take a network's time, fail, and are paid by the call; so each is called off the caller's
-thread, in a few threads that live as long as the call, and the caller waits for a bounded time. One call is
-made for a question, however many threads ask it. After a wait in vain the key-encryption key counts as out of
-reach: callers do not wait again, and one call at a time finds out whether it is back.
+Key services take a network's time, fail, and are paid by the call; so each is called off the caller's thread,
+in a few threads that live as long as the call, and the caller waits for a bounded time. One call is made for
+a question, however many threads ask it. After a wait in vain the key-encryption key counts as out of reach:
+callers hardly wait again, and one call at a time finds out whether it is back. The call that came too late
+goes on, and its answer is there when the record that was held back is tried again.
 
 Anyone who can write to a topic can name any number of wrapped keys that nobody made. Each of them takes a
 call to find out, so calls in vain are limited for each key-encryption key. Keys that are remembered are found
@@ -465,7 +466,10 @@ class DataKeys:
             state.probe_at = now + _PROBE_S
 
     def _charge(self, key_id: str, now: float, *, most_s: float) -> float:
-        """Charge a call as one in vain, until it is known to be none; return how long it must wait."""
+        """Charge a call as one in vain, until it is known to be none; return how long it must wait.
+
+        So a flood cannot begin more calls than may be in vain, and genuine keys pay nothing in the end.
+        """
         state = self._states[key_id]
         refilled = state.left + (now - state.refilled_at) * self._rate
         state.left, state.refilled_at = min(self._most_failures, refilled), now

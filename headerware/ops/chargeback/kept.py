@@ -9,6 +9,9 @@ moment has counted a record and knows it, or neither; and of two that count the 
     group_offset   these offsets
     report         the audit's reports that were counted, as ranges of sequences
 
+What came into topics is kept as it is counted. What groups read is kept with the moment that ends it: a run
+that is cut off leaves no moment, so the next run counts from the same one.
+
 Empty text, the hour -1 and the partition -1 stand for none, for a primary key has no nulls.
 """
 

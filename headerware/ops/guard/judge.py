@@ -479,6 +479,7 @@ class Judge:
             raise InterceptorError(headers.why)
         if self._partitioner is None:
             return
+        # Before the chain, which would remember the record, and take the genuine one for the copy.
         try:
             require_own_partition(record, self._partitioner, self._partitions_of(record.topic, 1))
         except AdmissionError:

@@ -226,7 +226,11 @@ class Guard(FollowsFile):
         return _raising(chain)
 
     def _look_back(self, chain: Chain) -> float:
-        """Return how far before a committed offset to begin, in seconds."""
+        """Return how far before a committed offset to begin, in seconds.
+
+        What was read already goes through the chain once more, and is not decided about again. So the windows
+        against copies are as before a restart, and hold only what the chain has verified.
+        """
         windows = [step for step in chain if isinstance(step, Sign) and step.replay_window]
         stated: float | None = getattr(self, "_look_back_s", None)
         if stated is not None or not windows:

@@ -1,4 +1,10 @@
-"""The keys that need no look at their offsets: of objects that were read lately, or are on their way."""
+"""The keys that need no look at their offsets: of objects that were read lately, or are on their way.
+
+Whether an object is read is decided by its offset alone (:mod:`headerware.sources.engine.decision`). The ring
+buffer only says where a listing begins, and spares a look-up; so nothing is lost or repeated if it is empty,
+small or off. An object is on its way until its last batch is stored. Otherwise a listing that comes earlier
+would find no complete offset, and would read the object again.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,11 @@ class Worker:
         self._next_rescan = 0.0
         self._found = False
         self._failing: dict[Any, Retries] = {}
-        """The objects that the last listing left for the next one, because they failed."""
+        """The objects that the last listing left for the next one, because they failed.
+
+        Nothing waits for such an object, unless the task would stop for it. It keeps the time that it has
+        left, and listings begin at it if it is below the ring buffer.
+        """
         self._left: dict[Any, Retries] = {}
         """Those of the listing that is going on."""
         self._moves: Final = Moves(config, offsets)

@@ -27,7 +27,7 @@ from headerware.core.errors import ConfigError
 from headerware.interceptors.audit import Audit
 from headerware.interceptors.lineage import Lineage
 from headerware.spark_bridge.batches.ledger import Ledger
-from headerware.spark_bridge.batches.observers import Observers, is_traced
+from headerware.spark_bridge.batches.observers import REPORT_COLUMNS, Observers, is_traced
 from headerware.spark_bridge.batches.sinks import Batch, Sink, prepare, sink_of, tell_done
 from headerware.spark_bridge.batches.storage import Storage
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
@@ -313,7 +313,7 @@ class ForeachBatch:
             self._write(found, batch, stages)
         observers = self._observers
         assert observers is not None  # noqa: S101 - the ledger is open
-        observers.report(batch, self._audit_reports, attempt.now_ms)
+        self._report_audit(observers, batch, attempt.now_ms)
         ledger.commit(batch.id)
         observers.done(batch.decoded.counts)
         tell_done(self._sink, batch)
@@ -336,6 +336,14 @@ class ForeachBatch:
         if found.uncomputed is not None:
             batch.uncomputed = found.uncomputed._replace(frame=clean)
         self._sink.write(clean if self._transform is None else self._transform_frame(clean, batch.id), batch)
+
+    def _report_audit(self, observers: Observers, batch: Batch, now_ms: int) -> None:
+        """Write what a batch adds to the audit; before its commit, so that a replay writes it again."""
+        rows = observers.reports(
+            batch.decoded.counts, query_id=batch.query_id, batch_id=batch.id, now_ms=now_ms
+        )
+        if rows and self._audit_reports is not None:
+            self._audit_reports.write(batch.spark.createDataFrame(rows, REPORT_COLUMNS).coalesce(1), batch)
 
     def _transform_frame(self, clean: DataFrame, batch_id: int) -> DataFrame:
         assert self._transform is not None  # noqa: S101 - the caller checked it

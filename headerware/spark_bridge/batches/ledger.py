@@ -27,6 +27,10 @@ The decisive step is the name ``committed/<batch>.json``, which appears whole or
 folders of their attempt's own, and count when that file refers to them. So a failed attempt leaves nothing
 that a replay could see, and two drivers never write to the same folder.
 
+Rows that wait are slices as they came, encoded and signed. So a chain that has changed meanwhile decodes them
+as it would have from the topic, and a dead letter is the original. The time of the batch's first attempt
+decides what has expired, so what expires in a replay is what expired the first time.
+
 Two drivers on one ledger: each `begin` is a new attempt with the next number, and `commit` refuses an attempt
 that is no longer the latest. Rows that the earlier driver sent to a sink in the meantime are sent; the ledger
 only keeps that driver from going on.

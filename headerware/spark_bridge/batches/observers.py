@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from headerware.core.chain import Chain
-    from headerware.spark_bridge.batches.sinks import Batch, Sink
 
-_REPORTS: Final = "topic string, key binary, value binary"
+REPORT_COLUMNS: Final = "topic string, key binary, value binary"
+"""The columns of the reports of ``audit``."""
 
 
 class Observers:
@@ -40,23 +40,23 @@ class Observers:
             if isinstance(step, Trace) and step.mode != "propagate":
                 warn_without_sdk(label(step), context, is_set_up=is_traced(), what="spans")
 
-    def report(self, batch: Batch, sink: Sink | None, now_ms: int) -> None:
-        """Write what a batch adds to the audit; before its commit, so that a replay writes it again.
+    def reports(
+        self, counts: Mapping[str, Any], *, query_id: str, batch_id: int, now_ms: int
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of :data:`REPORT_COLUMNS` that a batch adds to the audit.
 
-        A replay writes the same session and numbers, and of such reports only one counts.
+        A replay gives the same session and numbers, and of such reports only one counts.
         """
-        counts = batch.decoded.counts.get("audit", {})
-        rows = [
+        counted = counts.get("audit", {})
+        return [
             (record.topic, record.key, record.value)
             for name, audit in self._audits.items()
             for record in audit.batch_reports(
-                **counts.get(name, {}),
-                session=_digest(batch.query_id, batch.id, name),
+                **counted.get(name, {}),
+                session=_digest(query_id, batch_id, name),
                 now_ms=now_ms,
             )
         ]
-        if rows and sink is not None:
-            sink.write(batch.spark.createDataFrame(rows, _REPORTS).coalesce(1), batch)
 
     def done(self, counts: Mapping[str, Any]) -> None:
         """Add the counts of a batch that is done to the metrics."""

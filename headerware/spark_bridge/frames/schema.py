@@ -1,4 +1,8 @@
-"""The columns of frames: those of Spark's Kafka connector, those that the bridge adds, and checks of both."""
+"""The columns of frames: those of Spark's Kafka connector, those that the bridge adds, and checks of both.
+
+A frame with offsets was read, and one without offsets is to be written. So ``partition`` is where a row was
+in the one, and where it goes in the other.
+"""
 
 from __future__ import annotations
 

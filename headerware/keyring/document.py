@@ -1,0 +1,88 @@
+"""A keyring as text: JSON as spec/keyring.md lays it out, which files and snapshots have, or a JWKS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from headerware.core.errors import KeyringError
+from headerware.core.printable import without_values
+from headerware.core.strict_json import decode_json
+from headerware.keyring.jwks import decode_jwks
+from headerware.keyring.keyring import Key, Keyring
+
+FORMAT: Final = "headerware-keyring"
+SNAPSHOT_FORMAT: Final = "headerware-keyring-snapshot"
+VERSION: Final = 2
+
+
+def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -> Keyring:
+    """Read a keyring from JSON, as spec/keyring.md lays it out.
+
+    Args:
+        text: the JSON.
+        source: its name in errors, such as its path.
+        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
+
+    Raises:
+        KeyringError: it is not JSON, or not a keyring.
+    """
+    try:
+        head = msgspec.json.decode(text, type=_Head)
+        if jwks and head.is_jwks:
+            return decode_jwks(text)
+        _require_version(head)
+        return Keyring(keys=decode_json(text, _File).keys)
+    except (RecursionError, ValueError) as error:
+        # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
+        raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
+
+
+def is_jwks(text: bytes) -> bool:
+    """Return whether a keyring that can be read is a JWKS."""
+    return msgspec.json.decode(text, type=_Head).is_jwks
+
+
+def encode_keyring(keyring: Keyring) -> bytes:
+    """Return a keyring as JSON, indented for people."""
+    fields: Mapping[str, object] = {"format": FORMAT, "version": VERSION, "keys": keyring.keys}
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+class _Head(msgspec.Struct):
+    """The fields of every version's layout, so that another version is refused for what it is."""
+
+    format: Any = msgspec.UNSET
+    version: Any = msgspec.UNSET
+    keys: Any = msgspec.UNSET
+
+    @property
+    def is_jwks(self) -> bool:
+        """Whether it has what a JWKS has, and nothing of ours."""
+        return self.format is self.version is msgspec.UNSET and self.keys is not msgspec.UNSET
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    format: Literal["headerware-keyring"]
+    version: int
+    keys: tuple[Key, ...]
+
+
+def _require_version(head: _Head) -> None:
+    if head.format == SNAPSHOT_FORMAT:
+        raise ValueError("it is a snapshot of one, which is used with the public half of its root")
+    if head.format != FORMAT:
+        raise ValueError(f'its format is not "{FORMAT}"')
+    if head.version is msgspec.UNSET:
+        raise ValueError(f"it has no version, expected {VERSION}")
+    if type(head.version) is not int:
+        raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
+    if head.version < VERSION:
+        raise ValueError(
+            f"its version is {head.version}, expected {VERSION}: write {VERSION} there, for the rest of "
+            "version 1 means the same"
+        )
+    if head.version > VERSION:
+        raise ValueError(f"its version is {head.version}, expected {VERSION}: it is for a later Headerware")
