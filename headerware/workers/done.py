@@ -51,7 +51,7 @@ class Done:
         self._own: Final = own
         self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
         self._changed: Final[set[TopicPartitionKey]] = set()
-        self.deleted = 0
+        self.deleted: int = 0
         """How many offsets that were not done the topics have no more."""
 
     def begin(self, key: TopicPartitionKey, low: int, high: int, committed: tuple[int, str] | None) -> int:
