@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.core.chain import Chain
-    from headerware.ops.retention.rules import Fate, RetentionRule
-    from headerware.ops.retention.worker import HeldBack, Objects, Result
+    from headerware.ops.retention.rules import RetentionDisposition, RetentionRule
+    from headerware.ops.retention.worker import HeldBack, Objects, RetentionResult
 
 _SHOWN: Final = 10
 """Partitions of a line."""
@@ -81,7 +81,7 @@ class _AtWorkError(click.ClickException):
 @click.option(
     "--store",
     type=click.Path(dir_okay=False),
-    help="With --into: a file for slices of messages that are not whole.",
+    help="With --into: a file for slices of messages that are not complete.",
 )
 @click.option(
     "--translate-group",
@@ -127,7 +127,7 @@ def retain(
 
     Exit codes: 0 all is removed that can be (or would be); 1 it was stopped before the end, something is in
     the way, or --objects could not read some records; 2 wrong use; 3 another pass is at work, or --into has
-    left some records untouched.
+    left some records unresolved.
     """
     from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
     from headerware.ops.lease import LeaseHeldError  # noqa: PLC0415 - likewise
@@ -241,16 +241,16 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
         raise click.BadParameter(str(error), param_hint="--unverified-after") from error
 
 
-def _print(result: Result, objects: Objects | None) -> None:
-    from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
+def _print(result: RetentionResult, objects: Objects | None) -> None:
+    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False)
     for title in ("records", ""):
         table.add_column(title, overflow="fold", justify="right" if title else "left")
-    for fate, count in sorted(result.fates.items()):
-        table.add_row(Text(f"{count:,}"), Text(FATES[fate]))
-    if result.fates:
+    for disposition, count in sorted(result.dispositions.items()):
+        table.add_row(Text(f"{count:,}"), Text(DISPOSITIONS[disposition]))
+    if result.dispositions:
         console.print(table)
     else:
         click.echo("no records")
@@ -262,8 +262,10 @@ def _print(result: Result, objects: Objects | None) -> None:
     for number, held in sorted(in_the_way.items()):
         click.echo(_in_the_way(f"{name}[{number}]", held))
     others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
-    for fate, numbers in sorted(_by_fate(others).items()):
-        click.echo(f"held back by records that stay because {FATES[fate]}: {name}[{_list_of(numbers)}]")
+    for disposition, numbers in sorted(_by_disposition(others).items()):
+        click.echo(
+            f"held back by records that stay because {DISPOSITIONS[disposition]}: {name}[{_list_of(numbers)}]"
+        )
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -299,28 +301,28 @@ def _print(result: Result, objects: Objects | None) -> None:
 
 def _in_the_way(partition: str, held: HeldBack) -> str:
     """Return the lines about a record that nobody means to keep."""
-    from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
+    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
 
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
     where = f"{partition} at offset {held.offset:,}"
-    text = f"IN THE WAY{since}: {where} stays ({held.fate}), for {FATES[held.fate]}"
+    text = f"IN THE WAY{since}: {where} stays ({held.disposition}), for {DISPOSITIONS[held.disposition]}"
     if held.reason is not None:
         claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
         text += f"\n  its readers say: {printable(held.reason)}{claims}"
     if held.expired:
-        behind = counted(held.expired, "expired record")
-        text += f"\n  {behind} behind it cannot be deleted as long as it is there"
-    if held.fate in ("unverified", "malformed"):
+        expired = counted(held.expired, "expired record")
+        text += f"\n  {expired} behind it cannot be deleted as long as it is there"
+    if held.disposition in ("unverified", "malformed"):
         text += (
             "\n  mend the keyring of --config, if the record is genuine; else --unverified-after lets it go"
         )
     return text
 
 
-def _by_fate(held_back: Mapping[int, HeldBack]) -> dict[Fate, list[int]]:
-    found: dict[Fate, list[int]] = {}
+def _by_disposition(held_back: Mapping[int, HeldBack]) -> dict[RetentionDisposition, list[int]]:
+    found: dict[RetentionDisposition, list[int]] = {}
     for number, each in sorted(held_back.items()):
-        found.setdefault(each.fate, []).append(number)
+        found.setdefault(each.disposition, []).append(number)
     return found
 
 
