@@ -21,7 +21,7 @@ from headerware.core.hooks import Interceptor
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from headerware.ops.redrive import Redrive, Result
+    from headerware.ops.redrive import Redrive, RedriveResult
 
 _PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
 
@@ -140,21 +140,21 @@ def _patterns(config: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.dead_letter_topic for step in steps))
 
 
-def _executed(work: Redrive) -> Result:
+def _executed(work: Redrive) -> RedriveResult:
     console = Console(stderr=True)
     if not console.is_terminal:
         return work.execute()
     with Bar(console=console, transient=True) as bar:
         task = bar.add_task("redriving", total=None)
 
-        def tell(_: Result) -> None:
+        def tell(_: RedriveResult) -> None:
             done, total = work.progress
             bar.update(task, completed=done, total=total)
 
         return work.execute(tell)
 
 
-def _print(result: Result) -> None:
+def _print(result: RedriveResult) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
     console = Console(highlight=False, soft_wrap=True)
