@@ -28,7 +28,7 @@ from headerware.core.errors import ConfigError
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from headerware.ops.compaction import Compaction, Result, Translated
+    from headerware.ops.compaction import Compaction, CompactionResult, Translated
 
 
 @click.command()
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--missing",
-    type=click.Choice(["untouched", "oldest", "timestamp"]),
-    default="untouched",
+    type=click.Choice(["unresolved", "oldest", "timestamp"]),
+    default="unresolved",
     show_default=True,
-    help="What a record without it is: left as it is, older than all others, or as old as its timestamp.",
+    help="What a record without it is: unresolved, older than all others, or as old as its timestamp.",
 )
-@click.option("--beside", metavar="TOPIC", help="Write there what cannot be judged, not into TARGET.")
+@click.option("--side-topic", metavar="TOPIC", help="Write there what is unresolved, not into TARGET.")
 @click.option("--audit", metavar="TOPIC", help="Write there an account of each transaction, as JSON.")
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
     envvar="HEADERWARE_CONFIG",
-    help="The file of a chain with sign; what it does not verify is left untouched.",
+    help="The file of a chain with sign; what it does not verify is unresolved.",
 )
 @client_options
 @click.option(
@@ -80,7 +80,7 @@ def compact(
     header: str,
     form: str,
     missing: str,
-    beside: str | None,
+    side_topic: str | None,
     audit: str | None,
     config: str | None,
     bootstrap_servers: str | None,
@@ -104,7 +104,7 @@ def compact(
     started again.
 
     Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or it was stopped
-    before the end; 2 it was used wrongly; 3 all is done, but some records were left untouched.
+    before the end; 2 it was used wrongly; 3 all is done, but some records are unresolved.
     """
     from headerware.ops.compaction import Compaction, Rule  # noqa: PLC0415 - it takes a client
 
@@ -125,7 +125,7 @@ def compact(
             source,
             target,
             rule,
-            beside=beside,
+            side_topic=side_topic,
             audit=audit,
             chain=chain,
             store=store,
@@ -146,7 +146,7 @@ def copy(work: Compaction, source: str, *, execute: bool, follow: bool, as_json:
     is_told = as_json
     with ReadingBar(source) as bar:
 
-        def tell(result: Result) -> None:
+        def tell(result: CompactionResult) -> None:
             nonlocal is_told
             if not is_told:  # before anything is read, which may take long
                 _print_problems(result)
@@ -190,13 +190,13 @@ def _print_translated(
     click.echo("committed" if executed else "nothing was committed; --execute does it")
 
 
-def _print_problems(result: Result) -> None:
+def _print_problems(result: CompactionResult) -> None:
     for problem in result.problems:
         click.echo(f"in the way: {printable(problem)}")
 
 
-def _print(result: Result) -> None:
-    from headerware.ops.compaction import LOST, UNTOUCHED  # noqa: PLC0415 - it takes a client
+def _print(result: CompactionResult) -> None:
+    from headerware.ops.compaction import LOST, UNRESOLVED  # noqa: PLC0415 - it takes a client
 
     does = "" if result.executed else "would be "
     rows: list[tuple[str, int, str]] = [
@@ -207,13 +207,12 @@ def _print(result: Result) -> None:
             f"{result.written_bytes:,} bytes, {counted(result.tombstones, 'tombstone')} among them",
         ),
         *((f"{does}left out", count, LOST[why]) for why, count in sorted(result.lost.items())),
-        *(
-            (f"{does}left untouched", count, UNTOUCHED[why])
-            for why, count in sorted(result.untouched.items())
-        ),
+        *(("unresolved", count, UNRESOLVED[why]) for why, count in sorted(result.unresolved.items())),
     ]
     if result.waiting:
-        rows.append(("waiting", result.waiting, "they are slices of messages that are not whole, or copies"))
+        rows.append(
+            ("waiting", result.waiting, "they are slices of messages that are not complete, or copies")
+        )
     if result.missed:
         rows.append(("missed", result.missed, f"{result.source} deleted these offsets before they were read"))
     table = _table("", "records", "")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headerware.core.lazy import lazy
-from headerware.ops.compaction.rules import LOST, UNTOUCHED, Rule
+from headerware.ops.compaction.rules import LOST, UNRESOLVED, Rule
 
 if TYPE_CHECKING:
-    from headerware.ops.compaction.worker import Compaction, Result, Translated
+    from headerware.ops.compaction.worker import Compaction, CompactionResult, Translated
 
-__all__ = ["LOST", "UNTOUCHED", "Compaction", "Result", "Rule", "Translated"]
+__all__ = ["LOST", "UNRESOLVED", "Compaction", "CompactionResult", "Rule", "Translated"]
 
-_HOMES: Final = {"Compaction": "worker", "Result": "worker", "Translated": "worker"}
+_HOMES: Final = {"Compaction": "worker", "CompactionResult": "worker", "Translated": "worker"}
 """What reads and writes needs a client; the tasks of a Spark job have only the rules."""
 
 _load: Final = lazy(__name__, _HOMES)
