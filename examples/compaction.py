@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headerware.kafka.reader import TopicReader
-from headerware.ops.compaction import Compaction, Result, Rule
+from headerware.ops.compaction import Compaction, CompactionResult, Rule
 from headerware.testing import KafkaBroker
 
 PRICES = [
@@ -70,11 +70,11 @@ def show(console: Console, title: str, records: list[tuple[str, str, str]]) -> N
     console.print(table)
 
 
-def compact(servers: str, store: Path, *, execute: bool) -> Result:
+def compact(servers: str, store: Path, *, execute: bool) -> CompactionResult:
     """Show what would be done, or do it."""
     conf = {"bootstrap.servers": servers}
     rule = Rule(header="version")
-    with Compaction(conf, "prices", "latest-prices", rule, beside="odd-prices", store=str(store)) as work:
+    with Compaction(conf, "prices", "latest-prices", rule, side_topic="odd-prices", store=str(store)) as work:
         return work.execute() if execute else work.preview()
 
 
@@ -89,12 +89,12 @@ def main() -> None:
         show(console, "before", read(servers, "prices"))
         planned = compact(servers, Path(folder) / "store", execute=False)
         console.print(
-            f"would write {planned.written}, leave out {planned.lost}, keep beside {planned.untouched}"
+            f"would write {planned.written}, leave out {planned.lost}, unresolved {planned.unresolved}"
         )
         compact(servers, Path(folder) / "store", execute=True)
         after = read(servers, "latest-prices")
         show(console, "after: latest-prices", after)
-        show(console, "beside: odd-prices", read(servers, "odd-prices"))
+        show(console, "side topic: odd-prices", read(servers, "odd-prices"))
         again = compact(servers, Path(folder) / "store", execute=True)
         console.print(f"a second run reads {again.records} records")
     if after != [("bread", "3", "2.30"), ("milk", "2", "1.05"), ("cheese", "2", "-")]:

@@ -19,7 +19,7 @@ from headerware.ops.compaction import Compaction, Rule
 from headerware.spark_bridge import copy_topic
 from headerware.testing import KafkaBroker
 
-SOURCE, TARGET, BESIDE = "prices", "latest-prices", "odd-prices"
+SOURCE, TARGET, SIDE_TOPIC = "prices", "latest-prices", "odd-prices"
 RULE = Rule(header="version")
 
 
@@ -35,17 +35,17 @@ def produce_later(servers: str) -> None:
 def compact(spark: SparkSession, broker: KafkaBroker) -> None:
     """Compact a topic by a job, and then by the worker."""
     console, servers = Console(highlight=False), broker.bootstrap_servers
-    for topic, policy in ((SOURCE, "delete"), (TARGET, "compact"), (BESIDE, "delete")):
+    for topic, policy in ((SOURCE, "delete"), (TARGET, "compact"), (SIDE_TOPIC, "delete")):
         broker.create_topic(topic, config={"cleanup.policy": policy})
     produce(servers, SOURCE)
     show(console, "before", read(servers, SOURCE))
     options = {"kafka.bootstrap.servers": servers}
-    done = copy_topic(spark, options, SOURCE, TARGET, RULE, beside=BESIDE, execute=True)
+    done = copy_topic(spark, options, SOURCE, TARGET, RULE, side_topic=SIDE_TOPIC, execute=True)
     console.print(f"the job read {done.records} records, and wrote {done.written}")
     show(console, f"after the job: {TARGET}", read(servers, TARGET))
-    show(console, f"beside: {BESIDE}", read(servers, BESIDE))
+    show(console, f"side topic: {SIDE_TOPIC}", read(servers, SIDE_TOPIC))
     produce_later(servers)
-    with Compaction({"bootstrap.servers": servers}, SOURCE, TARGET, RULE, beside=BESIDE) as worker:
+    with Compaction({"bootstrap.servers": servers}, SOURCE, TARGET, RULE, side_topic=SIDE_TOPIC) as worker:
         result = worker.execute()
     console.print(f"the worker read {result.records} more, and wrote {result.written}")
     after = read(servers, TARGET)

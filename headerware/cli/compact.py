@@ -22,8 +22,8 @@ from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
     from headerware.core.chain import Chain
-    from headerware.ops.compaction import Compaction, Result, Translated
-    from headerware.ops.compaction.rules import Decision
+    from headerware.ops.compaction import Compaction, CompactionResult, Translated
+    from headerware.ops.compaction.rules import CopyRule
 
 
 class Copy(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     source: str
     target: str
-    rule: Decision
+    rule: CopyRule
     chain: Chain | None
     audit: str | None
     store: str | None
@@ -41,7 +41,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     translate_group: str | None
     execute: bool
     as_json: bool
-    beside: str | None = None
+    side_topic: str | None = None
     group: str | None = None
     follow: bool = False
 
@@ -56,7 +56,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
                 self.source,
                 self.target,
                 self.rule,
-                beside=self.beside,
+                side_topic=self.side_topic,
                 audit=self.audit,
                 chain=self.chain,
                 store=self.store,
@@ -75,7 +75,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
         is_told = self.as_json
         with ReadingBar(self.source) as bar:
 
-            def tell(result: Result) -> None:
+            def tell(result: CompactionResult) -> None:
                 nonlocal is_told
                 if not is_told:  # before anything is read, which may take long
                     _print_problems(result)
@@ -110,13 +110,13 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option(
     "--missing",
-    type=click.Choice(["untouched", "oldest", "timestamp"]),
-    default="untouched",
+    type=click.Choice(["unresolved", "oldest", "timestamp"]),
+    default="unresolved",
     show_default=True,
-    help="What a record without a version is: untouched, older than all others, or as old as its timestamp.",
+    help="What a record without a version is: unresolved, older than all others, or as old as its timestamp.",
 )
 @click.option(
-    "--beside", metavar="TOPIC", help="Write records that cannot be judged to this topic, not to TARGET."
+    "--side-topic", metavar="TOPIC", help="Write records that cannot be judged to this topic, not to TARGET."
 )
 @click.option("--audit", metavar="TOPIC", help="Write an account of each transaction to this topic, as JSON.")
 @config_option("The file of a chain with sign; records that do not verify are left untouched.")
@@ -149,7 +149,7 @@ def compact(
     stopped or killed at any moment, and started again.
 
     Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or the command was
-    stopped before the end; 2 it was used wrongly; 3 all is done, but some records were left untouched.
+    stopped before the end; 2 it was used wrongly; 3 all is done, but some records are unresolved.
     """
     from headerware.ops.compaction import Rule  # noqa: PLC0415 - it takes a client
 
@@ -178,13 +178,13 @@ def _print_translated(translated: list[Translated], group: str, run: Copy) -> No
     click.echo("committed" if run.execute else "nothing was committed; --execute commits it")
 
 
-def _print_problems(result: Result) -> None:
+def _print_problems(result: CompactionResult) -> None:
     for problem in result.problems:
         click.echo(f"in the way: {printable(problem)}")
 
 
-def _print(result: Result) -> None:
-    from headerware.ops.compaction import LOST, UNTOUCHED  # noqa: PLC0415 - it takes a client
+def _print(result: CompactionResult) -> None:
+    from headerware.ops.compaction import LOST, UNRESOLVED  # noqa: PLC0415 - it takes a client
 
     does = "" if result.executed else "would be "
     rows: list[tuple[str, int, str]] = [
@@ -195,10 +195,7 @@ def _print(result: Result) -> None:
             f"{result.written_bytes:,} bytes, {counted(result.tombstones, 'tombstone')} among them",
         ),
         *((f"{does}left out", count, LOST[why]) for why, count in sorted(result.lost.items())),
-        *(
-            (f"{does}left untouched", count, UNTOUCHED[why])
-            for why, count in sorted(result.untouched.items())
-        ),
+        *(("unresolved", count, UNRESOLVED[why]) for why, count in sorted(result.unresolved.items())),
     ]
     if result.waiting:
         rows.append(("waiting", result.waiting, "they are slices of incomplete messages, or copies"))

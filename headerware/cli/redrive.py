@@ -20,7 +20,7 @@ from headerware.core.hooks import Interceptor
 from headerware.core.printable import counted, printable
 
 if TYPE_CHECKING:
-    from headerware.ops.redrive import Redrive, Result
+    from headerware.ops.redrive import Redrive, RedriveResult
 
 
 @click.command()
@@ -128,12 +128,12 @@ def _patterns(config: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.dead_letter_topic for step in steps))
 
 
-def _executed(work: Redrive) -> Result:
+def _executed(work: Redrive) -> RedriveResult:
     with ReadingBar("redriving") as bar:
         return work.execute(lambda _: bar.show(work.progress))
 
 
-def _print(result: Result) -> None:
+def _print(result: RedriveResult) -> None:
     from headerware.ops.redrive import WHY  # noqa: PLC0415 - as above
 
     if result.shown:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headerware.core.chain import Chain
-    from headerware.ops.retention.rules import Fate, RetentionRule
-    from headerware.ops.retention.worker import HeldBack, Objects, Result
+    from headerware.ops.retention.rules import RetentionDisposition, RetentionRule
+    from headerware.ops.retention.worker import HeldBack, Objects, RetentionResult
 
 _SHOWN: Final = 10
 """Partitions of a line."""
@@ -119,7 +119,7 @@ def retain(
 
     Exit codes: 0 all is removed that can be (or would be); 1 the command was stopped before the end,
     something is in the way, or --objects could not read some records; 2 it was used wrongly; 3 another pass
-    is at work, or --into has left some records untouched.
+    is at work, or --into has left some records unresolved.
     """
     from headerware.ops.retention.worker import Retention  # noqa: PLC0415 - likewise
     from headerware.workers.ownership import LeaseHeldError  # noqa: PLC0415 - likewise
@@ -222,14 +222,14 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
         raise click.BadParameter(str(error), param_hint="--unverified-after") from error
 
 
-def _print(result: Result, objects: Objects | None) -> None:
-    from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
+def _print(result: RetentionResult, objects: Objects | None) -> None:
+    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
 
     shown = table("records", "")
     shown.columns[0].justify = "right"
-    for fate, count in sorted(result.fates.items()):
-        shown.add_row(Text(f"{count:,}"), Text(FATES[fate]))
-    if result.fates:
+    for disposition, count in sorted(result.dispositions.items()):
+        shown.add_row(Text(f"{count:,}"), Text(DISPOSITIONS[disposition]))
+    if result.dispositions:
         output_console().print(shown)
     else:
         click.echo("no records")
@@ -241,8 +241,11 @@ def _print(result: Result, objects: Objects | None) -> None:
     for number, held in sorted(in_the_way.items()):
         click.echo(_in_the_way(f"{name}[{number}]", held))
     others = {number: each for number, each in result.held_back.items() if number not in in_the_way}
-    for fate, numbers in sorted(_by_fate(others).items()):
-        click.echo(f"held back by records that are kept because {FATES[fate]}: {name}[{_list_of(numbers)}]")
+    for disposition, numbers in sorted(_by_disposition(others).items()):
+        click.echo(
+            f"held back by records that are kept because {DISPOSITIONS[disposition]}: "
+            f"{name}[{_list_of(numbers)}]"
+        )
     click.echo(f"{counted(result.deleted, 'record')} {does}deleted at the beginnings of partitions")
     if result.tombstones or result.newer:
         click.echo(
@@ -278,26 +281,28 @@ def _print(result: Result, objects: Objects | None) -> None:
 
 def _in_the_way(partition: str, held: HeldBack) -> str:
     """Return the lines about a kept record that nobody wants to keep."""
-    from headerware.ops.retention.rules import FATES  # noqa: PLC0415 - as above
+    from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
 
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
     where = f"{partition} at offset {held.offset:,}"
-    text = f"IN THE WAY{since}: {where} is kept ({held.fate}), because {FATES[held.fate]}"
+    text = (
+        f"IN THE WAY{since}: {where} is kept ({held.disposition}), because {DISPOSITIONS[held.disposition]}"
+    )
     if held.reason is not None:
         claims = "" if held.key_id is None else f", and claims key {printable(held.key_id)!r}"
         text += f"\n  its readers say: {printable(held.reason)}{claims}"
     if held.expired:
         later = counted(held.expired, "expired record")
         text += f"\n  {later} after it cannot be deleted as long as it is there"
-    if held.fate in ("unverified", "malformed"):
+    if held.disposition in ("unverified", "malformed"):
         text += "\n  repair the keyring of --config if the record is genuine; else use --unverified-after"
     return text
 
 
-def _by_fate(held_back: Mapping[int, HeldBack]) -> dict[Fate, list[int]]:
-    found: dict[Fate, list[int]] = {}
+def _by_disposition(held_back: Mapping[int, HeldBack]) -> dict[RetentionDisposition, list[int]]:
+    found: dict[RetentionDisposition, list[int]] = {}
     for number, each in sorted(held_back.items()):
-        found.setdefault(each.fate, []).append(number)
+        found.setdefault(each.disposition, []).append(number)
     return found
 
 

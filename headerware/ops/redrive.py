@@ -168,7 +168,7 @@ class DeadLetter(NamedTuple):
         }
 
 
-class Result(msgspec.Struct, kw_only=True):
+class RedriveResult(msgspec.Struct, kw_only=True):
     """What was done, or would be.
 
     Args:
@@ -262,7 +262,7 @@ class Redrive(Policy):
         self._partitions: dict[str, int] = {}
         self._is_compacted: Final = CompactedTopics({"log_level": 0, **conf})
         self._room = selection.limit
-        self._result = Result(topic=topic, executed=False)
+        self._result = RedriveResult(topic=topic, executed=False)
         self._work: Final = Worker(
             conf,
             topic,
@@ -288,11 +288,11 @@ class Redrive(Policy):
         """How far it is, in offsets."""
         return self._work.progress
 
-    def preview(self) -> Result:
+    def preview(self) -> RedriveResult:
         """Return what would be done, without sending or committing anything."""
         return self._run(executed=False, work=self._work.preview)
 
-    def execute(self, tell: Callable[[Result], object] = lambda _: None) -> Result:
+    def execute(self, tell: Callable[[RedriveResult], object] = lambda _: None) -> RedriveResult:
         """Send dead letters, and return what was done; ``tell`` is called after each transaction.
 
         Raises:
@@ -301,8 +301,8 @@ class Redrive(Policy):
         """
         return self._run(executed=True, work=lambda: self._work.run(tell=lambda: tell(self._result)))
 
-    def _run(self, *, executed: bool, work: Callable[[], object]) -> Result:
-        result = self._result = Result(topic=self._topic, executed=executed)
+    def _run(self, *, executed: bool, work: Callable[[], object]) -> RedriveResult:
+        result = self._result = RedriveResult(topic=self._topic, executed=executed)
         self._room = self._selection.limit
         work()
         result.deleted = self._work.deleted

@@ -22,12 +22,19 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.ops.compaction.rules import OLDEST, Decision, Lost
-from headerware.ops.compaction.worker import Compaction, Result
+from headerware.ops.compaction.rules import OLDEST, CopyRule, Lost
+from headerware.ops.compaction.worker import Compaction, CompactionResult
 from headerware.spark_bridge.admin import KafkaAdmin, admin_settings
 from headerware.spark_bridge.chain_source import ChainLike, chain_source
 from headerware.spark_bridge.classic import require_classic
-from headerware.spark_bridge.executors.compaction import JUDGED, SETTLED, WRITTEN, Judging, Writing
+from headerware.spark_bridge.executors.compaction import (
+    JUDGED,
+    REPEATED,
+    SETTLED,
+    WRITTEN,
+    Judging,
+    Writing,
+)
 from headerware.spark_bridge.executors.shipping import shipped
 from headerware.spark_bridge.origin import kafka_source
 
@@ -58,14 +65,14 @@ def copy_topic(
     options: Mapping[str, Any],
     source: str,
     target: str,
-    rule: Decision,
+    rule: CopyRule,
     *,
-    beside: str | None = None,
+    side_topic: str | None = None,
     chain: ChainLike | None = None,
     conf: Mapping[str, Any] | None = None,
     group_id: str | None = None,
     execute: bool = False,
-) -> Result:
+) -> CompactionResult:
     """Copy what a rule keeps of a topic: of each key the highest version, or what has not expired.
 
     It does what ``headerware compact`` does, or ``headerware retain --into``, with what the source has when
@@ -82,8 +89,8 @@ def copy_topic(
         target: the topic that is written, with as many partitions; nobody else writes to it.
         rule: what is kept: a ``Rule`` of ``headerware.ops.compaction``, or a ``RetentionRule`` of
             ``headerware.ops.retention.rules``.
-        beside: the topic for what is left untouched; without it that goes into the target.
-        chain: a chain with ``sign``; what it does not verify is left untouched, or not removed.
+        side_topic: the topic for what is unresolved; without it that goes into the target.
+        chain: a chain with ``sign``; what it does not verify is unresolved, or not removed.
         conf: the settings of a client of confluent-kafka, for those who write. Without them they have the
             addresses in ``options``, and the cluster must be open to all.
         group_id: the group whose offsets say what is done; that of the worker.
@@ -103,12 +110,12 @@ def copy_topic(
     require_classic(spark)
     shipped_chain, loaded = (None, None) if chain is None else chain_source(chain)
     conf = _client_settings(options) if conf is None else conf
-    work = Compaction(conf, source, target, rule, beside=beside, chain=loaded, group_id=group_id)
+    work = Compaction(conf, source, target, rule, side_topic=side_topic, chain=loaded, group_id=group_id)
     problems = work.problems(for_job=True)
     if execute and problems:
         raise ConfigError("; ".join(problems))
     job = uuid.uuid4().hex[:12]
-    with KafkaAdmin(spark, options) as admin:
+    with work, KafkaAdmin(spark, options) as admin:
         begins = admin.begin_offsets([source, target])
         own = {number: begin for (topic, number), begin in begins.items() if topic == source}
         done = work.copied.begin(job, own, admin.fence_producers) if execute else work.copied.positions()
@@ -123,7 +130,7 @@ def copy_topic(
                 chain=shipped_chain,
                 cluster_id=admin.cluster_id(),
             )
-            result = Result(source=source, target=target, executed=execute, problems=problems)
+            result = CompactionResult(source=source, target=target, executed=execute, problems=problems)
             result.missed = sum(max(0, begin - done.get(number, begin)) for number, begin in own.items())
             # All passes over the source, and a stage that is computed again, see the same records.
             records = _read(spark, options, source, begins, ends)
@@ -136,8 +143,8 @@ def copy_topic(
             try:
                 _count(told, result)
                 judged.unpersist()  # what is told is kept by now
-                if execute and (result.written or result.untouched):
-                    _write(records, told, Writing(copied=work.copied, job=job), target, beside or target)
+                if execute and (result.written or result.unresolved):
+                    _write(records, told, Writing(copied=work.copied, job=job), target, side_topic or target)
             finally:
                 judged.unpersist()
                 told.unpersist()
@@ -232,14 +239,14 @@ def _by_itself(settled: DataFrame, alone: Lost | None) -> DataFrame:
     """Return what becomes of records each of which is judged alone."""
     why = F.col("why")
     outcome = (
-        F.when(F.col("at").isNull(), "waits")
+        F.when(F.col("at").isNull() | (why == REPEATED), "waits")
         .when(why.isNull(), "loses")
         .when(why == "kept", "wins")
-        .otherwise("untouched")
+        .otherwise("unresolved")
     )
     told = settled.withColumn("outcome", outcome)
-    untouched = F.when(F.col("outcome") == "untouched", why)
-    return told.withColumn("why", F.when(F.col("outcome") == "loses", alone).otherwise(untouched))
+    unresolved = F.when(F.col("outcome") == "unresolved", why)
+    return told.withColumn("why", F.when(F.col("outcome") == "loses", alone).otherwise(unresolved))
 
 
 def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
@@ -259,9 +266,8 @@ def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
     ranked = ranked.withColumn("outcome", F.when(wins, "wins").otherwise("loses"))
     ranked = ranked.withColumn("why", F.when(~wins, lost)).drop("best")
     others = settled.where("digest IS NULL")
-    return ranked.unionByName(
-        others.withColumn("outcome", F.when(F.col("at").isNull(), "waits").otherwise("untouched"))
-    )
+    waits = F.col("at").isNull() | (F.col("why") == REPEATED)
+    return ranked.unionByName(others.withColumn("outcome", F.when(waits, "waits").otherwise("unresolved")))
 
 
 def _by_partition(offsets: Mapping[int, int]) -> Column:
@@ -273,7 +279,7 @@ def _by_partition(offsets: Mapping[int, int]) -> Column:
     return found.otherwise(0)
 
 
-def _count(told: DataFrame, result: Result) -> None:
+def _count(told: DataFrame, result: CompactionResult) -> None:
     """Add up what becomes of the records."""
     sums = told.groupBy("outcome", "why").agg(
         F.count("*").alias("records"),
@@ -285,21 +291,21 @@ def _count(told: DataFrame, result: Result) -> None:
         result.size_bytes += 0 if why == "unreadable" else size
         if outcome == "wins":
             result.written, result.written_bytes, result.tombstones = records, size, tombstones
-        elif outcome == "untouched":
-            result.untouched[why] = records
+        elif outcome == "unresolved":
+            result.unresolved[why] = records
         elif outcome == "loses":
             result.lost[why] = records
         else:
             result.waiting += records
 
 
-def _write(records: DataFrame, told: DataFrame, writing: Writing, target: str, beside: str) -> None:
+def _write(records: DataFrame, told: DataFrame, writing: Writing, target: str, side_topic: str) -> None:
     """Write records as they are, each partition by one task.
 
-    A message in slices comes where its last slice came, and its slices as they came.
+    A message in slices stands where its last slice came, and its slices as they came.
     """
-    topic = F.when(F.col("outcome") == "wins", target).otherwise(beside).alias("topic")
-    chosen = told.where("outcome = 'wins' OR outcome = 'untouched' AND why != 'unreadable'")
+    topic = F.when(F.col("outcome") == "wins", target).otherwise(side_topic).alias("topic")
+    chosen = told.where("outcome = 'wins' OR outcome = 'unresolved' AND why != 'unreadable'")
     columns = ("key", "value", "headers", "timestamp", "timestampType")
     rows = records.select(*_POSITION, *columns).join(chosen.select(*_POSITION, "at", topic), _POSITION)
     in_order = rows.repartition("partition").sortWithinPartitions("partition", "at", "offset")

@@ -12,16 +12,17 @@ from collections import Counter
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
+from headerware.core.commit_metadata import decode_metadata
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import HeaderwareError, WireFormatError
 from headerware.core.record import bytes_of
-from headerware.kafka.messages import record_of
+from headerware.kafka.messages import is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
 from headerware.workers.transactions import TIMEOUT_S, TransactionalSender
-from headerware.workers.units import Unit, Units
+from headerware.workers.units import Unit, Units, slice_header_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headerware.core.errors import InterceptorError
     from headerware.core.record import Record
     from headerware.core.services import TopicPartitionKey
+    from headerware.interceptors.slice.header import SliceHeader
     from headerware.kafka.reader import Progress
 
 _BATCH: Final = 500
@@ -76,6 +78,20 @@ class Policy:
             why=why,
         )
 
+    def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
+        """Prepare for the loop, and return up to where each partition is done.
+
+        It may take long, and look at :attr:`Worker.is_stopped` meanwhile.
+
+        Args:
+            committed: the offsets that the group has committed, with their metadata.
+        """
+        return committed
+
+    def part_of(self, record: Record) -> SliceHeader | None:
+        """Return which slice of a message a record is as it is read; None if it is a record of its own."""
+        return slice_header_of(record)
+
     def decide(self, units: Sequence[Unit]) -> Iterable[Outcome]:
         """Return an outcome for each unit, in order.
 
@@ -95,6 +111,9 @@ class Policy:
     def account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:  # noqa: ARG002
         """Return a record that tells of a transaction, and goes along; None for none."""
         return None
+
+    def renew(self) -> None:
+        """Raise an error if the work cannot go on; before all offsets are committed again, every minute."""
 
     def committed(self, outcomes: Sequence[Outcome]) -> None:
         """Hear that outcomes are committed; in a preview, that they would be."""
@@ -150,17 +169,21 @@ class Worker:
         self._finishes = False
         # An offset that is gone is told, not passed over.
         self._reading: Final = {
-            "isolation.level": "read_committed",
             **self._conf,
+            "isolation.level": "read_committed",
             "auto.offset.reset": "error",
         }
         self.reader: Final = TopicReader(self._reading, topic, group_id=self._group, timeout_s=timeout_s)
         """What reads the topic."""
         self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
-        self._units: Final = Units(self._fetch)
+        self._units: Final = Units(self._fetch, part_of=policy.part_of)
         self._done: Done
         policy.worker = self
-        self._renewed = time.monotonic()
+        self._renewed = float("-inf")
+        self.records: int = 0
+        """How many records this run has read that no run has read before."""
+        self.size_bytes: int = 0
+        """What these records have, keys and headers included."""
         self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
         """How many records there were of each disposition, with the reason."""
 
@@ -189,6 +212,16 @@ class Worker:
     def progress(self) -> Progress:
         """How far it is on the way to where the topic ended when it began, in offsets."""
         return self.reader.progress
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The offset of each partition below which all is done that is not pending."""
+        return {number: self._done.position((topic, number)) for topic, number in self._done.partitions}
+
+    @property
+    def commits(self) -> dict[int, int]:
+        """The offset of each partition from which on whoever starts next reads it."""
+        return {key[1]: self._done.commit_of(key).offset for key in self._done.partitions}
 
     @property
     def group_id(self) -> str:
@@ -229,21 +262,36 @@ class Worker:
 
     def _begin(self) -> None:
         """Go to where the group is done."""
-        self._finishes = False
+        self._finishes, self._renewed = False, float("-inf")
+        self.records = self.size_bytes = 0
         self._units.forget([self._key(number) for number in self.reader.partitions])
-        committed = self.reader.committed()
+        committed = self._policy.begin(self.reader.committed())
         self._done = Done(self._group, own=self._own)
-        self.reader.start()
+        self._start(committed)
         begins = {
             number: self._done.begin(self._key(number), low, high, committed.get(number))
             for number, (low, high) in self.reader.bounds.items()
         }
         self.reader.start(offsets=begins)
 
+    def _start(self, committed: Mapping[int, tuple[int, str]]) -> None:
+        """Start the reader, once the leaders know that the partitions end where they do.
+
+        One that has just been elected may not know yet.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        done = {number: decode_metadata(*each).position or each[0] for number, each in committed.items()}
+        while True:
+            self.reader.start()
+            is_short = any(done.get(number, 0) > high for number, (_, high) in self.reader.bounds.items())
+            if not is_short or time.monotonic() > deadline or self._stop.wait(_WAIT_S):
+                return
+
     def _key(self, number: int | None) -> TopicPartitionKey:
         return self._topic, number or 0
 
     def _go_on(self, sender: TransactionalSender | None, *, follow: bool, tell: Callable[[], object]) -> None:
+        self._write(sender, [])  # the broker forgets the offsets of partitions that stand still
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
@@ -253,8 +301,7 @@ class Worker:
                 count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
             tell()
             count += len(batch) if self._policy.paces == "read" else 0
-            if self._rate:
-                self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
+            self.keep_rate(began, count)
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
                 for outcomes in _by_size([*self._policy.decide([*self._units.give_up()])]):
@@ -263,6 +310,11 @@ class Worker:
                 self._done.reached(self._key(number), end)
             self._write(sender, [])
             tell()
+
+    def keep_rate(self, began: float, count: int) -> None:
+        """Wait until so many records since a moment are not too many, or until it is stopped."""
+        if self._rate:
+            self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
 
     def _batches(self, *, follow: bool) -> Iterator[list[Message]]:
         if not follow:
@@ -283,6 +335,9 @@ class Worker:
         key, offset = self._key(record.partition), record.offset or 0
         if self._done.was_done(key, offset):
             return None  # it stands between pending ones
+        if offset >= self._done.position(key):
+            self.records += 1
+            self.size_bytes += bytes_of(record) if is_readable(record) else 0
         self._done.note(key, offset, is_pending=True)  # until it is decided about, and that is committed
         return self._units.add(record)
 
@@ -293,6 +348,8 @@ class Worker:
             self._count(outcomes)
             return outcomes
         is_due = time.monotonic() > self._renewed + _RENEW_S
+        if is_due:
+            self._policy.renew()
 
         def offsets_of(becoming: Sequence[Outcome]) -> list[TopicPartition]:
             for outcome in becoming:
@@ -312,8 +369,9 @@ class Worker:
                 account_of=account_of,
             )
         except _TooManyPendingError:
-            # Slices that wait for others of their message are the only ones that need not be.
-            incomplete = [*self._units.give_up()]
+            # Slices that wait for others of their message are the only ones that need not be. Those of the
+            # messages that came first are the most likely to wait in vain.
+            incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
             if not incomplete:
                 raise
             return self._write(sender, [*outcomes, *self._policy.decide(incomplete)])

@@ -2,7 +2,7 @@
 
 The slices of a message are gathered in one bounded place, for all workers. A message is complete when each
 of its slices has come, in any order. What does not fit stands alone, for the worker to decide about: a slice
-that has come before, or one that says other things of its message than the first that came.
+that is repeated, or one that says other things of its message than the first that came.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED: Final = 500_000
 """Messages in slices, and their slices until they are complete; so many take some 200 MiB."""
-Problem = Literal["stray", "gone", "incomplete"]
+Problem = Literal["repeated", "stray", "gone", "incomplete"]
 """Why a unit is not what it says."""
 _MAX_RECORDS: Final = 100_000
 _MAX_BYTES: Final = 64 << 20
@@ -66,7 +66,8 @@ class SlicedMessage:
     Args:
         part: what the first slice that came says of the message.
         offset: the offset of that slice, which :meth:`add` is called with as well.
-        room: for each slice but the one that came last; who makes a message takes an entry for it before.
+        room: for each slice but the first and the last that come; who makes a message takes an entry for it
+            before.
     """
 
     __slots__ = ("_room", "count", "first", "is_complete", "last", "offsets", "part")
@@ -87,16 +88,19 @@ class SlicedMessage:
         """Add a slice; return False if it has come before, or is remembered no more for want of room."""
         self.count += 1
         self.last = offset
-        if self.is_complete or part.index in self.offsets or (self.offsets and not self._room.take()):
+        if self.is_complete or part.index in self.offsets:
+            return False
+        is_last = len(self.offsets) + 1 == self.part.count
+        if self.offsets and not is_last and not self._room.take():
             return False
         self.offsets[part.index] = offset
-        self.is_complete = len(self.offsets) == self.part.count
+        self.is_complete = is_last
         return True
 
     def take_offsets(self) -> list[int]:
         """Return the offsets of the slices in the order of their indexes, and forget them."""
         offsets, self.offsets = self.offsets, {}
-        self._room.left += max(0, len(offsets) - 1)
+        self._room.left += max(0, len(offsets) - 1 - self.is_complete)
         return [offsets[index] for index in sorted(offsets)]
 
     def forget(self) -> None:
@@ -110,9 +114,9 @@ class Unit(NamedTuple):
 
     Args:
         records: the records as on the wire.
-        problem: None; ``stray`` for a slice that does not fit its message, or has come before; ``gone`` for a
-            message of which the topic does not have all slices any more; ``incomplete`` for the slices of one
-            that is waited for no more.
+        problem: None; ``repeated`` for a slice that has come before; ``stray`` for one that does not fit its
+            message; ``gone`` for a message of which the topic does not have all slices any more;
+            ``incomplete`` for the slices of a message that is waited for no more.
         offsets: the offsets of the unit, also of records that are gone.
     """
 
@@ -134,6 +138,7 @@ class Units:
 
     Args:
         fetch: returns a record that was read before, by its position; None if it is gone.
+        part_of: returns which slice of a message a record is; None if it is a record of its own.
         max_remembered: how many messages, and slices of messages that are not complete, are remembered. For
             one more, the message that came first is forgotten.
         max_bytes: the size of the slices that are kept in memory.
@@ -143,10 +148,12 @@ class Units:
         self,
         fetch: Callable[[str, int, int], Record | None],
         *,
+        part_of: Callable[[Record], SliceHeader | None] = slice_header_of,
         max_remembered: int = MAX_REMEMBERED,
         max_bytes: int = _MAX_BYTES,
     ) -> None:
         self._fetch: Final = fetch
+        self._part_of: Final = part_of
         self._room: Final = Room(max_remembered)
         self._messages: Final[dict[tuple[str, int, bytes], SlicedMessage]] = {}
         self._kept: Final[BoundedCache[tuple[str, int, int], Record]] = BoundedCache(
@@ -155,7 +162,7 @@ class Units:
 
     def add(self, record: Record) -> Unit | None:
         """Return the unit that a record makes complete; None if its message lacks other slices."""
-        part, offset = slice_header_of(record), record.offset or 0
+        part, offset = self._part_of(record), record.offset or 0
         if part is None:
             return Unit((record,), (offset,))
         of = record.topic, record.partition or 0, part.message_id
@@ -165,8 +172,11 @@ class Units:
             message = self._messages[of] = SlicedMessage(part, offset, self._room)
         elif not self._room.left:
             self._make_room(of)
-        if not (message.part.same_message(part) and message.add(part, offset)):
+        if not message.part.same_message(part):
             return Unit((record,), (offset,), "stray")
+        is_repeated = part.index in message.offsets
+        if not message.add(part, offset):
+            return Unit((record,), (offset,), "repeated" if is_repeated else "stray")
         self._kept[of[0], of[1], offset] = record
         return self._taken(of, record) if message.is_complete else None
 
@@ -181,9 +191,9 @@ class Units:
         records = tuple(each for each in found if each is not None)
         return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
 
-    def give_up(self) -> Iterator[Unit]:
-        """Forget all messages, and yield the slices of each that are still there."""
-        for of in [*self._messages]:
+    def give_up(self, count: int | None = None) -> Iterator[Unit]:
+        """Forget the messages that came first, or all, and yield the slices of each that are still there."""
+        for of in [*self._messages][:count]:
             unit = self._taken(of)
             if unit.records:
                 yield unit._replace(problem="incomplete")
@@ -202,6 +212,10 @@ class Units:
         gone = set(keys)
         for of in [of for of in self._messages if of[:2] in gone]:
             self._messages.pop(of).forget()
+
+    def __len__(self) -> int:
+        """Count the messages that lack slices."""
+        return len(self._messages)
 
     def incomplete(self) -> dict[TopicPartitionKey, list[SlicedMessage]]:
         """Return the messages that lack slices, by partition."""

@@ -13,7 +13,7 @@ from headerware.interceptors import Encrypt
 from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
-from headerware.ops.redrive import Redrive, Result, Selection
+from headerware.ops.redrive import Redrive, RedriveResult, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ class Cluster:
         named = [(f"{PREFIX}{name}", str(claim).encode()) for name, claim in claims.items()]
         self.put(self.letters, value, named)
 
-    def preview(self, **selection: Any) -> Result:
+    def preview(self, **selection: Any) -> RedriveResult:
         with Redrive(self.conf, self.letters, Selection(**selection)) as work:
             return work.preview()
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,10 +27,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # their stub
     ConfigResource,
 )
 
-from headerware import ConfigError, Headers, HeaderwareError
+from headerware import Chain, ConfigError, Headers, HeaderwareError
 from headerware.interceptors import Sign, Slice
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.kafka.reader import TopicReader
-from headerware.ops.compaction import Compaction, Result, Rule, worker
+from headerware.ops.compaction import Compaction, CompactionResult, Rule, worker
+from headerware.workers import Worker, loop
 from headerware.workers.transactions import TransactionalSender
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
@@ -49,7 +52,7 @@ COMPACTED: Final = {"cleanup.policy": "compact"}
 
 
 class Topics:
-    """A source, a target that the broker compacts, and a topic beside it."""
+    """A source, a target that the broker compacts, and a side topic."""
 
     def __init__(self, cluster: Cluster, *, partitions: int = 1, compacted: bool = True) -> None:
         self.cluster = cluster
@@ -58,23 +61,24 @@ class Topics:
         self.target = cluster.topic(
             "latest", partitions=partitions, config=COMPACTED if compacted else FOREVER
         )
-        self.beside = cluster.topic("beside", partitions=partitions, config=FOREVER) if compacted else None
+        self.side_topic = cluster.topic("side", partitions=partitions, config=FOREVER) if compacted else None
         self._wire = cluster.plain_producer()
 
     def put(self, key: bytes | None, version: object, value: bytes | None = b"v", **parts: Any) -> None:
         headers: list[Any] = [] if version is None else [("version", str(version).encode())]
-        parts = {"partition": 0, "timestamp": TIMESTAMP_MS, **parts}
-        self._wire.produce(parts.pop("topic", self.source), value, key, headers=headers, **parts)
+        parts = {"partition": 0, "timestamp": TIMESTAMP_MS, "headers": headers, **parts}
+        self._wire.produce(parts.pop("topic", self.source), value, key, **parts)
+        self._wire.poll(0)
 
     def flush(self) -> None:
         assert self._wire.flush(DEADLINE_S) == 0
 
     def open(self, **options: Any) -> Compaction:
         settings = {"bootstrap.servers": self.cluster.servers}
-        rule = Rule(header="version", missing=options.pop("missing", "untouched"))
-        return Compaction(settings, self.source, self.target, rule, beside=self.beside, **options)
+        rule = Rule(header="version", missing=options.pop("missing", "unresolved"))
+        return Compaction(settings, self.source, self.target, rule, side_topic=self.side_topic, **options)
 
-    def compact(self, **options: Any) -> Result:
+    def compact(self, **options: Any) -> CompactionResult:
         self.flush()
         with self.open(**options) as work:
             return work.execute()
@@ -149,21 +153,21 @@ class TestWhatIsKept:
             (b"b", None),
             (b"c", b"kept"),
         ]
-        assert (result.tombstones, result.untouched) == (1, {"no_version": 1})
-        assert [(m.key(), m.value()) for m in topics.read(topics.beside)] == [(b"c", None)]
+        assert (result.tombstones, result.unresolved) == (1, {"no_version": 1})
+        assert [(m.key(), m.value()) for m in topics.read(topics.side_topic)] == [(b"c", None)]
 
-    @pytest.mark.parametrize("missing", ["untouched", "oldest", "timestamp"])
+    @pytest.mark.parametrize("missing", ["unresolved", "oldest", "timestamp"])
     def test_records_without_a_version(self, topics: Topics, missing: str) -> None:
         topics.put(b"a", TIMESTAMP_MS, b"1")
         topics.put(b"a", None, b"2", timestamp=TIMESTAMP_MS + 1)
         topics.put(b"b", None, b"3")
         topics.put(b"b", None, b"4")
         topics.compact(missing=missing)
-        kept = {"untouched": [b"1"], "oldest": [b"1", b"4"], "timestamp": [b"2", b"4"]}
+        kept = {"unresolved": [b"1"], "oldest": [b"1", b"4"], "timestamp": [b"2", b"4"]}
         assert topics.values() == kept[missing]
-        assert topics.values(topics.beside) == ([b"2", b"3", b"4"] if missing == "untouched" else [])
+        assert topics.values(topics.side_topic) == ([b"2", b"3", b"4"] if missing == "unresolved" else [])
 
-    def test_what_cannot_be_judged_stays_in_its_place_without_a_topic_beside(self, cluster: Cluster) -> None:
+    def test_what_cannot_be_judged_stays_in_its_order_without_a_side_topic(self, cluster: Cluster) -> None:
         topics = Topics(cluster, compacted=False)
         topics.put(b"a", 1, b"1")
         topics.put(None, 1, b"no key")
@@ -171,7 +175,7 @@ class TestWhatIsKept:
         topics.put(b"a", 2, b"2")
         result = topics.compact()
         assert topics.values() == [b"no key", b"malformed", b"2"]
-        assert (result.untouched, result.ok) == ({"no_key": 1, "malformed": 1}, False)
+        assert (result.unresolved, result.ok) == ({"no_key": 1, "malformed": 1}, False)
 
     def test_the_broker_s_compaction_keeps_the_winner(self, topics: Topics) -> None:
         # What Kafka's own compaction keeps is the last by offset.
@@ -189,7 +193,7 @@ class TestWhatIsKept:
         put_raw({"bootstrap.servers": topics.cluster.servers}, topics.source, (b"odd", b"\xff\xfe"))
         topics.put(b"a", 1, b"1")
         result = topics.compact()
-        assert (result.untouched, result.ok) == ({"unreadable": 1}, False)
+        assert (result.unresolved, result.ok) == ({"unreadable": 1}, False)
         assert topics.values() == [b"1"]
         assert topics.compact().records == 0
 
@@ -236,19 +240,39 @@ class TestMessagesInSlices:
         found = cluster.rest_of(cluster.consumer(topics.target, Slice()), topics.target)
         assert [message.value() for message in found] == [b"whole", bytes(5_000)]
 
+    def test_that_are_not_complete_are_unresolved_if_more_wait_than_a_commit_can_note(
+        self, cluster: Cluster
+    ) -> None:
+        topics, rest = Topics(cluster, compacted=False), random.Random(7)
+        slices = 0
+        for number in range(40_000):
+            if rest.random() < 0.5:
+                topics.put(b"%d" % number, 1, b"alone")
+                continue
+            slices += 1
+            part = SliceHeader(number.to_bytes(16), 0, 2, 10, 5).encode()
+            topics.put(b"%d" % number, None, b"slice", headers=[("version", b"1"), (SLICE_HEADER, part)])
+        result = topics.compact()
+        given_up = result.unresolved["incomplete"]
+        assert 0 < given_up < slices
+        assert (result.written, result.waiting) == (40_000 - slices, slices - given_up)
+        assert Counter(topics.values()) == {b"alone": 40_000 - slices, b"slice": given_up}
+        again = topics.compact()
+        assert (again.records, again.written, again.unresolved) == (0, 0, {})
+
     def test_do_not_go_into_a_compacted_target(self, topics: Topics, cluster: Cluster) -> None:
         producer = cluster.producer(Slice(max_bytes=1_500))
         producer.produce(topics.source, bytes(5_000), b"a", 0, headers=[("version", b"2")])
         assert producer.flush(DEADLINE_S) == 0
         topics.put(b"a", 1, b"small")
         result = topics.compact()
-        assert list(result.untouched) == ["exposed_slices"]
+        assert list(result.unresolved) == ["exposed_slices"]
         assert topics.values() == [b"small"]
-        assert len(topics.read(topics.beside)) == result.untouched["exposed_slices"]
+        assert len(topics.read(topics.side_topic)) == result.unresolved["exposed_slices"]
 
 
 class TestUnverified:
-    def test_records_win_nothing_and_stay_beside(
+    def test_records_win_nothing_and_go_to_the_side_topic(
         self, topics: Topics, cluster: Cluster, keyring: str
     ) -> None:
         sign = Sign(keyring=keyring, key_id="test", require="enforce")
@@ -260,8 +284,8 @@ class TestUnverified:
         topics.put(b"a", 9, b"forged")
         topics.put(b"a", 9, None)
         result = topics.compact(chain=producer.chain)
-        assert (result.untouched, result.written) == ({"unverified": 2}, 1)
-        assert topics.values(topics.beside) == [b"forged", None]
+        assert (result.unresolved, result.written) == ({"unverified": 2}, 1)
+        assert topics.values(topics.side_topic) == [b"forged", None]
         # The copies are signed for the topic that they come from.
         reader = Sign(
             keyring=keyring, key_id="test", require="enforce", accept_origins=(f"*/{topics.source}",)
@@ -269,6 +293,24 @@ class TestUnverified:
         cluster.wait_until_stable(topics.target)
         found = cluster.rest_of(cluster.consumer(topics.target, reader), topics.target)
         assert [message.value() for message in found] == [b"2"]
+
+    def test_slices_do_not_take_the_place_of_genuine_ones(self, cluster: Cluster, keyring: str) -> None:
+        topics = Topics(cluster, partitions=2, compacted=False)
+        chain = Chain([Slice(max_bytes=1_500), Sign(keyring=keyring, key_id="test", require="enforce")])
+        producer = cluster.producer(chain=chain)
+        producer.produce(topics.source, bytes(5_000), b"a", 0, headers=[("version", b"1")])
+        assert producer.flush(DEADLINE_S) == 0
+        slices = cluster.on_the_wire(topics.source)
+        assert len(slices) > 2
+        wire = cluster.plain_producer()
+        forged: list[Any] = [pair for pair in Headers(slices[0].headers() or []) if pair[0] != "hw.sig"]
+        wire.produce(topics.source, b"forged", b"a", 1, headers=forged)
+        for each in slices:
+            wire.produce(topics.source, each.value(), each.key(), 1, headers=each.headers())
+        assert wire.flush(DEADLINE_S) == 0
+        result = topics.compact(chain=chain)
+        assert (result.unresolved, result.written) == ({"unverified": 1}, 2 * len(slices))
+        assert result.waiting == 0
 
 
 class TestWhatIsKnown:
@@ -312,9 +354,10 @@ class TestWhatIsKnown:
         sent: list[dict[int, int]] = []
         send = TransactionalSender.send
 
-        def seen(sender: Any, records: Any, offsets: Any, *rest: Any) -> Any:
-            sent.append({each.partition: each.offset for each in offsets})
-            return send(sender, records, offsets, *rest)
+        def seen(sender: Any, records: Any, offsets: Any, *rest: Any, **options: Any) -> Any:
+            if offsets:
+                sent.append({each.partition: each.offset for each in offsets})
+            return send(sender, records, offsets, *rest, **options)
 
         monkeypatch.setattr(TransactionalSender, "send", seen)
         topics.put(b"a", 2, partition=0)
@@ -347,7 +390,7 @@ class TestWhatIsKnown:
 
         def late(reader: Any, *rest: Any, offsets: Any = None) -> None:
             start(reader, *rest, offsets=offsets)
-            if offsets == {0: 1} and lies:
+            if reader._topic == topics.source and offsets is None and lies:
                 reader._ends = {0: lies.pop()}
 
         monkeypatch.setattr(TopicReader, "start", late)
@@ -357,7 +400,7 @@ class TestWhatIsKnown:
 
     def test_is_learned_as_slowly_as_was_asked(self, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
         kept: list[int] = []
-        monkeypatch.setattr(Compaction, "_keep_rate", lambda _, began, records: kept.append(records))
+        monkeypatch.setattr(Worker, "keep_rate", lambda _, began, records: kept.append(records))
         topics.put(b"a", 1)
         topics.put(b"a", 2)
         topics.compact(rate=1.0)
@@ -390,20 +433,20 @@ class TestWhatTheBrokerRefuses:
         topics.put(b"2", 2, b"early", timestamp=self.FAR_AHEAD_MS)
         topics.put(b"3", 2, b"last")
         topics.flush()
-        for topic in (topics.source, topics.target, topics.beside):
+        for topic in (topics.source, topics.target, topics.side_topic):
             if topic is not None:
                 set_config(topics, topic, {"max.message.bytes": "100000"})
 
     def test_is_left_alone_and_told_and_the_rest_goes_on(self, topics: Topics) -> None:
         self.fill(topics)
         result = topics.compact()
-        assert (result.written, result.untouched, result.is_done) == (2_998, {"refused": 2}, True)
+        assert (result.written, result.unresolved, result.is_done) == (2_998, {"refused": 2}, True)
         causes = "Message size too large", "Invalid timestamp"
         expected = [
             rf"{topic} refuses the record .* {topics.source}\[0\]@{at}: Broker: {cause} .*; {left}"
             for topic, left in (
-                (topics.target, f"it goes to {topics.beside}"),
-                (topics.beside, f"it stays in {topics.source} alone"),
+                (topics.target, f"it goes to {topics.side_topic}"),
+                (topics.side_topic, f"it stays in {topics.source} alone"),
             )
             for at, cause in zip((3_000, 3_001), causes, strict=True)
         ]
@@ -413,13 +456,13 @@ class TestWhatTheBrokerRefuses:
             assert re.fullmatch(pattern, found)
         assert topics.values()[-1] == b"last"
         again = topics.compact()
-        assert (again.written, again.untouched) == (0, {})
+        assert (again.written, again.unresolved) == (0, {})
 
     def test_is_no_failure_of_the_command(self, cluster: Cluster) -> None:
         topics = Topics(cluster, compacted=False)
         self.fill(topics)
         code, shown = Command(topics).run("--execute")
-        assert (code, shown["ok"], shown["result"]["untouched"]) == (3, False, {"refused": 2})
+        assert (code, shown["ok"], shown["result"]["unresolved"]) == (3, False, {"refused": 2})
 
     def test_fails_the_command_if_it_is_an_account(self, topics: Topics) -> None:
         topics.put(b"a", 1)
@@ -446,7 +489,7 @@ class TestTopicsThatDoNotFit:
         topics = Topics(cluster)
         topics.put(b"a", 1)
         topics.flush()
-        topics.beside = None
+        topics.side_topic = None
         topics.target = cluster.topic(
             "latest",
             partitions=2,
@@ -470,7 +513,7 @@ class TestTopicsThatDoNotFit:
                 work.execute()
         topics.target = cluster.topic("latest", config=COMPACTED)
         with topics.open() as work:
-            assert "--beside" in " ".join(work.preview().problems)
+            assert "--side-topic" in " ".join(work.preview().problems)
         topics.target = "missing"
         with topics.open() as work:
             result = work.preview()
@@ -545,7 +588,7 @@ class TestFollowing:
     def test_one_that_is_idle_keeps_its_offsets_and_learns_that_another_has_taken_over(
         self, topics: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "_RENEW_S", 0.1)
+        monkeypatch.setattr(loop, "_RENEW_S", 0.1)
         group = f"headerware-compact-{topics.target}"
         with topics.open() as first, following(first) as failures:
             until(lambda: topics.cluster.committed(group, topics.source)[0] == 0)
@@ -557,7 +600,7 @@ class TestFollowing:
     def test_ends_if_the_target_was_made_again(
         self, topics: Topics, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(worker, "_RENEW_S", 0.1)
+        monkeypatch.setattr(loop, "_RENEW_S", 0.1)
         admin = AdminClient({"bootstrap.servers": cluster.servers})
         with topics.open() as work, following(work) as failures:
             until(lambda: cluster.committed(f"headerware-compact-{topics.target}", topics.source)[0] == 0)
@@ -629,7 +672,7 @@ class TestTranslatedGroups:
         topics.compact()
         self.group(topics, f"{topics.source}-group", 1)
         with topics.open(store=str(tmp_path / "store"), missing="oldest", group_id="other") as work:
-            other = work._known_place
+            other = work._known_offset
             with pytest.raises(ConfigError, match="of other topics"):
                 other(0, 1)
         with topics.open(store=str(tmp_path / "missing")) as work, pytest.raises(ConfigError, match="used"):
@@ -653,7 +696,7 @@ class Command:
         self._command = [
             *(sys.executable, "-m", "headerware", "compact", topics.source, topics.target),
             *("--bootstrap-servers", topics.cluster.servers, "--header", "version", "--json"),
-            *(() if topics.beside is None else ("--beside", topics.beside)),
+            *(() if topics.side_topic is None else ("--side-topic", topics.side_topic)),
         ]
 
     def start(self, *options: str) -> subprocess.Popen[str]:
@@ -703,19 +746,19 @@ class TestCommand:
 
         shown = said()
         for part in (
-            r"in the way: .*--beside",
+            r"in the way: .*--side-topic",
             r"would be written +1 +\d+ bytes, 0 tombstones",
             r"would be left out +1 +their key has a higher version",
-            r"would be left untouched +1 +they have no key",
+            r"\n *unresolved +1 +they have no key",
             "nothing was written; --execute writes it",
         ):
             assert re.search(part, shown), shown
-        beside = ("--beside", str(topics.beside))
-        assert re.search(r"\n +written +1 |\nwritten +1 ", said("--execute", *beside))
-        shown = said("--translate-group", group, *beside)
+        side = ("--side-topic", str(topics.side_topic))
+        assert re.search(r"\n +written +1 |\nwritten +1 ", said("--execute", *side))
+        shown = said("--translate-group", group, *side)
         assert re.search(r"\n *0 +2 +1 +0 +some come again", shown), shown
         assert "nothing was committed" in shown
-        assert "committed" in said("--translate-group", group, "--execute", *beside)
+        assert "committed" in said("--translate-group", group, "--execute", *side)
         assert topics.cluster.committed(group, topics.target)[0] == 0
 
     def test_a_signal_stops_one_that_follows(self, topics: Topics) -> None:
@@ -771,7 +814,7 @@ class TestKilledAtAnyMoment:
             process.communicate()
         grow(kills * share, share)
         code, shown = command.run("--execute", *store)
-        assert (code, shown["error"]) == (3, None), "strays are left untouched"
+        assert (code, shown["error"]) == (3, None), "strays are unresolved"
         assert 0 < shown["result"]["records"] < kills * share + share, "the killed ones did some of it"
         found = topics.read(topics.target)
         numbers = [int(message.value() or b"") for message in found]
@@ -781,4 +824,4 @@ class TestKilledAtAnyMoment:
         for parity in (0, 1):
             own = [number for number in numbers if number % 2 == parity]
             assert own == sorted(own), "in order"
-        assert sorted(int(value or b"") for value in topics.values(topics.beside)) == strays
+        assert sorted(int(value or b"") for value in topics.values(topics.side_topic)) == strays

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headerware import ConfigError, HeaderwareError
+from headerware.interceptors import Slice
 from headerware.kafka.messages import record_of
 from headerware.ops.compaction import Compaction
 from headerware.ops.retention.rules import RetentionRule
@@ -102,6 +103,35 @@ class TestJob:
         with topics.worker() as worker:
             assert worker.execute().records == 10
         topics.require_all_once()
+
+    def test_leaves_slices_to_the_worker_whose_message_is_not_complete(
+        self, topics: Topics, cluster: Cluster, cut: Any
+    ) -> None:
+        wire = cluster.plain_producer()
+        *first, last = cut(topics.source, bytes(5_000))
+
+        def send(*records: Any) -> None:
+            for each in records:
+                wire.produce(topics.source, each.value, each.key, 0, headers=list(each.headers))
+            assert wire.flush(DEADLINE_S) == 0
+
+        send(*first)
+        done = 10 + len(first)
+        topics.begin("job")
+        for number in range(PARTITIONS):
+            with topics.copied().partition("job", number) as writer:
+                topics.send(writer, number, 0, 10)
+        copied = topics.copied()
+        copied.end("job", fence(copied), {0: done, 1: 10})
+        send(last)
+        with topics.worker() as worker:
+            result = worker.execute()
+        assert (result.records, result.written, result.waiting) == (1, len(first) + 1, 0)
+        cluster.wait_until_stable(topics.target)
+        found = cluster.rest_of(cluster.consumer(topics.target, Slice()), topics.target)
+        assert bytes(5_000) in [message.value() for message in found]
+        with topics.worker() as worker:
+            assert worker.execute().written == 0
 
     def test_that_was_killed_leaves_its_mark_for_the_next_job_alone(self, topics: Topics) -> None:
         topics.begin("first")

@@ -26,7 +26,7 @@ from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.headers import Pair
 from headerware.interceptors import Dedup, HeaderIds, Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
-from headerware.ops.redrive import Redrive, Result, Selection
+from headerware.ops.redrive import Redrive, RedriveResult, Selection
 from headerware.ops.tail import Condition
 from headerware.sources.config import SourceConfig
 from headerware.sources.engine.records import source_dead_letter
@@ -78,7 +78,9 @@ class Topics:
     def flush(self) -> None:
         assert self._wire.flush(DEADLINE_S) == 0
 
-    def redrive(self, selection: Selection = SELECTED, *, execute: bool = True, **options: Any) -> Result:
+    def redrive(
+        self, selection: Selection = SELECTED, *, execute: bool = True, **options: Any
+    ) -> RedriveResult:
         with self.open(selection, **options) as work:
             return work.execute() if execute else work.preview()
 
@@ -98,7 +100,7 @@ def topics(cluster: Cluster) -> Topics:
     return Topics(cluster)
 
 
-def outcomes(result: Result) -> list[str]:
+def outcomes(result: RedriveResult) -> list[str]:
     return [each["why"] or each["outcome"] for each in result.shown]
 
 
@@ -522,7 +524,7 @@ class TestMessagesInSlices:
             wire.produce(letters, value, None, 0, headers=[header, *reason])
             assert wire.flush(DEADLINE_S) == 0
 
-        def run() -> Result:
+        def run() -> RedriveResult:
             selection = Selection(to="original" if other == topic else other)
             with Redrive({"bootstrap.servers": cluster.servers}, letters, selection) as work:
                 return work.execute()

@@ -25,11 +25,10 @@ from headerware.interceptors import ClaimCheck, Sign, Slice
 from headerware.kafka.admin import Admin
 from headerware.kafka.reader import Progress, TopicReader
 from headerware.object_store import FolderObjects
-from headerware.ops.compaction import Compaction
-from headerware.ops.compaction import Result as Copied
+from headerware.ops.compaction import Compaction, CompactionResult
 from headerware.ops.retention import worker
 from headerware.ops.retention.rules import Lifetime, RetentionRule
-from headerware.ops.retention.worker import RETAINED, HeldBack, Result, Retention
+from headerware.ops.retention.worker import RETAINED, HeldBack, Retention, RetentionResult
 from headerware.workers.ownership import Lease, LeaseHeldError, LeaseLostError
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
@@ -73,7 +72,9 @@ class Topic:
         settings = {"bootstrap.servers": self.cluster.servers}
         return Retention(settings, self.name, rule or RetentionRule(hold="hold"), **options)
 
-    def retain(self, rule: RetentionRule | None = None, *, execute: bool = True, **options: Any) -> Result:
+    def retain(
+        self, rule: RetentionRule | None = None, *, execute: bool = True, **options: Any
+    ) -> RetentionResult:
         self.cluster.wait_until_stable(self.name)
         with self.open(rule, **options) as work:
             result = work.execute() if execute else work.preview()
@@ -113,9 +114,9 @@ class TestBeginnings:
             clicks.put(value, expires)
         shown = clicks.retain(execute=False)
         assert (shown.deleted, shown.delete_before, shown.rest) == (2, {0: 2}, 1)
-        assert (shown.fates, shown.held_back) == (
+        assert (shown.dispositions, shown.held_back) == (
             {"expired": 3, "alive": 1},
-            {0: HeldBack(fate="alive", offset=2, expired=1)},
+            {0: HeldBack(disposition="alive", offset=2, expired=1)},
         )
         assert clicks.values() == [b"1", b"2", b"3", b"4"], "it only shows"
         done = clicks.retain(audit=audit)
@@ -131,13 +132,13 @@ class TestBeginnings:
         clicks.put(b"3", PAST)
         clicks.put(b"4", None)
         result = clicks.retain()
-        assert result.fates == {"expired": 2, "held": 1, "no_lifetime": 1}
+        assert result.dispositions == {"expired": 2, "held": 1, "no_lifetime": 1}
         assert clicks.values() == [b"2", b"3", b"4"]
 
     def test_stay_for_headers_that_cannot_be_read(self, clicks: Topic) -> None:
         clicks.put(b"1", PAST)
         put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"odd", b"\xff\xfe"))
-        assert clicks.retain().fates == {"expired": 1, "malformed": 1}
+        assert clicks.retain().dispositions == {"expired": 1, "malformed": 1}
 
     def test_expire_by_a_rule_for_topic_and_header(self, clicks: Topic) -> None:
         rule = RetentionRule(
@@ -158,14 +159,16 @@ class TestBeginnings:
         with clicks.open(rule, now_ms=lambda: now_ms - 7_200_000) as late:
             assert late.execute().deleted == 0, "a clock that is late removes nothing"
         with clicks.open(rule, now_ms=lambda: now_ms) as work:
-            assert work.execute().fates == {"expired": 2, "alive": 2}, "within the skew it is alive"
+            assert work.execute().dispositions == {"expired": 2, "alive": 2}, "within the skew it is alive"
         assert clicks.values() == [b"2", b"3", b"4"]
 
     def test_of_an_empty_topic_are_not_deleted(self, clicks: Topic, cluster: Cluster) -> None:
-        assert clicks.retain() == Result(topic=clicks.name, executed=True)
+        assert clicks.retain() == RetentionResult(topic=clicks.name, executed=True)
         clicks.put(b"1", PAST)
         assert clicks.retain().deleted == 1
-        assert clicks.retain() == Result(topic=clicks.name, executed=True), "it begins behind all records"
+        assert clicks.retain() == RetentionResult(topic=clicks.name, executed=True), (
+            "it begins behind all records"
+        )
         assert cluster.ends(clicks.name) == [1]
 
     def test_are_those_that_were_read_though_the_topic_grows(
@@ -225,7 +228,7 @@ class TestBeginnings:
         producer = cluster.producer(Sign(keyring=keyring, key_id="test"))
         producer.produce(clicks.name, b"signed", b"a", 0, headers=[("hw.expires", PAST)])
         assert producer.flush(DEADLINE_S) == 0
-        assert clicks.retain(execute=False).fates == {"unverified": 1}, (
+        assert clicks.retain(execute=False).dispositions == {"unverified": 1}, (
             "without a chain no moment is believed"
         )
         (signed,) = cluster.on_the_wire(clicks.name)
@@ -234,7 +237,7 @@ class TestBeginnings:
         wire.produce(clicks.name, signed.value(), signed.key(), 0, headers=headers)
         assert wire.flush(DEADLINE_S) == 0
         result = clicks.retain(chain=producer.chain)
-        assert (result.fates, result.deleted) == ({"expired": 1, "held": 1}, 1)
+        assert (result.dispositions, result.deleted) == ({"expired": 1, "held": 1}, 1)
 
     def test_do_not_cut_a_message_in_slices(self, clicks: Topic, cluster: Cluster, cut: Any) -> None:
         pieces = cut(clicks.name, bytes(5_000))
@@ -248,7 +251,7 @@ class TestBeginnings:
         clicks.put(b"1", PAST)
         for number in range(len(pieces) - 1):
             send(number)
-        assert clicks.retain(execute=False).delete_before == {0: 1}, "it is not whole"
+        assert clicks.retain(execute=False).delete_before == {0: 1}, "it is not complete"
         clicks.put(b"2", FUTURE)
         send(len(pieces) - 1)
         assert clicks.retain(execute=False).delete_before == {0: 1}, "it ends behind one that stays"
@@ -338,14 +341,14 @@ class TestKeys:
         monkeypatch.setattr(worker, "_TOMBSTONES", 10)
         for number in range(100):
             latest.put(b"old", PAST, key=b"%d" % number)
-        read, batches = [], worker._Behind.batches
+        read, batches = [], worker._Since.batches
 
         def counted(behind: Any) -> Any:
             for batch in batches(behind):
                 read.extend(batch)
                 yield batch
 
-        monkeypatch.setattr(worker._Behind, "batches", counted)
+        monkeypatch.setattr(worker._Since, "batches", counted)
         assert latest.retain().tombstones == 100
         assert len(read) == 100
 
@@ -367,7 +370,7 @@ class TestKeys:
         producer.produce(latest.name, b"signed", b"a", 0, headers=[("hw.expires", PAST)])
         assert producer.flush(DEADLINE_S) == 0
         latest.put(b"forged", PAST, key=b"b")
-        assert latest.retain(chain=producer.chain).fates == {"signed": 1, "unverified": 1}
+        assert latest.retain(chain=producer.chain).dispositions == {"signed": 1, "unverified": 1}
         assert latest.values() == [b"signed", b"forged"]
 
     def test_that_are_signed_get_no_tombstone_where_beginnings_are_deleted_either(
@@ -379,7 +382,7 @@ class TestKeys:
             producer.produce(topic.name, value, value, 0, headers=[("hw.expires", expires)])
             assert producer.flush(DEADLINE_S) == 0
         result = topic.retain(chain=producer.chain)
-        assert (result.deleted, result.tombstones, result.fates) == (1, 0, {"signed": 2, "alive": 1})
+        assert (result.deleted, result.tombstones, result.dispositions) == (1, 0, {"signed": 2, "alive": 1})
         assert topic.values() == [b"2", b"3"]
 
 
@@ -404,7 +407,7 @@ class TestWhatIsInTheWay:
         for _ in range(2):
             result = clicks.retain(chain=signing.chain)
             held = HeldBack(
-                fate="unverified",
+                disposition="unverified",
                 offset=1,
                 expired=1,
                 reason="it is not signed",
@@ -420,13 +423,13 @@ class TestWhatIsInTheWay:
         wire.flush(DEADLINE_S)
         self.put_signed(clicks, signing, b"2")
         held = clicks.retain(chain=signing.chain).in_the_way[0]
-        assert (held.fate, held.key_id) == ("unverified", "test")
+        assert (held.disposition, held.key_id) == ("unverified", "test")
         assert "signature" in (held.reason or "")
 
     def test_is_only_what_keeps_something_there(self, clicks: Topic) -> None:
         clicks.put(b"1", b"soon")
         result = clicks.retain()
-        assert (result.held_back[0].fate, result.ok) == ("malformed", True)
+        assert (result.held_back[0].disposition, result.ok) == ("malformed", True)
         assert not clicks.retain(beginnings=True).ok, "nobody has looked at what is behind"
 
     def test_goes_when_it_is_older_than_was_said(self, clicks: Topic, signing: Producer) -> None:
@@ -437,13 +440,13 @@ class TestWhatIsInTheWay:
         clicks.put(b"young", None)
         clicks.put(b"latest", PAST, timestamp_ms=long_ago_ms)
         result = clicks.retain(self.RULE, chain=signing.chain)
-        assert result.fates == {"stale": 3, "held": 1, "unverified": 1}
+        assert result.dispositions == {"stale": 3, "held": 1, "unverified": 1}
         assert clicks.values() == [b"held", b"young", b"latest"]
         assert result.in_the_way == {}, "who has put a hold there means it"
 
     def test_goes_if_nobody_can_read_its_headers(self, clicks: Topic) -> None:
         put_raw({"bootstrap.servers": clicks.cluster.servers}, clicks.name, (b"v", b"\xff"))
-        assert clicks.retain(self.RULE).fates == {"malformed": 1}
+        assert clicks.retain(self.RULE).dispositions == {"malformed": 1}
         later_ms = time.time_ns() // 1_000_000 + 91 * self.DAY_MS
         assert clicks.retain(self.RULE, now_ms=lambda: later_ms).deleted == 1
 
@@ -454,7 +457,7 @@ class TestWhatIsInTheWay:
         assert signing.flush(DEADLINE_S) == 0
         latest.put(b"forged", PAST, key=b"a", timestamp_ms=1_600_000_000_000)
         result = latest.retain(self.RULE, chain=signing.chain)
-        assert (result.fates, result.tombstones) == ({"no_lifetime": 1, "stale": 1}, 0)
+        assert (result.dispositions, result.tombstones) == ({"no_lifetime": 1, "stale": 1}, 0)
         assert latest.values() == [b"genuine", b"forged"]
 
     def test_is_left_out_of_a_copy(self, clicks: Topic, signing: Producer) -> None:
@@ -475,7 +478,9 @@ class TestCopies:
     def copy(self, cluster: Cluster) -> Topic:
         return Topic(cluster)
 
-    def copy_from(self, source: Topic, copy: Topic, *, execute: bool = True, **options: Any) -> Copied:
+    def copy_from(
+        self, source: Topic, copy: Topic, *, execute: bool = True, **options: Any
+    ) -> CompactionResult:
         settings, rule = {"bootstrap.servers": copy.cluster.servers}, RetentionRule(hold="hold")
         with Compaction(settings, source.name, copy.name, rule, **options) as work:
             result = work.execute() if execute else work.preview()
@@ -756,7 +761,7 @@ class TestTwoAtOnce:
         audit = cluster.topic("audit")
         clicks.put(b"1", PAST)
         clicks.put(b"2", FUTURE)
-        plans, others = Retention._plans, list[Result]()
+        plans, others = Retention._plans, list[RetentionResult]()
 
         def read(work: Retention, *arguments: Any) -> Any:
             found = plans(work, *arguments)
@@ -870,7 +875,7 @@ class TestKilledWhileTheTopicGrows:
         last = dict(latest.records())
         assert {key for key, value in last.items() if value == b"new"} == renewed
         assert {key for key, value in last.items() if value is None} == set(keys) - renewed
-        assert done.fates.get("tombstone", 0) > 0, "the killed ones did some of it"
+        assert done.dispositions.get("tombstone", 0) > 0, "the killed ones did some of it"
 
     @staticmethod
     def has_removed(process: subprocess.Popen[bytes], cluster: Cluster, audit: str, accounts: int) -> bool:

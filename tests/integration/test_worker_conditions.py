@@ -139,8 +139,8 @@ class Compacts(Worker):
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster, folder)
-        self.target, self.beside = f"{self.name}-latest", f"{self.name}-odd"
-        self.written = (self.target, self.beside)
+        self.target, self.side_topic = f"{self.name}-latest", f"{self.name}-odd"
+        self.written = (self.target, self.side_topic)
         self._version = 0
 
     def config(self, topic: str) -> Mapping[str, str]:
@@ -153,7 +153,7 @@ class Compacts(Worker):
     def open(self) -> Compaction:
         rule = Rule(header="version")
         return Compaction(
-            self.conf, self.name, self.target, rule, beside=self.beside, timeout_s=self.timeout_s
+            self.conf, self.name, self.target, rule, side_topic=self.side_topic, timeout_s=self.timeout_s
         )
 
     def work(self, expected: int | None = None) -> None:

@@ -177,6 +177,50 @@ class TestOutcomes:
         assert topics.values(policy.accounts) == [b"2 outcomes, done to 2"]
 
 
+class TestPolicies:
+    def test_may_begin_elsewhere(self, topics: Topics) -> None:
+        topics.put(b"a", b"b", b"c")
+
+        class Later(Decides):
+            def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
+                assert committed == {}
+                return {0: (2, "")}
+
+        worker = topics.run(Later(topics.target))
+        assert topics.values() == [b"c"]
+        assert (worker.records, worker.positions[0], worker.commits[0]) == (1, 3, 3)
+
+    def test_may_say_which_record_is_a_slice(self, topics: Topics) -> None:
+        producer = topics.cluster.producer(Slice(max_bytes=1_000))
+        producer.produce(topics.source, bytes(3_000), b"k", 0)
+        producer.flush()
+
+        class Apart(Decides):
+            def part_of(self, record: Record) -> None:
+                return None
+
+        policy = Apart(topics.target)
+        topics.run(policy)
+        assert {len(unit.records) for unit in policy.seen} == {1}
+        assert len(policy.seen) > 2
+
+    def test_may_end_the_work_before_the_offsets_are_committed_again(self, topics: Topics) -> None:
+        topics.put(b"a")
+
+        class Ends(Decides):
+            def renew(self) -> None:
+                raise HeaderwareError("the target is another one")
+
+        with pytest.raises(HeaderwareError, match="another one"):
+            topics.run(Ends(topics.target))
+        assert topics.values() == []
+
+    def test_hear_how_many_records_were_read_for_the_first_time(self, topics: Topics) -> None:
+        topics.put(b"a", b"b")
+        counts = [topics.run(Decides(topics.target, lambda _: "pending")).records for _ in range(2)]
+        assert counts == [2, 0]
+
+
 class TestRefusals:
     def test_what_a_topic_refuses_is_pending_and_the_others_go(self, cluster: Cluster) -> None:
         topics = Topics(cluster, config={"max.message.bytes": "2000"})
@@ -217,7 +261,8 @@ class TestRefusals:
         policy.dead_letter_topic = tiny
         with pytest.raises(HeaderwareError, match="does not even take a stub"):
             topics.run(policy)
-        assert topics.cluster.committed(f"headerware-test-{topics.source}", topics.source)[0] < 0
+        committed = topics.cluster.committed(f"headerware-test-{topics.source}", topics.source)
+        assert committed[0] == 0, "nothing is done"
 
 
 class TestOwnership:

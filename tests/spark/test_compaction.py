@@ -19,7 +19,7 @@ from headerware import Chain, ConfigError, Headers, HeaderwareError, Record
 from headerware.interceptors import Sign, Slice
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.ops.compaction import Compaction, Result, Rule
+from headerware.ops.compaction import Compaction, CompactionResult, Rule
 from headerware.ops.retention.rules import Lifetime, RetentionRule
 from headerware.spark_bridge import copy_topic
 from tests.unit.clients.test_messages import put_raw
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from headerware.ops.compaction.rules import Decision
+    from headerware.ops.compaction.rules import CopyRule
     from headerware.testing import KafkaBroker
     from tests.spark.conftest import Kafka
 
@@ -46,7 +46,7 @@ COUNTED: Final = (
     "written",
     "written_bytes",
     "tombstones",
-    "untouched",
+    "unresolved",
     "lost",
     "waiting",
     "missed",
@@ -60,15 +60,15 @@ class Topics:
         self.spark = spark
         self.kafka = kafka
         self.broker = broker
-        self.rule: Decision = RULE
+        self.rule: CopyRule = RULE
         self.source = kafka.topic("prices", partitions=PARTITIONS)
         self.copies = self.copy(), self.copy()
         self.wire = confluent_kafka.Producer({"bootstrap.servers": kafka.servers})
         self._began_ms = int(time.time() * 1000) - 1_000_000
 
     def copy(self, policy: str = "compact") -> tuple[str, str]:
-        """Create a target and a topic beside it."""
-        target = f"latest-{self.kafka.topic('beside', partitions=PARTITIONS)}"
+        """Create a target and a side topic."""
+        target = f"latest-{self.kafka.topic('side', partitions=PARTITIONS)}"
         self.broker.create_topic(target, partitions=PARTITIONS, config={"cleanup.policy": policy})
         return target, target.removeprefix("latest-")
 
@@ -90,18 +90,20 @@ class Topics:
     def flush(self) -> None:
         assert self.wire.flush(DEADLINE_S) == 0
 
-    def by_worker(self, copy: int = 0, *, chain: Chain | None = None, execute: bool = True) -> Result:
-        target, beside = self.copies[copy]
+    def by_worker(
+        self, copy: int = 0, *, chain: Chain | None = None, execute: bool = True
+    ) -> CompactionResult:
+        target, side = self.copies[copy]
         conf = {"bootstrap.servers": self.kafka.servers}
-        with Compaction(conf, self.source, target, self.rule, beside=beside, chain=chain) as work:
+        with Compaction(conf, self.source, target, self.rule, side_topic=side, chain=chain) as work:
             return work.execute() if execute else work.preview()
 
-    def by_job(self, *, execute: bool = True, **options: Any) -> Result:
-        target, beside = self.copies[1]
+    def by_job(self, *, execute: bool = True, **options: Any) -> CompactionResult:
+        target, side = self.copies[1]
         # As a stream's options may have them; all is read none the less.
         later = {"startingTimestamp": str(self._began_ms), "failOnDataLoss": "false"}
         settings = {"kafka.bootstrap.servers": self.kafka.servers, **later}
-        options = {"beside": beside, "execute": execute, **options}
+        options = {"side_topic": side, "execute": execute, **options}
         return copy_topic(self.spark, settings, self.source, target, self.rule, **options)
 
     def records(self, topic: str) -> dict[int, list[Any]]:
@@ -131,7 +133,7 @@ def topics(spark: SparkSession, kafka: Kafka, kafka_broker: KafkaBroker) -> Iter
     found.wire.close()
 
 
-def counts(result: Result) -> Mapping[str, Any]:
+def counts(result: CompactionResult) -> Mapping[str, Any]:
     return {name: getattr(result, name) for name in COUNTED}
 
 
@@ -182,7 +184,7 @@ class TestCopyTopic:
         by_worker, by_job = topics.by_worker(), topics.by_job()
         assert counts(by_job) == counts(by_worker) == counts(shown)
         assert (by_job.executed, by_job.problems) == (True, [])
-        assert set(by_job.untouched) == {"no_key", "no_version", "malformed"}
+        assert set(by_job.unresolved) == {"no_key", "no_version", "malformed"}
         assert {"older", "tie"} >= set(by_job.lost) >= {"older"}
         assert by_job.waiting > 1
         assert by_job.tombstones == 1
@@ -218,7 +220,7 @@ class TestCopyTopic:
         topics.flush()
         by_worker, by_job = topics.by_worker(chain=chain), topics.by_job(chain=chain)
         assert counts(by_job) == counts(by_worker)
-        assert (by_job.untouched, by_job.written) == ({"unverified": 1}, 1)
+        assert (by_job.unresolved, by_job.written) == ({"unverified": 1}, 1)
         topics.require_the_same()
         # The target's own records are verified for the source's name.
         topics.kafka.send(chain, signed[0])
@@ -247,10 +249,10 @@ class TestCopyTopic:
         send_slices(topics, gone.replace(partition=2), drop_last=True)
         shown, by_worker, by_job = topics.by_job(execute=False), topics.by_worker(), topics.by_job()
         assert counts(by_job) == counts(by_worker) == counts(shown)
-        assert by_job.untouched == {"unreadable": 1}
+        assert by_job.unresolved == {"unreadable": 1}
         assert (by_job.lost["expired"], by_job.tombstones) > (10, 1)
         topics.require_the_same()
-        assert not any(topics.records(topics.copies[1][1]).values()), "nothing is left untouched"
+        assert not any(topics.records(topics.copies[1][1]).values()), "nothing is unresolved"
         topics.put(b"late", None, b"late", hw_expires=FUTURE)
         topics.flush()
         assert counts(topics.by_worker(1)) == counts(topics.by_worker())
@@ -279,9 +281,9 @@ class TestCopyTopic:
     def test_refuses_a_source_that_ends_before_what_is_done(self, topics: Topics) -> None:
         topics.put(b"a", 1)
         topics.flush()
-        target, beside = topics.copies[1]
+        target, side = topics.copies[1]
         conf = {"bootstrap.servers": topics.kafka.servers}
-        with Compaction(conf, topics.source, target, topics.rule, beside=beside) as work:
+        with Compaction(conf, topics.source, target, topics.rule, side_topic=side) as work:
             work.copied.begin("job", {0: 5, 1: 0, 2: 0}, lambda _: None)
             work.copied.end("job", lambda _: None)
         with pytest.raises(HeaderwareError, match=r"\[0\] is done up to offset 5, but it ends at 1"):
@@ -291,13 +293,13 @@ class TestCopyTopic:
         topics.copies = topics.copies[0], (topics.kafka.topic("plain"), topics.copies[1][0])
         shown = topics.by_job(execute=False)
         said = " ".join(shown.problems)
-        for part in ("needs 3 partitions, but it has 1", "is compacted; what is left"):
+        for part in ("needs 3 partitions, but it has 1", "is compacted; what is unresolved"):
             assert part in said
         assert shown.records == 0
         with pytest.raises(ConfigError, match="needs 3 partitions"):
             topics.by_job()
         with pytest.raises(ConfigError, match="different topics"):
-            topics.by_job(beside=topics.source)
+            topics.by_job(side_topic=topics.source)
         settings = {"kafka.bootstrap.servers": "localhost:9092", "kafka.security.protocol": "SSL"}
         with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SSL alone"):
             copy_topic(topics.spark, settings, topics.source, "target", RULE)

@@ -5,7 +5,7 @@ marks the copy: in a transaction under the worker's id, which ends a worker that
 of the group again, with its name in their metadata. A worker that finds the mark does not begin. Each task
 copies partitions, each under an id of that partition; how far it has come is committed to a group of the job,
 in the transaction of what it writes. A job that ends, also by an error, commits how far it has come without
-the mark.
+the mark, and that it does not know which slices are pending: the worker finds them in the topic.
 
 A job that was killed leaves its mark, and the next one goes on. Then a task of the killed one may still run,
 so the order counts. The next job commits its own mark; then it ends all tasks by their ids; then it reads how
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 from confluent_kafka import TopicPartition
 
+from headerware.core.commit_metadata import decode_metadata
 from headerware.core.errors import HeaderwareError, position
 from headerware.kafka.reader import TopicReader
 from headerware.workers.transactions import TransactionalSender
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _METADATA: Final = "hwc1:"
 Offsets = dict[int, tuple[int, str]]
-"""Committed offsets with their metadata, by partition."""
+"""Up to where each partition is done, and the metadata that the group has committed with that."""
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +62,14 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         """The metadata of the worker's offsets."""
         return _METADATA + self.purpose
 
+    @property
+    def ended(self) -> str:
+        """The metadata of the offsets that a job has committed when it has ended."""
+        return self._mark("")
+
     def is_marked(self, offsets: Offsets) -> bool:
         """Return whether a job has marked the offsets of the group."""
-        return any(metadata != self.metadata for _, metadata in offsets.values())
+        return any(metadata not in (self.metadata, self.ended) for _, metadata in offsets.values())
 
     def offsets(self, number: int | None = None) -> Offsets:
         """Return what the group has committed, also by a mark, of all partitions or of one.
@@ -72,15 +78,26 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             HeaderwareError: it has done something else.
         """
         with self._reader(self.group, number) as reader:
-            committed = reader.committed()
-        for _, metadata in committed.values():
+            return self.read(reader.committed())
+
+    def read(self, committed: Mapping[int, tuple[int, str]]) -> Offsets:
+        """Return what the group has committed, of offsets and metadata as the broker has them.
+
+        Raises:
+            HeaderwareError: it has done something else.
+        """
+        found: Offsets = {}
+        for number, (offset, text) in committed.items():
+            position, _, own = decode_metadata(offset, text)
+            metadata = own or ""
+            found[number] = offset if position is None else position, metadata
             if metadata != self.metadata and not metadata.startswith(f"{self.metadata}:"):
                 raise HeaderwareError(
                     f"group {self.group} has read {self.source} for something else: by another rule, or "
                     f"from or into a topic that was made again; name another group (--group) and a new "
                     f"target, or delete the group and what it has written"
                 )
-        return committed
+        return found
 
     def positions(self) -> dict[int, int]:
         """Return up to where the worker and jobs are done; no job runs, or they may be further.
@@ -121,7 +138,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         with closing(self._sender(self.group)) as sender:
             done = self._take(sender, self._marked(job), f"{job}-ended", fence)
             done = {each: max(at, (ends or {}).get(each, at)) for each, at in done.items()}
-            self._commit(sender, self.group, done, self.metadata)
+            self._commit(sender, self.group, done, self.ended)
 
     def partition(self, job: str, number: int) -> PartitionCopy:
         """Begin to copy a partition in a task of a job; whoever copies it is ended."""
@@ -172,8 +189,8 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
         self, sender: TransactionalSender, group: str, offsets: Mapping[int, int], metadata: str
     ) -> None:
         with self._reader(group) as reader:
-            places = [TopicPartition(self.source, each, at, metadata) for each, at in offsets.items()]
-            sender.send([], places, reader.group_metadata())
+            committed = [TopicPartition(self.source, each, at, metadata) for each, at in offsets.items()]
+            sender.send([], committed, reader.group_metadata())
 
     @property
     def _job_group(self) -> str:
@@ -220,8 +237,8 @@ class PartitionCopy:
             HeaderwareError: a topic refuses a record, or another task has taken over.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        place = TopicPartition(self._copied.source, self._number, done, self._copied.metadata)
-        for index, error in self._sender.send(records, [place], self._member).items():
+        done_to = TopicPartition(self._copied.source, self._number, done, self._copied.metadata)
+        for index, error in self._sender.send(records, [done_to], self._member).items():
             text = refusal(self._copied.source, records[index], error)
             raise HeaderwareError(f"{text}; nothing of its transaction is written")
 

@@ -5,7 +5,8 @@ that came last. A tombstone is a record as any other: it deletes its key only if
 A message in slices is one record. It has key and version of its first slice, and comes when its last slice
 has come.
 
-What cannot be judged is left untouched: it is kept beside the others, and takes no part in the choice.
+What cannot be judged is unresolved: it is kept, in a side topic or among the others, and takes no part in the
+choice.
 """
 
 from __future__ import annotations
@@ -25,19 +26,26 @@ from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.registry.names import named_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headerware.core.record import Record
 
 Form = Literal["number", "long", "time"]
 """How a header has a version: ASCII digits, eight bytes as Java writes a long, or a time in ISO 8601."""
-Missing = Literal["untouched", "oldest", "timestamp"]
+Missing = Literal["unresolved", "oldest", "timestamp"]
 """What is done with a record that has no version."""
-Untouched = Literal[
-    "no_key", "no_version", "malformed", "unverified", "unreadable", "exposed_slices", "refused"
+Unresolved = Literal[
+    "no_key",
+    "no_version",
+    "malformed",
+    "unverified",
+    "unreadable",
+    "exposed_slices",
+    "incomplete",
+    "refused",
 ]
 """Why a record is not judged."""
-UNTOUCHED: Final[dict[Untouched, str]] = {
+UNRESOLVED: Final[dict[Unresolved, str]] = {
     "no_key": "they have no key",
     "no_version": "they have no version; --missing says what else may be done with them",
     "malformed": "their version, or their hw.slice, cannot be read, or stands twice",
@@ -45,8 +53,9 @@ UNTOUCHED: Final[dict[Untouched, str]] = {
     "unreadable": "their headers cannot be read, nor written; they stay in the source alone",
     "refused": "their new topic refuses them, see below; what it refuses stays in the source alone",
     "exposed_slices": "they are slices of a message, of which the target, which is compacted, would keep one",
+    "incomplete": "they are slices of messages that lack others; more wait than a commit can note",
 }
-Why = Untouched | Literal["kept"]
+Why = Unresolved | Literal["kept"]
 """Why a record is not judged, or that it is kept by a rule that judges each record alone."""
 Lost = Literal["older", "tie", "no_version", "expired"]
 """Why a record is not kept."""
@@ -72,7 +81,7 @@ class Rank(NamedTuple):
     offset: int
 
 
-class Decision(Protocol):
+class CopyRule(Protocol):
     """What is kept of a topic.
 
     It is a frozen msgspec struct: a copy that was begun by one is not gone on with by another.
@@ -83,7 +92,7 @@ class Decision(Protocol):
     alone: ClassVar[Lost | None]
     """None where of each key one record is kept. Else why a record is lost that has no ``why``."""
 
-    def for_topic(self, topic: str, /) -> Decision:
+    def for_topic(self, topic: str, /) -> CopyRule:
         """Return it as it is for a topic."""
         ...
 
@@ -107,7 +116,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         form: how it has the version: ``number`` (ASCII digits), ``long`` (eight bytes, as in KIP-280) or
             ``time`` (ISO 8601, in UTC unless it says otherwise). Each must fit into 64 bits; times count in
             microseconds.
-        missing: what becomes of a record without the header: it stays ``untouched``; it is the ``oldest`` of
+        missing: what becomes of a record without the header: it stays ``unresolved``; it is the ``oldest`` of
             its key; or its ``timestamp`` is its version, in milliseconds, with ``time`` as a time.
 
     Raises:
@@ -119,7 +128,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     header: str
     form: Form = "number"
-    missing: Missing = "untouched"
+    missing: Missing = "unresolved"
 
     def __post_init__(self) -> None:
         """Refuse what is no rule."""
@@ -147,7 +156,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         """Return a record as it sees it."""
         return judge(record, self, verified=verified, compacts=compacts)
 
-    def version_of(self, record: Record) -> int | Untouched:
+    def version_of(self, record: Record) -> int | Unresolved:
         """Return a record's version, or why it is not judged; its headers have their names."""
         if record.key is None:
             return "no_key"
@@ -157,19 +166,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         version = None if len(found) > 1 or found[0] is None else _READ[self.form](found[0])
         return "malformed" if version is None else version
 
-    def _without_header(self, record: Record) -> int | Untouched:
+    def _without_header(self, record: Record) -> int | Unresolved:
         if self.missing == "oldest":
             return OLDEST
-        if self.missing == "untouched" or record.timestamp_ms is None:
+        if self.missing == "unresolved" or record.timestamp_ms is None:
             return "no_version"
         return record.timestamp_ms * (1_000 if self.form == "time" else 1)
 
 
 class Judged(NamedTuple):
-    """A record as the rules see it.
+    """A record, or a message in slices, as the rules see it.
 
-    ``digest`` is that of its key; ``why`` says that it is left untouched, or kept. A slice of a message has
-    ``part``, and what is said of the first one counts for the message; ``why`` of any slice does, too.
+    ``digest`` is that of its key; ``why`` says that it is unresolved, or kept. Only a slice of a message has
+    ``part``. A message has the offset of its slice that came last.
     """
 
     partition: int
@@ -179,6 +188,38 @@ class Judged(NamedTuple):
     version: int
     why: Why | None
     part: SliceHeader | None = None
+
+
+class Verdict(NamedTuple):
+    """What becomes of a record or a message, and why."""
+
+    outcome: Literal["wins", "loses", "unresolved"]
+    why: Unresolved | Lost | None = None
+
+
+def judged_message(slices: Sequence[Judged]) -> Judged:
+    """Return a message as the rules see it, of which these are all slices in the order of their indexes.
+
+    It has key and version of its first slice, and any slice says why it is unresolved, or kept.
+    """
+    came = sorted(slices, key=lambda each: each.offset)
+    why = next((each.why for each in came if each.why is not None), None)
+    first = slices[0]
+    return Judged(
+        first.partition,
+        came[-1].offset,
+        sum(each.size_bytes for each in came),
+        None if why else first.digest,
+        first.version,
+        why,
+    )
+
+
+def verdict_alone(why: Why | None, lost: Lost) -> Verdict:
+    """Return what becomes of a record or a message by a rule that judges each alone."""
+    if why is None:
+        return Verdict("loses", lost)
+    return Verdict("wins") if why == "kept" else Verdict("unresolved", why)
 
 
 def digest_of(key: bytes, partition: int) -> bytes:

@@ -1,18 +1,15 @@
 """Copy a topic so that of each key the record with the highest version is kept, and follow it.
 
-The worker learns a source up to where it ends, and then writes what wins into a target, each partition into
-the same one, in the order of offsets, every record as it is. Then it may go on: what comes later and wins is
-added. So for each key the last record of the target is always its winner, and where the target is compacted
-by the broker, that is what is left of it.
-
-What is written and up to where the source is done are one transaction. A process that is killed at any moment
-loses nothing and writes nothing twice; whoever starts later takes over.
+It is a worker (:mod:`headerware.workers`). Before it writes, it learns the source up to its end. Then it
+writes what wins into a target, each partition into the same one, in the order of offsets, every record as it
+is. Then it may go on: what comes later and wins is added. So for each key the last record of the target is
+always its winner, and where the target is compacted by the broker, that is what is left of it.
 
 - A record is written if it is its key's winner by all that is known, which reaches at least to where the
   worker writes. What is known may be ahead: then an earlier winner is not written at all.
 - A message in slices is written when its last slice has come, all slices in one transaction.
-- What cannot be judged goes to a topic beside, or in its place into a target that is not compacted.
-- What the broker refuses, for its size or time, goes to the topic beside, or stays in the source alone.
+- What cannot be judged goes to a side topic, or in its order into a target that is not compacted.
+- What the broker refuses, for its size or time, goes to the side topic, or stays in the source alone.
 
 A rule may also judge each record alone, as retention does. Then nothing has to be known of keys, and the
 source is read once.
@@ -24,63 +21,66 @@ import json
 import logging
 import time
 from collections import Counter, defaultdict
-from contextlib import closing
 from hashlib import blake2b
-from threading import Event
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self
 
 import msgspec
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException
 
-from headerware.core.bounded_cache import BoundedCache
+from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.headers import EMPTY
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
 from headerware.kafka.admin import Admin, Isolation
 from headerware.kafka.errors import Kind, kind_of
-from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.job import Copied, refusal
-from headerware.ops.compaction.rules import Decision, Judged, Lost, Untouched
-from headerware.ops.compaction.winners import Sync, Verdict, Winners, place_in_target
+from headerware.ops.compaction.rules import (
+    CopyRule,
+    Judged,
+    Lost,
+    Unresolved,
+    Verdict,
+    judged_message,
+    verdict_alone,
+)
+from headerware.ops.compaction.winners import Sync, Winners, offset_in_target
 from headerware.ops.verify import Verification
-from headerware.workers.transactions import TransactionalSender
+from headerware.workers import Outcome, Policy, Unit, Worker
+from headerware.workers.units import Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from confluent_kafka import Message
+    from confluent_kafka import TopicPartition
 
     from headerware.core.chain import Chain
+    from headerware.interceptors.slice.header import SliceHeader
     from headerware.kafka.reader import Progress
 
 _BATCH: Final = 2_000
 _LEARNED_AT_ONCE: Final = 50_000
 """Keys that are sorted before they go into the file, so that fewer of its pages are written."""
-_MAX_TRANSACTION_BYTES: Final = 32 << 20
-_SLICES_BYTES: Final = 64 << 20
-_MAX_SLICES: Final = 100_000
 _TIMEOUT_S: Final = 30.0
-_WAIT_S: Final = 0.2
-_RENEW_S: Final = 60.0
-"""How often the offsets of all partitions are committed, or the broker would forget those that stand still.
-
-One that is idle learns by that whether another has taken over. Topics that were made again are seen, too.
-"""
 _SETTLED_S: Final = 5.0
 """How long to wait for a moment without an open transaction."""
 _HIGHEST: Final = 2**63 - 1
 _REFUSED_SHOWN: Final = 100
+_UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
+    "repeated": "waits",
+    "gone": "missed",
+    "stray": Verdict("unresolved", "malformed"),
+    "incomplete": Verdict("unresolved", "incomplete"),
+}
+"""What becomes of units that are not what they say."""
 _log: Final = logging.getLogger("headerware.ops.compaction")
 
 
-class Result(msgspec.Struct, kw_only=True):
+class CompactionResult(msgspec.Struct, kw_only=True):
     """What was done, or would be; a message in slices counts as its slices.
 
     Args:
@@ -92,11 +92,11 @@ class Result(msgspec.Struct, kw_only=True):
         written: how many won.
         written_bytes: what these have.
         tombstones: how many of them are tombstones.
-        untouched: how many were left untouched, by cause.
+        unresolved: how many could not be judged, by cause.
         lost: how many were not kept, by cause.
-        waiting: how many are slices of messages that are not whole, or that came twice.
+        waiting: how many are slices of messages that are not complete, or that came twice.
         missed: how many offsets of the source were deleted before they were read.
-        refused: which records the broker has refused and why, 100 at most; ``untouched`` counts them.
+        refused: which records the broker has refused and why, 100 at most; ``unresolved`` counts them.
         stopped: whether it was stopped before the end.
         problems: why it cannot be done as it is; only where nothing was executed.
     """
@@ -109,7 +109,7 @@ class Result(msgspec.Struct, kw_only=True):
     written: int = 0
     written_bytes: int = 0
     tombstones: int = 0
-    untouched: dict[Untouched, int] = msgspec.field(default_factory=dict)
+    unresolved: dict[Unresolved, int] = msgspec.field(default_factory=dict)
     lost: dict[Lost, int] = msgspec.field(default_factory=dict)
     waiting: int = 0
     missed: int = 0
@@ -119,13 +119,13 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is missing or in the way; some records may have been left untouched."""
+        """Whether nothing is missing or in the way; some records may be unresolved."""
         return not (self.missed or self.stopped or self.problems)
 
     @property
     def ok(self) -> bool:
         """Whether all was judged and written, and nothing is in the way."""
-        return self.is_done and not self.untouched
+        return self.is_done and not self.unresolved
 
 
 class Translated(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +136,7 @@ class Translated(msgspec.Struct, frozen=True, kw_only=True):
         source: the offset that the group has committed there.
         lag: how many offsets of the source it has not read.
         target: the offset in the target. Nothing that the group has not read stands before it.
-        exact: whether nothing that the group has read stands behind it, or will.
+        exact: whether nothing that the group has read stands after it, or will.
     """
 
     partition: int
@@ -161,7 +161,7 @@ class _Topic(NamedTuple):
         return float(limit) if limit >= 0 and "delete" in self.configs["cleanup.policy"] else float("inf")
 
 
-class Compaction:
+class Compaction(Policy):
     """Copy what a rule keeps of a topic, such as the record with the highest version of each key.
 
     It is for one caller at a time; only :meth:`stop` is for any thread.
@@ -170,10 +170,10 @@ class Compaction:
         conf: the settings of a client of confluent-kafka, for all clients that it makes.
         source: the topic that is read.
         target: the topic that is written; nobody else writes to it.
-        rule: where the version of a record stands, or another decision about what is kept.
-        beside: a topic for what is left untouched; without it that goes into the target.
+        rule: where the version of a record stands, or another rule about what is kept.
+        side_topic: a topic for what is unresolved; without it that goes into the target.
         audit: a topic for an account of each transaction, as JSON.
-        chain: a chain with ``sign``; what it does not verify is left untouched.
+        chain: a chain with ``sign``; what it does not verify is unresolved.
         store: a file for what is known of the source; without it all is learned again at each start.
         group_id: the group whose offsets say what is done, and the transactional id.
         rate: how many records are read in a second at most, or None.
@@ -190,9 +190,9 @@ class Compaction:
         conf: Mapping[str, Any],
         source: str,
         target: str,
-        rule: Decision,
+        rule: CopyRule,
         *,
-        beside: str | None = None,
+        side_topic: str | None = None,
         audit: str | None = None,
         chain: Chain | None = None,
         store: str | None = None,
@@ -201,7 +201,7 @@ class Compaction:
         timeout_s: float = _TIMEOUT_S,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        names = [name for name in (source, target, beside, audit) if name is not None]
+        names = [name for name in (source, target, side_topic, audit) if name is not None]
         if len(set(names)) < len(names):
             raise ConfigError(f"expected different topics, found {', '.join(names)}")
         self._conf: Final = {"log_level": 0, **conf}
@@ -213,25 +213,18 @@ class Compaction:
         }
         self._source: Final = source
         self._target: Final = target
-        self._beside: Final = beside
+        self._side_topic: Final = side_topic
         self._audit: Final = audit
         self._rule: Final = rule.for_topic(source)
         self._store: Final = store
         # A pass of retention that removes from the target has another group and transactional id.
         kind = rule.worker if rule.alone is None else f"{rule.worker}-into"
         self._group: Final = group_id or f"headerware-{kind}-{target}"
-        self._rate: Final = rate
         self._batch: Final = _BATCH if rate is None else max(1, min(_BATCH, int(rate)))
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
-        self._stop: Final = Event()
-        self._slices: BoundedCache[tuple[int, int], Record] = BoundedCache(
-            _MAX_SLICES, max_cost=_SLICES_BYTES, cost=lambda _, record: bytes_of(record)
-        )
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._admin: Final = Admin(self._conf, timeout_s=timeout_s)
-        self._member: Any = None
-        self._renewed = float("-inf")
         self._progress: Callable[[], Progress]
         with self._open() as reader:
             self._topics: Final = {
@@ -253,30 +246,51 @@ class Compaction:
             timeout_s=timeout_s,
         )
         """Up to where it is done."""
+        self._winners: Winners
+        self._result = CompactionResult(source=source, target=target, executed=False)
+        self._tell: Callable[[CompactionResult], object] = lambda _: None
+        self._judged: Final[dict[tuple[int, int], Judged]] = {}
+        """What was said of the records of a batch when they were read."""
+        self._done: dict[int, int] = {}
+        """Up to where the last transaction was done."""
+        self._syncs: dict[int, Sync] = {}
+        Worker(
+            self._conf,
+            source,
+            self,
+            name=rule.worker,
+            group_id=self._group,
+            own=self.copied.metadata,
+            writes=set(self._topics) - {source},
+            rate=rate,
+            batch=_BATCH,
+            timeout_s=timeout_s,
+        )
 
     def stop(self) -> None:
-        """Stop behind the transaction that is under way; for signal handlers and other threads."""
-        self._stop.set()
+        """Stop after the transaction that is under way; for signal handlers and other threads."""
+        self.worker.stop()
 
     @property
     def progress(self) -> Progress:
         """How far the present pass over the source is, in offsets."""
         return self._progress()
 
-    def preview(self, tell: Callable[[Result], object] = lambda _: None) -> Result:
+    def preview(self, tell: Callable[[CompactionResult], object] = lambda _: None) -> CompactionResult:
         """Return what would be done, without writing or committing.
 
         ``tell`` is called with what is in the way, before anything is read, and then after each batch.
         """
-        result = Result(source=self._source, target=self._target, executed=False, problems=self.problems())
+        result = CompactionResult(
+            source=self._source, target=self._target, executed=False, problems=self.problems()
+        )
         tell(result)
-        self._open_chain()
-        with Winners(None, self._purpose, alone=self._rule.alone) as winners:
-            self._work(winners, None, result, follow=False, tell=tell)
-        return result
+        return self._run(result, None, tell, lambda: self.worker.preview(self._told))
 
-    def execute(self, *, follow: bool = False, tell: Callable[[Result], object] = lambda _: None) -> Result:
-        """Write what wins, and return what was done; ``tell`` is called behind each transaction.
+    def execute(
+        self, *, follow: bool = False, tell: Callable[[CompactionResult], object] = lambda _: None
+    ) -> CompactionResult:
+        """Write what wins, and return what was done; ``tell`` is called after each transaction.
 
         Args:
             follow: whether to go on at the end of the source, until :meth:`stop`.
@@ -290,22 +304,268 @@ class Compaction:
         """
         if problems := self.problems():
             raise ConfigError("; ".join(problems))
-        self._open_chain()
-        result = Result(source=self._source, target=self._target, executed=True)
-        with (
-            Winners(self._store, self._purpose, alone=self._rule.alone) as winners,
-            closing(
-                TransactionalSender(
-                    self._conf,
-                    self._group,
-                    what=f"{self._rule.worker} of {self._source}",
-                    topics=set(self._topics) - {self._source},
-                    timeout_s=self._timeout_s,
-                )
-            ) as sender,
-        ):
-            self._work(winners, sender, result, follow=follow, tell=tell)
+        result = CompactionResult(source=self._source, target=self._target, executed=True)
+        self._run(result, self._store, tell, lambda: self.worker.run(follow=follow, tell=self._told))
+        result.stopped = result.stopped and not follow
         return result
+
+    def _run(
+        self,
+        result: CompactionResult,
+        store: str | None,
+        tell: Callable[[CompactionResult], object],
+        work: Callable[[], object],
+    ) -> CompactionResult:
+        if self._chain is not None and self._verification is None:
+            # A job's driver does not open it, for only its workers may have the keys.
+            self._verification = Verification(self._chain, self._source, cluster_id=self._cluster_id)
+        self._result, self._tell = result, tell
+        with Winners(store, self._purpose) as self._winners:
+            work()
+        result.missed += self.worker.deleted
+        self._told()
+        result.stopped = self.worker.is_stopped
+        return result
+
+    def _told(self) -> None:
+        """Tell the result so far."""
+        result, worker = self._result, self.worker
+        result.records, result.size_bytes = worker.records, worker.size_bytes
+        settled = result.written + sum(result.unresolved.values()) + sum(result.lost.values())
+        result.waiting = max(0, result.records - settled)
+        self._tell(result)
+
+    # What the worker asks
+
+    def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
+        """Learn the source up to its end, and find the slices that a job has left pending."""
+        found = self.copied.read(committed)
+        if self.copied.is_marked(found):
+            raise HeaderwareError(self._marked())
+        done = {number: offset for number, (offset, _) in found.items()}
+        if any(offset > done.get(number, 0) for number, offset in self._winners.done.items()):
+            self._winners.clear()  # somebody has set the group back
+        if self._rule.alone is None:
+            self._learn(done)
+        by_job = {number: offset for number, (offset, own) in found.items() if own == self.copied.ended}
+        committed = {**committed, **self._with_pending(by_job)}
+        self._done = done
+        self._progress = lambda: self.worker.progress
+        return committed
+
+    def part_of(self, record: Record) -> SliceHeader | None:
+        """Return which slice a record is, if it can be judged: what anybody may write joins no message."""
+        judged = self._judge(record)
+        self._judged[judged.partition, judged.offset] = judged
+        return judged.part
+
+    def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
+        """Return what becomes of records and messages."""
+        judged = [None if unit.problem else self._judged_unit(unit) for unit in units]
+        self._judged.clear()
+        self._note_syncs()
+        found = [each for each in judged if each is not None]
+        if self._rule.alone is None:
+            self._winners.learn(found)
+            verdicts = iter(self._winners.verdicts(found))
+        else:
+            verdicts = iter([verdict_alone(each.why, self._rule.alone) for each in found])
+        for unit, each in zip(units, judged, strict=True):
+            yield self._outcome(unit, _UNJUDGED[unit.problem] if each is None else next(verdicts))
+
+    def _judged_unit(self, unit: Unit) -> Judged:
+        # Slices that have waited are judged again.
+        found = [
+            self._judged.get((record.partition or 0, record.offset or 0)) or self._judge(record)
+            for record in unit.records
+        ]
+        return found[0] if found[0].part is None else judged_message(found)
+
+    def _outcome(self, unit: Unit, verdict: Verdict | Literal["waits", "missed"]) -> Outcome:
+        if isinstance(verdict, str):
+            return Outcome(unit, "dropped", why=verdict)
+        if verdict.outcome == "loses":
+            return Outcome(unit, "dropped", why=_words(verdict), about=verdict)
+        topic = self._target if verdict.outcome == "wins" else self._side_topic or self._target
+        # What is unreadable could not be written as it is.
+        copied = () if verdict.why == "unreadable" else unit.records
+        records = [record.replace(topic=topic) for record in copied]
+        return Outcome(unit, "sent" if records else "dropped", records, why=_words(verdict), about=verdict)
+
+    def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
+        """Send what a topic refuses to the side topic, or leave it in the source."""
+        index, error = next(iter(refusals.items()))
+        refused = outcome.records[index]
+        topic = None if refused.topic == self._side_topic else self._side_topic
+        text = (
+            f"{refusal(self._source, refused, error)}; "
+            f"{f'it stays in {self._source} alone' if topic is None else f'it goes to {topic}'}"
+        )
+        _log.warning("%s", text)
+        if len(self._result.refused) < _REFUSED_SHOWN:
+            self._result.refused.append(text)
+        verdict = Verdict("unresolved", "refused")
+        records = [] if topic is None else [record.replace(topic=topic) for record in outcome.unit.records]
+        return Outcome(
+            outcome.unit, "sent" if records else "dropped", records, why=_words(verdict), about=verdict
+        )
+
+    def account(self, outcomes: Sequence[Outcome], _offsets: Sequence[TopicPartition]) -> Record | None:
+        """Return a record for the audit topic: what becomes of the records of a transaction, and why."""
+        if self._audit is None:
+            return None
+        counts = defaultdict[int, Counter[str]](Counter)
+        for outcome in outcomes:
+            if outcome.why != "waits":
+                counts[outcome.unit.topic_partition[1]][outcome.why] += len(outcome.unit.offsets)
+        partitions = {
+            str(number): {
+                "from": self._done.get(number, 0),
+                "to": offset,
+                **dict(sorted(counts[number].items())),
+            }
+            for number, offset in self.worker.positions.items()
+            if counts[number] or offset != self._done.get(number)
+        }
+        account = {
+            "worker": self._rule.worker,
+            "group": self._group,
+            "source": self._source,
+            "target": self._target,
+            "at_ms": self._now_ms(),
+            "partitions": partitions,
+        }
+        return Record(self._audit, json.dumps(account).encode(), self._source.encode())
+
+    def committed(self, outcomes: Sequence[Outcome]) -> None:
+        """Count what was done, and note up to where."""
+        result = self._result
+        for outcome in outcomes:
+            unit, verdict = outcome.unit, outcome.about
+            count = len(unit.offsets)
+            if verdict is None:
+                result.missed += count if outcome.why == "missed" else 0
+            elif verdict.outcome == "wins":
+                result.written += count
+                result.written_bytes += sum(map(bytes_of, unit.records))
+                result.tombstones += sum(record.value is None for record in unit.records)
+            else:
+                counts: dict[Any, int] = result.lost if verdict.outcome == "loses" else result.unresolved
+                counts[verdict.why] = counts.get(verdict.why, 0) + count
+        positions = self.worker.positions
+        if result.executed:
+            changed = {number: at for number, at in positions.items() if at != self._done.get(number)}
+            resume = self.worker.commits
+            self._winners.written(changed, {number: resume[number] for number in changed}, self._syncs)
+        self._done, self._syncs = positions, {}
+
+    def renew(self) -> None:
+        """Raise a HeaderwareError if a topic was deleted since the start, and perhaps made again."""
+        for name in (self._source, self._target):
+            topic = self._described(name)
+            if topic is None or topic.id != self._topics[name].id:
+                raise HeaderwareError(
+                    f"{name} was deleted, or made again: begin anew, with another group and a new target"
+                )
+
+    # What is known of the topics
+
+    def _judge(self, record: Record) -> Judged:
+        verified = None if self._verification is None else self._verification.verified
+        return self._rule.judged(record, now_ms=self._now_ms(), verified=verified, compacts=self._compacts)
+
+    def _learn(self, done: Mapping[int, int]) -> None:
+        """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
+        winners = self._winners
+        if any(offset > winners.learned.get(number, 0) for number, offset in done.items()):
+            with self._open(self._target) as reader:
+                reader.start()
+                for records in self._read(reader):
+                    # A signature names the topic that it was made for.
+                    winners.learn_copy(
+                        [self._judge(record.replace(topic=self._source)) for record in records]
+                    )
+        with self._open() as reader:
+            reader.start(offsets=winners.resume)
+            units, judged = self._new_units(), list[Judged]()
+            for records in self._read(reader):
+                judged += self._complete(units, records)
+                if len(judged) >= _LEARNED_AT_ONCE:
+                    winners.learn(judged)
+                    judged = []
+            winners.learn(judged)
+            if not self.worker.is_stopped:
+                ends = {number: end for number, (_, end) in reader.bounds.items()}
+                firsts = units.incomplete().items()
+                winners.learned_to(ends, {key[1]: min(each.first for each in found) for key, found in firsts})
+
+    def _with_pending(self, done: Mapping[int, int]) -> dict[int, tuple[int, str]]:
+        """Return what a job would have committed if it knew which slices are pending.
+
+        Raises:
+            WireFormatError: more are than a commit can note.
+        """
+        if not done:
+            return {}
+        with self._open() as reader:
+            reader.start(up_to=done)
+            units = self._new_units()
+            for records in self._read(reader):
+                for _ in self._complete(units, records):
+                    pass
+        committed = {}
+        for number, offset in done.items():
+            incomplete = units.incomplete().get((self._source, number), [])
+            pending = PendingOffsets(at for message in incomplete for at in message.offsets.values())
+            first, metadata = pending.encode(offset, self.copied.metadata)
+            committed[number] = first, metadata or ""
+        return committed
+
+    def _read(self, reader: TopicReader) -> Iterator[list[Record]]:
+        """Yield what there is, as slowly as was asked, until it is stopped."""
+        began, count = time.monotonic(), 0
+        for batch in reader.to_end(max_records=self._batch, each_batch=True):
+            yield [record_of(message) for message in batch]
+            count += len(batch)
+            self._told()
+            self.worker.keep_rate(began, count)
+            if self.worker.is_stopped:
+                return
+
+    def _new_units(self) -> Units:
+        """Return units of what is said of records, without keys and values."""
+
+        def fetched(topic: str, number: int, offset: int) -> Record | None:
+            record = self._singles.get(topic, number, offset, seen=True)
+            return None if record is None else _without_payload(record, self._judge(record))
+
+        return Units(fetched, part_of=lambda record: _judgement(record).part)
+
+    def _complete(self, units: Units, records: Iterable[Record]) -> Iterator[Judged]:
+        """Yield what is said of records, and of the messages that they make complete."""
+        for record in records:
+            judged = self._judge(record)
+            if judged.part is None:
+                yield judged
+                continue
+            unit = units.add(_without_payload(record, judged))
+            if unit is not None and unit.problem is None:
+                yield judged_message([*map(_judgement, unit.records)])
+
+    def _note_syncs(self) -> None:
+        """Note positions in both topics; only between transactions is the target's end one of them."""
+        wanted = [number for number, offset in self._done.items() if self._winners.needs_sync(number, offset)]
+        if wanted:
+            ends = self._ends(self._target)
+            self._syncs = {number: Sync(self._done[number], ends[number]) for number in wanted}
+
+    def _open(self, topic: str | None = None) -> TopicReader:
+        """Return a reader of the source, or of another topic, whose progress is shown from now on."""
+        reader = TopicReader(
+            self._reading, topic or self._source, group_id=self._group, timeout_s=self._timeout_s
+        )
+        self._progress = lambda: reader.progress
+        return reader
 
     def translate(self, group: str) -> list[Translated]:
         """Return where a consumer group of the source goes on in the target, by what it has committed.
@@ -320,7 +580,7 @@ class Compaction:
         """
         if self._target not in self._topics:
             raise ConfigError(f"there is no topic {self._target}, into which {self._source} was copied")
-        # In this order: what the target gets in between comes from behind what is done. Its end is the one
+        # In this order: what the target gets in between comes from after what is done. Its end is the one
         # before a transaction that is open: what that writes may be what the group has not read.
         target_begins = self._admin.beginnings(self._target, self._topics[self._target].partitions)
         target_ends, settled_ends = self._target_ends()
@@ -333,7 +593,7 @@ class Compaction:
             worker = done.get(partition, 0)
             target: int | None = settled_ends[partition]
             if offset < worker:
-                target = self._known_place(partition, offset)
+                target = self._known_offset(partition, offset)
             translated.append(
                 Translated(
                     partition=partition,
@@ -355,11 +615,11 @@ class Compaction:
                 return ends, settled
             time.sleep(0.1)
 
-    def _known_place(self, partition: int, source: int) -> int | None:
+    def _known_offset(self, partition: int, source: int) -> int | None:
         """Return from where on the target has what comes from an offset of the source on; None if unknown."""
         if self._store is None:
             return None
-        return place_in_target(self._store, self._purpose, partition, source)
+        return offset_in_target(self._store, self._purpose, partition, source)
 
     def commit_translated(self, group: str, translated: Sequence[Translated]) -> None:
         """Commit, for a group without members, where it goes on in the target.
@@ -374,272 +634,6 @@ class Compaction:
                     f"group {group} has offsets of {self._target} already; they were left as they are"
                 )
         self._admin.set_committed(group, self._target, {each.partition: each.target for each in translated})
-
-    def _open_chain(self) -> None:
-        """Open the chain; a job's driver does not, for only its workers may have the keys."""
-        if self._chain is not None and self._verification is None:
-            self._verification = Verification(self._chain, self._source, cluster_id=self._cluster_id)
-
-    def _work(
-        self,
-        winners: Winners,
-        sender: TransactionalSender | None,
-        result: Result,
-        *,
-        follow: bool,
-        tell: Callable[[Result], object],
-    ) -> None:
-        done = self._positions()  # only behind a sender's start are they those of the last transaction
-        self._learn(winners, done, lambda: tell(result))
-        with self._open() as reader:
-            self._write(reader, winners, sender, result, done, follow=follow, tell=tell)
-        result.stopped = self._stop.is_set() and not follow
-
-    def _write(
-        self,
-        reader: TopicReader,
-        winners: Winners,
-        sender: TransactionalSender | None,
-        result: Result,
-        done: dict[int, int],
-        *,
-        follow: bool,
-        tell: Callable[[Result], object],
-    ) -> None:
-        """Write what wins, from where the group is done."""
-        self._start(reader, done)
-        self._member = reader.group_metadata()
-        for partition, (begin, _) in reader.bounds.items():
-            before = done.get(partition, begin)
-            result.missed += max(0, begin - before)
-            done[partition] = max(begin, before)
-        self._send(_Plan(done), winners, sender, result)
-        began = time.monotonic()
-        for batch in self._batches(reader, follow=follow):
-            plan = _Plan(done)
-            records = [record_of(message) for message in batch]
-            judged = [self._judged(record) for record in records]
-            for record, each in zip(records, judged, strict=True):
-                if each.part is not None and sender is not None:
-                    self._slices[each.partition, each.offset] = record
-            winners.learn(judged)
-            for record, verdict in zip(records, winners.verdicts(judged), strict=True):
-                self._add(plan, record, verdict, writes=sender is not None)
-                if plan.size_bytes > _MAX_TRANSACTION_BYTES:
-                    self._send(plan, winners, sender, result)
-                    plan = _Plan(done)
-            self._send(plan, winners, sender, result)
-            tell(result)
-            self._keep_rate(began, result.records)
-
-    def _keep_rate(self, began: float, records: int) -> None:
-        if self._rate:
-            self._stop.wait(max(0.0, began + records / self._rate - time.monotonic()))
-
-    def _start(self, reader: TopicReader, done: Mapping[int, int], **options: Any) -> None:
-        """Begin to read behind what is done, or as the options of the reader's start say.
-
-        A leader that has just been elected may not know its end yet: it is waited for.
-        """
-        deadline = time.monotonic() + self._timeout_s
-        options = {"offsets": done, **options}
-        reader.start(**options)
-        while cut := [each for each, (_, end) in reader.bounds.items() if done.get(each, 0) > end]:
-            if time.monotonic() > deadline:
-                partition, (_, end) = cut[0], reader.bounds[cut[0]]
-                raise HeaderwareError(
-                    f"group {self._group} is done with {self._source}[{partition}] up to offset "
-                    f"{done[partition]}, but it has ended at {end} for {self._timeout_s:g} s: records were "
-                    f"lost; begin anew, with another group and target"
-                )
-            if self._stop.wait(_WAIT_S):
-                return
-            reader.start(**options)
-
-    def _learn(self, winners: Winners, done: Mapping[int, int], tell: Callable[[], object]) -> None:
-        """Learn the source from where it is known up to its end; of what it has lost, learn the target."""
-        if any(offset > done.get(partition, 0) for partition, offset in winners.done.items()):
-            winners.clear()  # somebody has set the group back
-        is_behind = any(offset > winners.learned.get(partition, 0) for partition, offset in done.items())
-        by_key = self._rule.alone is None
-        if not by_key and not is_behind:
-            return
-        if by_key and is_behind:
-            with self._open(self._target) as reader:
-                reader.start()
-                began, records = time.monotonic(), 0
-                for batch in reader.to_end(max_records=self._batch, each_batch=True):
-                    # A signature names the topic that it was made for.
-                    copies = [record_of(message).replace(topic=self._source) for message in batch]
-                    winners.learn_copy([self._judged(record) for record in copies])
-                    records += len(batch)
-                    tell()
-                    self._keep_rate(began, records)
-                    if self._stop.is_set():
-                        return
-        began, records = time.monotonic(), 0
-        with self._open() as reader:
-            if by_key:
-                reader.start(offsets=winners.learned)
-            else:  # only slices are learned, whose messages may be whole later
-                self._start(reader, done, offsets=winners.learned, up_to=done)
-            judged: list[Judged] = []
-            for batch in reader.to_end(max_records=self._batch, each_batch=True):
-                judged += [self._judged(record_of(message)) for message in batch]
-                if len(judged) >= _LEARNED_AT_ONCE:
-                    winners.learn(judged)
-                    judged = []
-                records += len(batch)
-                tell()
-                self._keep_rate(began, records)
-                if self._stop.is_set():
-                    return
-            winners.learn(judged)
-            winners.learned_to({partition: end for partition, (_, end) in reader.bounds.items()})
-
-    def _open(self, topic: str | None = None) -> TopicReader:
-        """Return a reader of the source, or of another topic, whose progress is shown from now on."""
-        reader = TopicReader(
-            self._reading, topic or self._source, group_id=self._group, timeout_s=self._timeout_s
-        )
-        self._progress = lambda: reader.progress
-        return reader
-
-    def _batches(self, reader: TopicReader, *, follow: bool) -> Iterator[list[Message]]:
-        """Yield what there is, up to the end or until it is stopped; at times an empty batch."""
-        deadline = time.monotonic() + self._timeout_s
-        while not self._stop.is_set() and (follow or not reader.has_reached_the_end):
-            batch = reader.read(max_records=self._batch, timeout_s=_WAIT_S)
-            if batch:
-                yield batch
-                deadline = time.monotonic() + self._timeout_s
-            elif follow and time.monotonic() > self._renewed + _RENEW_S:
-                yield []
-            elif not follow and time.monotonic() > deadline:
-                raise HeaderwareError(
-                    f"{self._source} could not be read to the end: no answer within {self._timeout_s:g} s"
-                )
-
-    def _judged(self, record: Record) -> Judged:
-        verified = None if self._verification is None else self._verification.verified
-        return self._rule.judged(record, now_ms=self._now_ms(), verified=verified, compacts=self._compacts)
-
-    def _add(self, plan: _Plan, record: Record, verdict: Verdict, *, writes: bool) -> None:
-        """Add what becomes of a record to what is done next."""
-        plan.records += 1
-        plan.read_bytes += bytes_of(record) if is_readable(record) else 0
-        partition, count = record.partition or 0, len(verdict.offsets)
-        plan.done[partition] = (record.offset or 0) + 1
-        counts = plan.counts[partition]
-        if verdict.outcome == "waits":
-            return
-        if verdict.outcome == "loses":
-            counts[verdict.outcome, verdict.why] += count
-            return
-        if writes and verdict.why != "unreadable":
-            topic = self._target if verdict.outcome == "wins" else self._beside or self._target
-            found = [self._slice(record, offset) for offset in verdict.offsets]
-            if None in found:
-                counts["missed", None] += count
-                return
-            copies = [each.replace(topic=topic) for each in found if each is not None]
-            plan.copies.append(_Copy(copies, verdict, is_tombstone=record.value is None))
-        plan.size_bytes += verdict.size_bytes
-        plan.take(verdict, partition, is_tombstone=record.value is None)
-
-    def _slice(self, record: Record, offset: int) -> Record | None:
-        """Return a record, or another slice of its message; None if that is gone."""
-        if offset == record.offset:
-            return record
-        known = self._slices.get((record.partition or 0, offset))
-        return known or self._singles.get(self._source, record.partition or 0, offset, seen=True)
-
-    def _send(
-        self, plan: _Plan, winners: Winners, sender: TransactionalSender | None, result: Result
-    ) -> None:
-        """Send what is planned in one transaction, and note it."""
-        is_due = time.monotonic() > self._renewed + _RENEW_S
-        changed = {
-            partition: offset
-            for partition, offset in plan.done.items()
-            if is_due or offset != plan.begins.get(partition)
-        }
-        if sender is not None and is_due:
-            self._require_same_topics()
-        if sender is not None and changed:
-            syncs = self._syncs(winners, {partition: plan.begins[partition] for partition in changed})
-            offsets = [
-                TopicPartition(self._source, partition, offset, self.copied.metadata)
-                for partition, offset in changed.items()
-            ]
-            while failed := sender.send(self._records(plan, changed), offsets, self._member):
-                self._leave_alone(plan, failed, result)
-            winners.written(changed, syncs)
-            if is_due:
-                self._renewed = time.monotonic()
-        plan.begins.update(changed)
-        plan.count(result)
-
-    def _records(self, plan: _Plan, changed: Mapping[int, int]) -> list[Record]:
-        """Return what a transaction writes: the copies, and the account of them."""
-        records = [record for copy in plan.copies for record in copy.records]
-        if self._audit is not None and plan.records:
-            records.append(self._account(plan, changed))
-        return records
-
-    def _leave_alone(self, plan: _Plan, failed: Mapping[int, KafkaError], result: Result) -> None:
-        """Take the broker's refusals of some records of a plan, by their indexes; the others may go.
-
-        Raises:
-            HeaderwareError: the account is refused.
-        """
-        copies = [(copy, record) for copy in plan.copies for record in copy.records]
-        if (error := failed.get(len(copies))) is not None:
-            raise HeaderwareError(
-                f"{self._audit} takes no accounts: {error.str()}; nothing of the transaction is written"
-            )
-        for index, error in failed.items():
-            copy, record = copies[index]
-            if not any(record is each for each in copy.records):
-                continue  # another slice of its message is refused, too
-            left = plan.leave_alone(copy, self._beside) or f"it stays in {self._source} alone"
-            text = f"{refusal(self._source, record, error)}; {left}"
-            _log.warning("%s", text)
-            if len(result.refused) < _REFUSED_SHOWN:
-                result.refused.append(text)
-
-    def _syncs(self, winners: Winners, begins: Mapping[int, int]) -> dict[int, Sync]:
-        """Return places in both topics; only between transactions is the target's end such a place."""
-        wanted = [partition for partition, offset in begins.items() if winners.needs_sync(partition, offset)]
-        if not wanted:
-            return {}
-        ends = self._ends(self._target)
-        return {partition: Sync(begins[partition], ends[partition]) for partition in wanted}
-
-    def _account(self, plan: _Plan, changed: Mapping[int, int]) -> Record:
-        """Return a record for the audit topic: what becomes of the records of a transaction, and why."""
-        partitions = {
-            str(partition): {
-                "from": plan.begins[partition],
-                "to": offset,
-                **{
-                    outcome if why is None else f"{outcome}: {why}": count
-                    for (outcome, why), count in sorted(plan.counts[partition].items(), key=str)
-                    if count
-                },
-            }
-            for partition, offset in changed.items()
-            if offset != plan.begins[partition]
-        }
-        account = {
-            "worker": self._rule.worker,
-            "group": self._group,
-            "source": self._source,
-            "target": self._target,
-            "at_ms": self._now_ms(),
-            "partitions": partitions,
-        }
-        return Record(str(self._audit), json.dumps(account).encode(), self._source.encode())
 
     def _positions(self) -> dict[int, int]:
         """Return up to where the group is done.
@@ -668,7 +662,7 @@ class Compaction:
             confluent_kafka.KafkaException: the cluster does not answer.
         """
         source, problems = self._topics[self._source], []
-        for name in (self._target, self._beside):
+        for name in (self._target, self._side_topic):
             if name is None:
                 continue
             topic = self._topics.get(name)
@@ -696,14 +690,14 @@ class Compaction:
                 for name in (self._source, self._target)
                 if name in self._topics and self._topics[name].is_compacted
             ]
-        elif self._compacts and self._beside is None:
+        elif self._compacts and self._side_topic is None:
             problems.append(
                 f"{self._target} is compacted, so it cannot keep what has no key or version; name a topic "
-                f"for that (--beside)"
+                f"for that (--side-topic)"
             )
-        if self._beside in self._topics and self._topics[str(self._beside)].is_compacted:
+        if self._side_topic in self._topics and self._topics[str(self._side_topic)].is_compacted:
             problems.append(
-                f"{self._beside} is compacted; what is left untouched needs cleanup.policy=delete"
+                f"{self._side_topic} is compacted; what is unresolved needs cleanup.policy=delete"
             )
         if self._audit is not None and self._audit not in self._topics:
             problems.append(f"there is no topic {self._audit}; create it")
@@ -727,15 +721,6 @@ class Compaction:
             reader.start(offsets=dict.fromkeys(committed, _HIGHEST))
             return next((batch[0].partition() for batch in reader.to_end()), None)
 
-    def _require_same_topics(self) -> None:
-        """Raise a HeaderwareError if a topic was deleted since the start, and perhaps made again."""
-        for name in (self._source, self._target):
-            topic = self._described(name)
-            if topic is None or topic.id != self._topics[name].id:
-                raise HeaderwareError(
-                    f"{name} was deleted, or made again: begin anew, with another group and a new target"
-                )
-
     def _described(self, name: str) -> _Topic | None:
         """Return what the cluster says of a topic; None if there is none."""
         try:
@@ -751,6 +736,7 @@ class Compaction:
 
     def close(self) -> None:
         """Close its clients."""
+        self.worker.close()
         self._singles.close()
         if self._verification is not None:
             self._verification.close()
@@ -762,64 +748,16 @@ class Compaction:
         self.close()
 
 
-class _Copy:
-    """A record, or a message in slices, that is written as a whole or not at all."""
-
-    __slots__ = ("is_tombstone", "records", "verdict")
-
-    def __init__(self, records: list[Record], verdict: Verdict, *, is_tombstone: bool) -> None:
-        self.records = records
-        self.verdict = verdict
-        self.is_tombstone: Final = is_tombstone
+def _words(verdict: Verdict) -> str:
+    return verdict.outcome if verdict.why is None else f"{verdict.outcome}: {verdict.why}"
 
 
-class _Plan:
-    """What goes into the next transaction, and what is to be counted once it is committed."""
+def _without_payload(record: Record, judged: Judged) -> Record:
+    """Return a record of which only its position is left, and what is said of it."""
+    local = {"judged": judged}
+    return Record(record.topic, None, None, EMPTY, record.partition, offset=record.offset, local=local)
 
-    def __init__(self, begins: dict[int, int]) -> None:
-        self.begins: Final = begins
-        """Up to where each partition is done; it moves on with the commit."""
-        self.done: Final = dict(begins)
-        self.copies: Final[list[_Copy]] = []
-        self.counts: Final[defaultdict[int, Counter[tuple[str, str | None]]]] = defaultdict(Counter)
-        self.records = self.read_bytes = self.size_bytes = self.written_bytes = self.tombstones = 0
 
-    def take(self, verdict: Verdict, partition: int, *, is_tombstone: bool, sign: int = 1) -> None:
-        """Count a verdict, or with a ``sign`` of -1 take it back."""
-        self.counts[partition][verdict.outcome, verdict.why] += sign * len(verdict.offsets)
-        if verdict.outcome == "wins":
-            self.written_bytes += sign * verdict.size_bytes
-            self.tombstones += sign * is_tombstone
-
-    def leave_alone(self, copy: _Copy, beside: str | None) -> str:
-        """Put beside what the broker has refused, and say so; empty if it goes nowhere."""
-        first = copy.records[0]
-        partition, refused = first.partition or 0, copy.verdict._replace(outcome="untouched", why="refused")
-        self.take(copy.verdict, partition, is_tombstone=copy.is_tombstone, sign=-1)
-        self.take(refused, partition, is_tombstone=copy.is_tombstone)
-        copy.verdict = refused
-        if beside is None or first.topic == beside:
-            copy.records = []
-            return ""
-        copy.records = [each.replace(topic=beside) for each in copy.records]
-        return f"it goes to {beside}"
-
-    def count(self, result: Result) -> None:
-        """Add it to a result."""
-        result.records += self.records
-        result.size_bytes += self.read_bytes
-        result.written_bytes += self.written_bytes
-        result.tombstones += self.tombstones
-        counts: Any = sum(self.counts.values(), Counter())
-        for (outcome, why), count in (+counts).items():
-            if outcome == "wins":
-                result.written += count
-            elif outcome == "untouched":
-                result.untouched[why] = result.untouched.get(why, 0) + count
-            elif outcome == "loses":
-                result.lost[why] = result.lost.get(why, 0) + count
-            else:
-                result.missed += count
-        # A run may begin in the middle of a message.
-        settled = result.written + sum(result.untouched.values()) + sum(result.lost.values())
-        result.waiting = max(0, result.records - settled)
+def _judgement(record: Record) -> Judged:
+    judged: Judged = (record.local or {})["judged"]
+    return judged

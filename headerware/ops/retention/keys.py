@@ -19,7 +19,7 @@ from headerware.core.errors import HeaderwareError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headerware.ops.retention.rules import Fate
+    from headerware.ops.retention.rules import RetentionDisposition
 
 _SCHEMA: Final = """
 PRAGMA journal_mode = OFF;
@@ -27,7 +27,8 @@ PRAGMA synchronous = OFF;
 PRAGMA cache_size = -65536;
 CREATE TABLE latest (
     digest BLOB NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL, offset INTEGER NOT NULL,
-    fate INTEGER NOT NULL, message BLOB, held INTEGER NOT NULL, last INTEGER NOT NULL, count INTEGER NOT NULL,
+    disposition INTEGER NOT NULL, message BLOB, held INTEGER NOT NULL, last INTEGER NOT NULL,
+    count INTEGER NOT NULL,
     PRIMARY KEY (digest, partition)
 ) WITHOUT ROWID;
 CREATE INDEX unsettled ON latest (partition) WHERE message IS NOT NULL;
@@ -39,16 +40,18 @@ CREATE TABLE chosen (
 """
 _NOTE: Final = """
 INSERT INTO latest VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?4, 1) ON CONFLICT DO UPDATE SET
-    key = excluded.key, offset = excluded.offset, fate = excluded.fate, message = excluded.message,
-    held = held OR excluded.held, last = excluded.last, count = excluded.count
+    key = excluded.key, offset = excluded.offset, disposition = excluded.disposition,
+    message = excluded.message, held = held OR excluded.held, last = excluded.last, count = excluded.count
 """
-_FATES: Final[dict[Fate, int]] = {"expired": 1, "tombstone": 2}
+_DISPOSITIONS: Final[dict[RetentionDisposition, int]] = {"expired": 1, "tombstone": 2}
 """As they are written; all others are 0, for what they say of a key is the same."""
-_EXPIRED: Final = "FROM latest CROSS JOIN beginning USING (partition) WHERE fate = 1 AND last >= before"
+_EXPIRED: Final = (
+    "FROM latest CROSS JOIN beginning USING (partition) WHERE disposition = 1 AND last >= before"
+)
 _STAYS: Final = """
 (held OR EXISTS (
     SELECT 1 FROM latest AS other WHERE other.digest = latest.digest
-    AND other.partition <> latest.partition AND (other.held OR other.fate = 0)
+    AND other.partition <> latest.partition AND (other.held OR other.disposition = 0)
 ))
 """
 """Readers of a table by key would take a tombstone for the end of what another partition has.
@@ -108,16 +111,31 @@ class Keys:
             self._connection: Final = sqlite3.connect("", isolation_level=None)
             self._connection.executescript(_SCHEMA)
 
-    def note(self, partition: int, key: bytes, offset: int, fate: Fate, message_id: bytes | None) -> None:
+    def note(
+        self,
+        partition: int,
+        key: bytes,
+        offset: int,
+        disposition: RetentionDisposition,
+        message_id: bytes | None,
+    ) -> None:
         """Note the next record of a partition; ``message_id`` says that it is a slice."""
         digest = digest_of(key)
         place = digest + partition.to_bytes(4)
-        is_held = fate == "held"
+        is_held = disposition == "held"
         if not is_held and (before := self._waiting.get(place)) is not None:
             is_held = before[-1]
-        if fate != "expired" and message_id is None:
+        if disposition != "expired" and message_id is None:
             key = b""  # it gets no tombstone
-        self._waiting[place] = digest, partition, key, offset, _FATES.get(fate, 0), message_id, is_held
+        self._waiting[place] = (
+            digest,
+            partition,
+            key,
+            offset,
+            _DISPOSITIONS.get(disposition, 0),
+            message_id,
+            is_held,
+        )
         self._waiting_bytes += len(key)
         if len(self._waiting) >= _WAITING or self._waiting_bytes >= _WAITING_BYTES:
             self._write()
@@ -138,12 +156,14 @@ class Keys:
                 "SELECT digest, message FROM latest WHERE partition = ? AND message IS NOT NULL", (partition,)
             ).fetchall()
 
-    def settle(self, partition: int, digest: bytes, fate: Fate, *, last: int, count: int) -> None:
+    def settle(
+        self, partition: int, digest: bytes, disposition: RetentionDisposition, *, last: int, count: int
+    ) -> None:
         """Say what becomes of the message in slices that is the latest record of a key."""
         with _errors():
             self._connection.execute(
-                "UPDATE latest SET fate = ?, last = ?, count = ? WHERE digest = ? AND partition = ?",
-                (_FATES.get(fate, 0), last, count, digest, partition),
+                "UPDATE latest SET disposition = ?, last = ?, count = ? WHERE digest = ? AND partition = ?",
+                (_DISPOSITIONS.get(disposition, 0), last, count, digest, partition),
             )
 
     def choose(self, beginnings: Mapping[int, int]) -> dict[int, Choice]:

@@ -4,7 +4,7 @@ A record's lifetime is its header ``hw.expires``, or that of the first rule for 
 has no lifetime, or one that cannot be read, stays. So does a tombstone, for it says that a key is gone. A
 legal hold is a header of its own, whatever its value and in capitals or not, and wins over all.
 
-The rule is a :class:`~headerware.ops.compaction.rules.Decision`: the worker of compaction copies by it, too.
+The rule is a :class:`~headerware.ops.compaction.rules.CopyRule`: the worker of compaction copies by it, too.
 What may be removed of a partition is in :mod:`headerware.ops.retention.plan`.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from headerware.core.record import Record
 
-Fate = Literal[
+RetentionDisposition = Literal[
     "expired",
     "alive",
     "no_lifetime",
@@ -45,28 +45,28 @@ Fate = Literal[
     "unknown_id",
     "held",
     "tombstone",
-    "not_whole",
+    "incomplete",
     "not_remembered",
     "unverified",
     "signed",
     "stale",
 ]
 """What becomes of a record; all but ``expired`` and ``stale`` stay."""
-FATES: Final[dict[Fate, str]] = {
+DISPOSITIONS: Final[dict[RetentionDisposition, str]] = {
     "expired": "they have outlived their time",
     "alive": "their time has not come",
     "no_lifetime": "they have no lifetime",
     "malformed": "their lifetime, or their hw.slice, cannot be read",
     "held": "a legal hold is on them",
     "tombstone": "they are tombstones",
-    "not_whole": "they are slices of messages that are not whole",
+    "incomplete": "they are slices of messages that are not complete",
     "not_remembered": "they are slices of more messages than a pass can remember",
     "unknown_id": "they have headers with ids whose names are not known here",
     "unverified": "the chain does not verify them, they are not signed, or they are and no chain is given",
     "signed": "they have expired, but their readers would refuse tombstones, which nobody has signed",
     "stale": "they are not verified, or cannot be read, and older than --unverified-after",
 }
-_UNJUDGED: Final[frozenset[Fate]] = frozenset({"unverified", "malformed"})
+_UNJUDGED: Final[frozenset[RetentionDisposition]] = frozenset({"unverified", "malformed"})
 
 _MAX_READINGS: Final = 1_024
 _READINGS_BYTES: Final = 1 << 20
@@ -152,7 +152,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         hold = self.hold.casefold()
         return any(name.casefold() == hold for name, _ in headers)
 
-    def fate_of(self, record: Record, now_ms: int) -> Fate:
+    def disposition_of(self, record: Record, now_ms: int) -> RetentionDisposition:
         """Return what becomes of a record at a moment; its headers have their names.
 
         The rule is that of the record's topic (:meth:`for_topic`).
@@ -174,16 +174,18 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return "no_lifetime"
         return "expired" if now_ms - expires_ms > self.clock_skew_ms else "alive"
 
-    def unless_stale(self, fate: Fate, timestamp_ms: int | None, now_ms: int) -> Fate:
-        """Return a record's fate, which is another one if it could not be judged for too long."""
-        if fate not in _UNJUDGED or self.unverified_after_ms is None or timestamp_ms is None:
-            return fate
+    def unless_stale(
+        self, disposition: RetentionDisposition, timestamp_ms: int | None, now_ms: int
+    ) -> RetentionDisposition:
+        """Return a record's disposition, which is another one if it could not be judged for too long."""
+        if disposition not in _UNJUDGED or self.unverified_after_ms is None or timestamp_ms is None:
+            return disposition
         age_ms = now_ms - timestamp_ms
-        return "stale" if age_ms > self.unverified_after_ms + self.clock_skew_ms else fate
+        return "stale" if age_ms > self.unverified_after_ms + self.clock_skew_ms else disposition
 
-    def fate_on_the_wire(
+    def disposition_on_the_wire(
         self, record: Record, now_ms: int, verified: Callable[[Record], Record | None] | None = None
-    ) -> tuple[Fate, SliceHeader | None]:
+    ) -> tuple[RetentionDisposition, SliceHeader | None]:
         """Return what becomes of a record as on the wire, and which slice of a message it is.
 
         ``verified`` returns a record as a chain verifies it, or None; without it what is signed stays.
@@ -206,7 +208,7 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             part = SliceHeader.decode(found) if SLICE_HEADER in read.headers else None
         except (WireFormatError, HeaderError):
             return "held" if self.holds(record.headers) else "malformed", None
-        return "held" if is_held else self.fate_of(read, now_ms), part
+        return "held" if is_held else self.disposition_of(read, now_ms), part
 
     def judged(
         self,
@@ -223,10 +225,10 @@ class RetentionRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         at = record.partition or 0, record.offset or 0
         if not is_readable(record):
             return Judged(*at, len(record.key or b"") + len(record.value or b""), None, 0, "unreadable")
-        fate, part = self.fate_on_the_wire(record, now_ms, verified)
-        fate = self.unless_stale(fate, record.timestamp_ms, now_ms)
+        disposition, part = self.disposition_on_the_wire(record, now_ms, verified)
+        disposition = self.unless_stale(disposition, record.timestamp_ms, now_ms)
         is_later = part is not None and part.index > 0
-        is_kept = fate == "held" if is_later else fate not in ("expired", "stale")
+        is_kept = disposition == "held" if is_later else disposition not in ("expired", "stale")
         return Judged(*at, bytes_of(record), None, 0, "kept" if is_kept else None, part)
 
 
@@ -270,21 +272,21 @@ class Judge:
             _MAX_READINGS, self._reading_of, max_cost=_READINGS_BYTES, cost=_size_of
         )
 
-    def fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
+    def disposition_of(self, message: Message) -> tuple[RetentionDisposition, SliceHeader | None]:
         """Return what becomes of a message, and which slice of a larger one it is."""
-        fate, part = self._fate_of(message)
-        if fate in _UNJUDGED:
+        disposition, part = self._disposition_of(message)
+        if disposition in _UNJUDGED:
             kind, timestamp_ms = message.timestamp()
-            fate = self._rule.unless_stale(fate, timestamp_ms if kind else None, self._now_ms)
-        return fate, part
+            disposition = self._rule.unless_stale(disposition, timestamp_ms if kind else None, self._now_ms)
+        return disposition, part
 
-    def _fate_of(self, message: Message) -> tuple[Fate, SliceHeader | None]:
+    def _disposition_of(self, message: Message) -> tuple[RetentionDisposition, SliceHeader | None]:
         headers = headers_of(message)
         if headers is None:
             return "malformed", None
         reading = self._readings[tuple([pair[0] for pair in headers])]
         if reading is None:
-            return self._fate_by_all(record_of(message))
+            return self._disposition_by_all(record_of(message))
         expires_ms: int | None = None
         if reading.expires_at is not None:
             try:
@@ -300,11 +302,11 @@ class Judge:
             return "no_lifetime", None
         return "expired" if expires_ms <= self._newest_expired_ms else "alive", None
 
-    def _fate_by_all(self, record: Record) -> tuple[Fate, SliceHeader | None]:
-        fate, part = self._rule.fate_on_the_wire(record, self._now_ms, self._verified)
-        if fate == "expired" and self._compacted and _may_be_signed(record):
+    def _disposition_by_all(self, record: Record) -> tuple[RetentionDisposition, SliceHeader | None]:
+        disposition, part = self._rule.disposition_on_the_wire(record, self._now_ms, self._verified)
+        if disposition == "expired" and self._compacted and _may_be_signed(record):
             return "signed", part
-        return fate, part
+        return disposition, part
 
     def _reading_of(self, names: tuple[str, ...]) -> _Reading | None:
         """Return how to judge records by the names of their headers; None if it takes all that they have."""

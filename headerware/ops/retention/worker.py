@@ -19,8 +19,8 @@ another, and none would come to an end.
 A tombstone must not delete a record that came meanwhile. So the tombstones of a batch are stored in a
 transaction, and before it is committed, the partition is read from where the pass ended up to them, with what
 is not committed. If a record of such a key stands before its tombstone, the transaction is undone, and done
-again without that key. What comes behind a tombstone is newer, and stays. So two passes at once do no harm
-either. What stands behind the pass is read once: before a transaction all but what comes in its own time.
+again without that key. What comes after a tombstone is newer, and stays. So two passes at once do no harm
+either. What stands after the pass is read once: before a transaction all but what comes in its own time.
 
 A pass may take hours, and a topic may be deleted meanwhile, and made again under its name. So its id is asked
 for again before anything is removed.
@@ -56,11 +56,12 @@ from headerware.ops.claims import (
     require_topics_and_stores,
 )
 from headerware.ops.retention.keys import Choice, Keys
-from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
-from headerware.ops.retention.rules import FATES, Fate, Judge, RetentionRule
+from headerware.ops.retention.plan import Partition, PartitionPlan, Tombstones
+from headerware.ops.retention.rules import DISPOSITIONS, Judge, RetentionDisposition, RetentionRule
 from headerware.ops.verify import Verification
 from headerware.workers.ownership import Lease
 from headerware.workers.transactions import TransactionalSender
+from headerware.workers.units import Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -75,8 +76,10 @@ RETAINED: Final = "headerware.retained"
 _TOMBSTONES: Final = 1_000
 _TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
-UNMEANT: Final[frozenset[Fate]] = frozenset({"unverified", "malformed", "unknown_id", "not_whole"})
-"""Fates of records that stay for ever, though nobody has said so."""
+UNMEANT: Final[frozenset[RetentionDisposition]] = frozenset(
+    {"unverified", "malformed", "unknown_id", "incomplete"}
+)
+"""Dispositions of records that stay for ever, though nobody has said so."""
 _log: Final = logging.getLogger("headerware.ops.retention")
 
 
@@ -84,7 +87,7 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
     """The first record of a partition that stays; nothing behind it can be deleted with the beginning.
 
     Args:
-        fate: why it stays.
+        disposition: why it stays.
         offset: its offset.
         expired: how many records behind it have expired; only what was read is counted.
         reason: what its readers say of it, if it is not verified; else None.
@@ -92,7 +95,7 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
         timestamp_ms: its time, if it is one that nobody means to keep; None if it has none, or is gone.
     """
 
-    fate: Fate
+    disposition: RetentionDisposition
     offset: int
     expired: int
     reason: str | None = None
@@ -100,14 +103,14 @@ class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int | None = None
 
 
-class Result(msgspec.Struct, kw_only=True):
+class RetentionResult(msgspec.Struct, kw_only=True):
     """What was removed of a topic, or would be.
 
     Args:
         topic: the topic.
         executed: whether anything was removed; else it is what would be.
         records: how many records were read.
-        fates: how many there are of each fate.
+        dispositions: how many there are of each disposition.
         deleted: how many stand in beginnings that are deleted.
         delete_before: up to which offset each of these partitions is deleted.
         held_back: the first record that stays, of each partition of which the beginning is deleted.
@@ -117,14 +120,15 @@ class Result(msgspec.Struct, kw_only=True):
         rest: how many expired records only a copy can leave out. Of a compacted topic these are the latest
             ones of keys that have a held record, or a record that stays in another partition; the broker
             removes those that are not the latest.
-        beginnings: whether only beginnings were read; then ``fates`` and ``rest`` are those of what was read.
+        beginnings: whether only beginnings were read; then ``dispositions`` and ``rest`` are those of what
+            was read.
         stopped: whether it was stopped before the end.
     """
 
     topic: str
     executed: bool
     records: int = 0
-    fates: dict[Fate, int] = msgspec.field(default_factory=dict)
+    dispositions: dict[RetentionDisposition, int] = msgspec.field(default_factory=dict)
     deleted: int = 0
     delete_before: dict[int, int] = msgspec.field(default_factory=dict)
     held_back: dict[int, HeldBack] = msgspec.field(default_factory=dict)
@@ -141,7 +145,7 @@ class Result(msgspec.Struct, kw_only=True):
         return {
             number: each
             for number, each in self.held_back.items()
-            if each.fate in UNMEANT and (each.expired or self.beginnings)
+            if each.disposition in UNMEANT and (each.expired or self.beginnings)
         }
 
     @property
@@ -170,8 +174,8 @@ class _NewerError(HeaderwareError):
     """Newer records of some keys have come."""
 
 
-class _Behind:
-    """What stands in a partition behind the pass, with what is not committed; each record is read once."""
+class _Since:
+    """What stands in a partition after the pass, with what is not committed; each record is read once."""
 
     def __init__(self, reader: TopicReader, number: int, position: int) -> None:
         self._reader: Final = reader
@@ -203,7 +207,7 @@ def _token_of(record: Record) -> bytes | None:
     return record.headers.last(RETAINED)
 
 
-def _count_deleted(result: Result, number: int, plan: PartitionPlan) -> None:
+def _count_deleted(result: RetentionResult, number: int, plan: PartitionPlan) -> None:
     result.deleted += plan.deleted
     if plan.deleted:
         result.delete_before[number] = plan.delete_before
@@ -276,12 +280,12 @@ class Retention:
         )
 
     def stop(self) -> None:
-        """Stop behind what is being removed; for signal handlers and other threads."""
+        """Stop after what is being removed; for signal handlers and other threads."""
         self._stop.set()
 
-    def preview(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
+    def preview(self, tell: Callable[[Progress], object] = lambda _: None) -> RetentionResult:
         """Return what would be removed, without removing anything; ``tell`` hears how far the pass is."""
-        result = Result(topic=self._topic, executed=False, beginnings=self._beginnings)
+        result = RetentionResult(topic=self._topic, executed=False, beginnings=self._beginnings)
         with closing(Keys()) as keys:
             for number, (plan, choice) in self._plans(result, keys, tell).items():
                 _count_deleted(result, number, plan)
@@ -289,7 +293,7 @@ class Retention:
                 result.replaced += choice.replaced
         return result
 
-    def execute(self, tell: Callable[[Progress], object] = lambda _: None) -> Result:
+    def execute(self, tell: Callable[[Progress], object] = lambda _: None) -> RetentionResult:
         """Remove what has expired by now, and return what that was.
 
         It takes the lease of the topic, and has it until :meth:`close`.
@@ -305,7 +309,7 @@ class Retention:
             KeyringError: records cannot be verified now.
             confluent_kafka.KafkaException: the cluster refuses what it is asked.
         """
-        result = Result(topic=self._topic, executed=True, beginnings=self._beginnings)
+        result = RetentionResult(topic=self._topic, executed=True, beginnings=self._beginnings)
         self._require_lease()
         with closing(Keys()) as keys:
             plans = self._plans(result, keys, tell)
@@ -340,7 +344,7 @@ class Retention:
     def objects(self, chain: Chain, *, copies: Sequence[str] = (), execute: bool = False) -> Objects:
         """Find the topic's objects that no record claims any more, and delete them if asked to.
 
-        Call it behind :meth:`execute`. Objects of the last hour stay, for their records may be on their way.
+        Call it after :meth:`execute`. Objects of the last hour stay, for their records may be on their way.
 
         Args:
             chain: a chain with ``claim_check``, which has the stores.
@@ -374,7 +378,7 @@ class Retention:
         )
 
     def _plans(
-        self, result: Result, keys: Keys, tell: Callable[[Progress], object]
+        self, result: RetentionResult, keys: Keys, tell: Callable[[Progress], object]
     ) -> dict[int, tuple[PartitionPlan, Choice]]:
         """Read the topic, and return what may be removed of each partition."""
         now_ms, began = self._now_ms(), time.monotonic()
@@ -399,9 +403,9 @@ class Retention:
             )
             for batch in self._batches(reader):
                 for message in batch:
-                    fate, part = judge.fate_of(message)
+                    disposition, part = judge.disposition_of(message)
                     partition = partitions[message.partition() or 0]
-                    partition.take(message.offset() or 0, message.key(), fate, part)
+                    partition.take(message.offset() or 0, message.key(), disposition, part)
                 result.records += len(batch)
                 tell(reader.progress)
                 if self._beginnings:
@@ -418,29 +422,40 @@ class Retention:
         self._ends = {number: end for number, (_, end) in bounds.items()}
         plans = {number: partition.plan(self._ends[number]) for number, partition in partitions.items()}
         choices = keys.choose({number: plan.delete_before for number, plan in plans.items()})
-        fates: Counter[Fate] = Counter()
+        dispositions: Counter[RetentionDisposition] = Counter()
         for number, plan in plans.items():
-            fates.update(plan.fates)
-            expired = plan.fates.get("expired", 0) + plan.fates.get("stale", 0)
-            if plan.stays is not None and plan.stays_at is not None and "delete" in self._policy:
-                behind = expired + plan.fates.get("signed", 0) - plan.deleted
-                result.held_back[number] = HeldBack(fate=plan.stays, offset=plan.stays_at, expired=behind)
+            dispositions.update(plan.dispositions)
+            expired = plan.dispositions.get("expired", 0) + plan.dispositions.get("stale", 0)
+            if (
+                plan.first_kept is not None
+                and plan.first_kept_offset is not None
+                and "delete" in self._policy
+            ):
+                later = expired + plan.dispositions.get("signed", 0) - plan.deleted
+                result.held_back[number] = HeldBack(
+                    disposition=plan.first_kept, offset=plan.first_kept_offset, expired=later
+                )
             result.rest += choices[number].left if "compact" in self._policy else expired - plan.deleted
-        result.fates = dict(fates)
+        result.dispositions = dict(dispositions)
         self._look_into(result)
         return {number: (plan, choices[number]) for number, plan in plans.items()}
 
-    def _look_into(self, result: Result) -> None:
+    def _look_into(self, result: RetentionResult) -> None:
         """Say of the records that are in the way whose they are, since when, and what is wrong with them."""
         with closing(SingleRecords(self._reading("read_committed"), self._id, self._timeout_s)) as singles:
             for number, each in result.in_the_way.items():
                 record = singles.get(self._topic, number, each.offset)
                 known = {} if record is None else {"timestamp_ms": record.timestamp_ms}
-                if record is not None and self._verification is not None and each.fate == "unverified":
+                if record is not None and self._verification is not None and each.disposition == "unverified":
                     known |= self._refusal_of(self._verification, record)
                 result.held_back[number] = found = msgspec.structs.replace(each, **known)
                 where = position(self._topic, number, each.offset)
-                _log.warning("%s is in the way: %s (%s)", where, FATES[each.fate], found.reason or each.fate)
+                _log.warning(
+                    "%s is in the way: %s (%s)",
+                    where,
+                    DISPOSITIONS[each.disposition],
+                    found.reason or each.disposition,
+                )
 
     def _refusal_of(self, verification: Verification, record: Record) -> dict[str, Any]:
         """Return why a record of a partition does not verify; of each partition one is asked for."""
@@ -479,24 +494,24 @@ class Retention:
         self._admin.delete_records(self._topic, number, plan.delete_before)
 
     def _write_tombstones(
-        self, sender: TransactionalSender, number: int, keys: Keys, end: int, result: Result
+        self, sender: TransactionalSender, number: int, keys: Keys, end: int, result: RetentionResult
     ) -> None:
         """Write tombstones for the keys of a partition that have no newer record."""
         size, came = _TOMBSTONES, set[bytes]()
         with self._open("read_uncommitted", number) as reader:
-            behind = _Behind(reader, number, end)
+            since = _Since(reader, number, end)
             while not self._stop.is_set():
                 result.newer += keys.drop(number, came)
                 came.clear()
                 # Outside of the transaction, which the broker ends after some seconds.
-                for batch in behind.batches():
+                for batch in since.batches():
                     others = {key for key, token in batch if not self._is_ours(token)}
                     result.newer += keys.drop(number, others)
                 found = keys.chosen(number, most=size, most_bytes=_TOMBSTONE_BYTES)
                 if not found:
                     return
                 try:
-                    self._delete_keys(sender, number, [each.key for each in found], behind, came)
+                    self._delete_keys(sender, number, [each.key for each in found], since, came)
                 except _NewerError:
                     size = max(1, size // 2)  # the fewer, the sooner none of them has come meanwhile
                     continue
@@ -510,7 +525,7 @@ class Retention:
         sender: TransactionalSender,
         number: int,
         keys: Sequence[bytes],
-        behind: _Behind,
+        since: _Since,
         came: set[bytes],
     ) -> None:
         """Write tombstones in one transaction, unless newer records stand before them; note all that came."""
@@ -519,14 +534,14 @@ class Retention:
         headers = Headers([(RETAINED, own)])
         records = [Record(self._topic, None, key, headers, number) for key in keys]
         if self._audit is not None:
-            records.append(self._account_of(number, "keys", len(keys), before=behind.position))
+            records.append(self._account_of(number, "keys", len(keys), before=since.position))
         tombstones = Tombstones(keys)
 
         def require_latest() -> None:
             self._require_same_topic()
             self._require_lease()
             tombstones.begin()
-            for batch in behind.batches():
+            for batch in since.batches():
                 for key, token in batch:
                     if token == own or not self._is_ours(token):
                         tombstones.see(key, own=token == own)

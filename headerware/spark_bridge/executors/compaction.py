@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from headerware.core.headers import EMPTY
 from headerware.core.record import Record, bytes_of
+from headerware.interceptors.slice.header import SliceHeader
 from headerware.ops.compaction.job import Copied, PartitionCopy
-from headerware.ops.compaction.rules import Decision, Why
+from headerware.ops.compaction.rules import CopyRule, Judged, Why, judged_message
 from headerware.ops.verify import Verification
 from headerware.spark_bridge.chain_source import ChainSource
 from headerware.spark_bridge.executors.open_chain import local_path
 from headerware.spark_bridge.frames.records import column, gc_paused, read_records
+from headerware.workers.units import Unit, Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +36,13 @@ SETTLED: Final = (
 )
 """The schema of what is known of records before they are compared.
 
-``at`` is where a record comes: of a message in slices the offset of its last slice, and null while it is not
-whole. ``number`` is a slice's.
+``at`` is the offset at which a record is written: of a message in slices that of its last slice, and null
+while it lacks slices. ``number`` is a slice's.
 """
-JUDGED: Final = f"{SETTLED}, message binary, slices int, stated string"
-"""The schema of what is known of each record by itself; the last three columns are null but for slices."""
-
-
+JUDGED: Final = f"{SETTLED}, message binary, slices int, total_bytes bigint, slice_bytes bigint"
+"""The schema of what is known of each record by itself; the last four columns are null but for slices."""
+REPEATED: Final = "repeated"
+"""Why a slice waits that has come before."""
 WRITTEN: Final = "partition int, written bigint"
 """The schema of what tasks tell that write: how many records of a partition."""
 _BATCH: Final = 10_000
@@ -51,7 +54,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     """How the records of a topic are judged; ``topic`` is the one that their signatures name."""
 
     topic: str
-    rule: Decision
+    rule: CopyRule
     now_ms: int
     compacts: bool
     chain: ChainSource | None = None
@@ -74,12 +77,12 @@ class Settled(NamedTuple):
     tombstone: bool
     digest: bytes | None
     version: int
-    why: Why | None
+    why: str | None
     at: int | None
     number: int = 0
 
 
-class Judged(NamedTuple):
+class JudgedRow(NamedTuple):
     """A row of :data:`JUDGED`."""
 
     partition: int
@@ -93,7 +96,13 @@ class Judged(NamedTuple):
     number: int = 0
     message: bytes | None = None
     slices: int | None = None
-    stated: str | None = None
+    total_bytes: int | None = None
+    slice_bytes: int | None = None
+
+    def part(self) -> SliceHeader:
+        """Return which slice of which message it is."""
+        assert None not in self[-4:]  # noqa: S101 - only slices are settled
+        return SliceHeader(self.message, self.number, self.slices, self.total_bytes, self.slice_bytes)  # type: ignore[arg-type]  # as above
 
 
 def judge_records(pickled: bytes) -> Task:
@@ -120,7 +129,7 @@ def _judged(judging: Judging, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             with gc_paused():
                 rows = list(_judged_rows(judging, verification, batch))
-            yield _batch(Judged, rows, batch)
+            yield _batch(JudgedRow, rows, batch)
     finally:
         if verification is not None:
             verification.close()
@@ -128,7 +137,7 @@ def _judged(judging: Judging, batches: Batches) -> Iterator[pa.RecordBatch]:
 
 def _judged_rows(
     judging: Judging, verification: Verification | None, batch: pa.RecordBatch
-) -> Iterator[Judged]:
+) -> Iterator[JudgedRow]:
     verified = None if verification is None else verification.verified
     for record, length in zip(_records(batch), column(batch, "value_bytes"), strict=True):
         if any(_REPLACED in (name or "") for name, _ in record.headers):
@@ -140,9 +149,10 @@ def _judged_rows(
         known = (found.partition, found.offset, size, length is None, found.digest, found.version, found.why)
         part = found.part
         if part is None:
-            yield Judged(*known, at=found.offset)
+            yield JudgedRow(*known, at=found.offset)
         else:
-            yield Judged(*known, None, part.index, part.message_id, part.count, part.whole_in_words)
+            stated = part.message_id, part.count, part.total_bytes, part.slice_bytes
+            yield JudgedRow(*known, None, part.index, *stated)
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:
@@ -152,19 +162,49 @@ def _records(batch: pa.RecordBatch) -> Iterator[Record]:
 
 
 def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Settle messages as the worker does, see ``Winners.learn``."""
-    message = Message()
+    """Settle messages by the units of all workers; one that comes again later is another."""
+    units = Units(lambda *_: None, part_of=lambda record: _row_of(record).part())
     of: tuple[int, bytes | None] | None = None
     for batch in batches:
         rows: list[Settled] = []
-        for row in map(Judged._make, zip(*(each.to_pylist() for each in batch.columns), strict=True)):
+        for row in map(JudgedRow._make, zip(*(each.to_pylist() for each in batch.columns), strict=True)):
             if of != (row.partition, row.message):
-                rows += message.waiting()
-                message, of = Message(), (row.partition, row.message)
-            rows += message.add(row)
+                rows += _waiting(units)
+                of = row.partition, row.message
+            unit = units.add(
+                Record("", None, None, EMPTY, row.partition, offset=row.offset, local={"row": row})
+            )
+            rows += () if unit is None else _settled_unit(unit)
         yield _batch(Settled, rows, batch)
     if of is not None:
-        yield _batch(Settled, list(message.waiting()), batch)  # the last one's
+        yield _batch(Settled, list(_waiting(units)), batch)  # the last one's
+
+
+def _waiting(units: Units) -> Iterator[Settled]:
+    """Yield the slices of messages that lack others."""
+    return (_settled_as(_row_of(record)) for unit in units.give_up() for record in unit.records)
+
+
+def _row_of(record: Record) -> JudgedRow:
+    row: JudgedRow = (record.local or {})["row"]
+    return row
+
+
+def _settled_unit(unit: Unit) -> Iterator[Settled]:
+    rows = [_row_of(record) for record in unit.records]
+    if unit.problem is not None:
+        (row,) = rows
+        is_repeated = unit.problem == "repeated"
+        yield _settled_as(row, why=REPEATED if is_repeated else "malformed", at=row.offset)
+        return
+    found = judged_message(
+        [
+            Judged(row.partition, row.offset, row.size, row.digest, row.version, row.why, row.part())
+            for row in rows
+        ]
+    )
+    for row in rows:
+        yield _settled_as(row, digest=found.digest, version=found.version, why=found.why, at=found.offset)
 
 
 def _written(writing: Writing, batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -197,43 +237,12 @@ def _copied(copy: PartitionCopy, rows: Iterable[tuple[Record, int]]) -> int:
     return written
 
 
-class Message:
-    """The slices of one message in a partition, by their numbers; one that comes again later is another."""
-
-    def __init__(self) -> None:
-        self._slices: dict[int, Judged] = {}
-
-    def add(self, row: Judged) -> Iterator[Settled]:
-        """Take a slice, and yield what is settled by it."""
-        first = next(iter(self._slices.values()), row)
-        if row.stated != first.stated:
-            yield _settled_as(row, why="malformed", at=row.offset)
-        elif row.number in self._slices:
-            yield _settled_as(row)
-        else:
-            self._slices[row.number] = row
-            if len(self._slices) == row.slices:
-                yield from self._whole(row.offset)
-                self._slices = {}
-
-    def waiting(self) -> Iterator[Settled]:
-        """Yield the slices of a message that is not whole."""
-        return map(_settled_as, self._slices.values())
-
-    def _whole(self, at: int) -> Iterator[Settled]:
-        why = next((each.why for each in self._slices.values() if each.why is not None), None)
-        first = self._slices[0]
-        digest = None if why else first.digest
-        for each in self._slices.values():
-            yield _settled_as(each, digest=digest, version=first.version, why=why, at=at)
-
-
 def _settled_as(
-    row: Judged,
+    row: JudgedRow,
     *,
     digest: bytes | None = None,
     version: int = 0,
-    why: Why | None = None,
+    why: str | None = None,
     at: int | None = None,
 ) -> Settled:
     return Settled(row.partition, row.offset, row.size, row.tombstone, digest, version, why, at, row.number)
@@ -251,7 +260,6 @@ def _batch(kind: Any, rows: list[Any], like: pa.RecordBatch) -> pa.RecordBatch:
         "number": pa.int32(),
         "message": binary,
         "slices": pa.int32(),
-        "stated": text,
     }
     columns = zip(*rows, strict=True) if rows else ((),) * len(kind._fields)
     arrays = [

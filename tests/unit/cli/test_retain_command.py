@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from headerware.cli import main
 from headerware.cli.retain import _print
 from headerware.ops.retention.rules import RetentionRule
-from headerware.ops.retention.worker import Result
+from headerware.ops.retention.worker import RetentionResult
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,7 +92,7 @@ def test_an_age_is_given_once(tmp_path: Path) -> None:
 
 
 def test_a_topic_without_records_is_said_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
-    _print(Result(topic="clicks", executed=False), None)
+    _print(RetentionResult(topic="clicks", executed=False), None)
     assert capsys.readouterr().out.splitlines()[0] == "no records"
 
 

@@ -53,7 +53,7 @@ class TestUnits:
         assert units.add(slice_of(1, 0, 2, 0)) is None
         again = units.add(slice_of(1, 0, 2, 1))
         assert again is not None
-        assert (again.offsets, again.problem) == ((1,), "stray")
+        assert (again.offsets, again.problem) == ((1,), "repeated")
         complete = units.add(slice_of(1, 1, 2, 2))
         assert complete is not None
         assert complete.offsets == (0, 2)
@@ -104,6 +104,20 @@ class TestUnits:
         complete = units.add(slice_of(999, 1, 2, 2_000))
         assert complete is not None
         assert complete.offsets == (999, 2_000)
+
+    def test_messages_that_came_first_are_given_up_first(self) -> None:
+        units = Units(nothing)
+        for number in range(4):
+            assert units.add(slice_of(number, 0, 2, number)) is None
+        assert [unit.offsets for unit in units.give_up(2)] == [(0,), (1,)]
+        assert len(units) == 2
+        complete = units.add(slice_of(3, 1, 2, 4))
+        assert complete is not None
+        assert complete.offsets == (3, 4)
+
+    def test_a_slice_is_what_whoever_makes_units_says(self) -> None:
+        units = Units(nothing, part_of=lambda _: None)
+        assert [units.add(slice_of(1, 0, 2, 0)) is None, len(units)] == [False, 0]
 
     def test_one_message_of_more_slices_than_there_is_room_for_is_never_complete(self) -> None:
         units = Units(nothing, max_remembered=10)

@@ -8,7 +8,18 @@ import pytest
 from headerware.core.errors import ConfigError
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.ops.compaction.rules import OLDEST, Rule, judge, lost_because
+from headerware.interceptors.slice.header import SliceHeader
+from headerware.ops.compaction.rules import (
+    OLDEST,
+    Judged,
+    Rule,
+    Verdict,
+    Why,
+    judge,
+    judged_message,
+    lost_because,
+    verdict_alone,
+)
 
 
 def record(*versions: bytes | None, key: bytes | None = b"key", **parts: Any) -> Record:
@@ -65,7 +76,7 @@ class TestVersions:
     @pytest.mark.parametrize(
         ("missing", "form", "found"),
         [
-            ("untouched", "number", "no_version"),
+            ("unresolved", "number", "no_version"),
             ("oldest", "number", OLDEST),
             ("timestamp", "number", 5),
             ("timestamp", "long", 5),
@@ -107,3 +118,34 @@ class TestJudging:
             judge(record(b"1").replace(partition=number), Rule(header="v")).digest for number in (0, 1, 300)
         }
         assert len(digests) == 3
+
+
+class TestRecordsThatAreJudgedAlone:
+    def test_are_kept_for_a_reason_and_lost_without_one(self) -> None:
+        whys: list[Why | None] = ["kept", None, "unreadable"]
+        assert [verdict_alone(why, "expired") for why in whys] == [
+            Verdict("wins"),
+            Verdict("loses", "expired"),
+            Verdict("unresolved", "unreadable"),
+        ]
+
+
+class TestMessages:
+    def slices(self, *offsets: int, why: Why | None = None) -> list[Judged]:
+        """Return the slices of a message, of which the first one has a key, and the last one a problem."""
+        count = len(offsets)
+        return [
+            Judged(
+                *(0, offset, 10, None if index else b"a" * 16, 0 if index else 7),
+                why if index == count - 1 else None,
+                SliceHeader(bytes(16), index, count, count, 1),
+            )
+            for index, offset in enumerate(offsets)
+        ]
+
+    def test_have_the_key_and_version_of_the_first_slice_and_the_offset_of_the_last_that_came(self) -> None:
+        assert judged_message(self.slices(5, 2, 4)) == Judged(0, 5, 30, b"a" * 16, 7, None)
+
+    def test_are_unresolved_if_a_slice_is(self) -> None:
+        found = judged_message(self.slices(2, 4, why="exposed_slices"))
+        assert (found.digest, found.why) == (None, "exposed_slices")

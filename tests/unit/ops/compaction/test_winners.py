@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headerware.core.errors import ConfigError, HeaderwareError
-from headerware.ops.compaction.rules import Judged, Untouched, Why
-from headerware.ops.compaction.winners import Sync, Winners, place_in_target
+from headerware.ops.compaction.rules import Judged, Unresolved
+from headerware.ops.compaction.winners import Sync, Winners, offset_in_target
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "store")
 
 
-def single(offset: int, version: int, key: bytes = b"a" * 16, why: Untouched | None = None) -> Judged:
+def single(offset: int, version: int, key: bytes = b"a" * 16, why: Unresolved | None = None) -> Judged:
     return Judged(0, offset, 10, None if why else key, version, why)
 
 
@@ -25,13 +25,13 @@ class TestWinners:
     def test_know_the_same_after_a_restart(self, path: str) -> None:
         with Winners(path, "p") as winners:
             winners.learn([single(0, 5), single(1, 4), single(2, 0, why="malformed")])
-            winners.written({0: 1}, {0: Sync(0, 0)})
+            winners.written({0: 1}, {}, {0: Sync(0, 0)})
         with Winners(path, "p") as winners:
             assert (winners.learned, winners.done) == ({0: 3}, {0: 1})
             verdicts = winners.verdicts([single(1, 4), single(2, 0, why="malformed")])
             assert [(each.outcome, each.why) for each in verdicts] == [
                 ("loses", "older"),
-                ("untouched", "malformed"),
+                ("unresolved", "malformed"),
             ]
 
     def test_stop_if_what_was_judged_cannot_be_judged_any_more(self) -> None:
@@ -40,16 +40,27 @@ class TestWinners:
             with pytest.raises(HeaderwareError, match="a key or the chain has changed"):
                 winners.verdicts([single(0, 0, why="unverified")])
 
-    def test_leave_untouched_what_could_not_be_judged_at_first(self) -> None:
+    def test_leave_unresolved_what_could_not_be_judged_at_first(self) -> None:
         with Winners(None, "p") as winners:
             winners.learn([single(0, 0, why="unverified")])
-            assert winners.verdicts([single(0, 5)])[0].outcome == "untouched"
+            assert winners.verdicts([single(0, 5)])[0].outcome == "unresolved"
 
     def test_stay_known_up_to_where_they_were_if_a_new_leader_tells_of_less(self, path: str) -> None:
         with Winners(path, "p") as winners:
             winners.learn([single(0, 5), single(1, 4)])
-            winners.learned_to({0: 1, 1: 3})
+            winners.learned_to({0: 1, 1: 3}, {})
             assert winners.learned == {0: 2, 1: 3}
+
+    def test_read_again_from_the_first_slice_of_a_message_that_is_not_complete(self, path: str) -> None:
+        with Winners(path, "p") as winners:
+            winners.learn([single(0, 5), single(3, 4)])
+            winners.learned_to({0: 5, 1: 2}, {0: 2})
+            assert (winners.learned, winners.resume) == ({0: 5, 1: 2}, {0: 2, 1: 2})
+            winners.written({0: 4}, {0: 1}, {})
+        with Winners(path, "p") as winners:
+            assert (winners.learned, winners.resume) == ({0: 5, 1: 2}, {0: 2, 1: 2})
+            winners.written({0: 5}, {0: 5}, {})
+            assert winners.resume == {0: 5, 1: 2}
 
     def test_forget_everything(self, path: str) -> None:
         with Winners(path, "p") as winners:
@@ -60,45 +71,26 @@ class TestWinners:
             assert winners.verdicts([single(0, 1)])[0].outcome == "wins"
 
 
-class TestRecordsThatAreJudgedAlone:
-    def test_are_kept_for_a_reason_and_lost_without_one(self, path: str) -> None:
-        whys: list[Why | None] = ["kept", None, "unreadable"]
-        batch = [Judged(0, offset, 10, None, 0, why) for offset, why in enumerate(whys)]
-        with Winners(path, "p", alone="expired") as winners:
-            winners.learn(batch)
-            assert [(each.outcome, each.why) for each in winners.verdicts(batch)] == [
-                ("wins", None),
-                ("loses", "expired"),
-                ("untouched", "unreadable"),
-            ]
-            assert winners.learned == {0: 3}
-
-    def test_may_be_judged_otherwise_later(self, path: str) -> None:
-        with Winners(path, "p", alone="expired") as winners:
-            winners.learn([Judged(0, 0, 10, None, 0, "kept")])
-            assert winners.verdicts([Judged(0, 0, 10, None, 0, None)])[0].outcome == "loses"
-
-
-class TestPlaces:
+class TestOffsetsInTheTarget:
     def test_are_those_before_an_offset(self, path: str) -> None:
         with Winners(path, "p") as winners:
             assert winners.needs_sync(0, 0)
-            winners.written({}, {0: Sync(0, 7)})
+            winners.written({}, {}, {0: Sync(0, 7)})
             assert not winners.needs_sync(0, 999)
             assert winners.needs_sync(0, 1_000)
-            winners.written({}, {0: Sync(1_000, 300)})
+            winners.written({}, {}, {0: Sync(1_000, 300)})
             # While it is in use.
-            found = [place_in_target(path, "p", 0, offset) for offset in (0, 999, 1_000, 5_000)]
+            found = [offset_in_target(path, "p", 0, offset) for offset in (0, 999, 1_000, 5_000)]
             assert found == [7, 7, 300, 300]
-            assert place_in_target(path, "p", 1, 5) is None
+            assert offset_in_target(path, "p", 1, 5) is None
 
     def test_of_other_topics_are_refused(self, path: str) -> None:
         with Winners(path, "p") as winners:
-            winners.written({}, {0: Sync(0, 7)})
+            winners.written({}, {}, {0: Sync(0, 7)})
         with pytest.raises(ConfigError, match="of other topics"):
-            place_in_target(path, "q", 0, 5)
+            offset_in_target(path, "q", 0, 5)
         with pytest.raises(ConfigError, match="cannot be used"):
-            place_in_target(f"{path}.missing", "p", 0, 5)
+            offset_in_target(f"{path}.missing", "p", 0, 5)
 
     def test_are_not_noted_where_they_would_be_lost(self) -> None:
         with Winners(None, "p") as winners:

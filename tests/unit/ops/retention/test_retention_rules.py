@@ -15,10 +15,11 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SliceHeader
 from headerware.ops.retention.keys import Choice, Keys, Tombstone
-from headerware.ops.retention.plan import Partition, PartitionPlan, Room, Tombstones
-from headerware.ops.retention.rules import Fate, Judge, Lifetime, RetentionRule
+from headerware.ops.retention.plan import Partition, PartitionPlan, Tombstones
+from headerware.ops.retention.rules import Judge, Lifetime, RetentionDisposition, RetentionRule
 from headerware.registry.names import default_names
 from headerware.registry.wire.compact_keys import compact_key
+from headerware.workers.units import Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,41 +50,42 @@ class TestUnverified:
         assert rule.unless_stale("unverified", NOW_MS - age_ms, NOW_MS) == expected
         assert rule.unless_stale("unverified", None, NOW_MS) == "unverified"
         assert RetentionRule().unless_stale("unverified", 0, NOW_MS) == "unverified"
-        for fate in ("held", "alive", "no_lifetime", "tombstone", "unknown_id"):
-            assert rule.unless_stale(fate, 0, NOW_MS) == fate
+        for disposition in ("held", "alive", "no_lifetime", "tombstone", "unknown_id"):
+            assert rule.unless_stale(disposition, 0, NOW_MS) == disposition
 
     def test_stay_for_a_hold_beside_what_cannot_be_read(self) -> None:
         found = record(("legal-hold", b""), ("hw.ids", b"\xff\xff"))
-        assert RetentionRule().fate_on_the_wire(found, NOW_MS)[0] == "held"
+        assert RetentionRule().disposition_on_the_wire(found, NOW_MS)[0] == "held"
 
 
 class TestLifetimes:
     @pytest.mark.parametrize(
-        ("expires_ms", "fate"),
+        ("expires_ms", "disposition"),
         [(NOW_MS - 5_001, "expired"), (NOW_MS - 5_000, "alive"), (NOW_MS + 1, "alive")],
     )
-    def test_of_their_own(self, expires_ms: int, fate: Fate) -> None:
+    def test_of_their_own(self, expires_ms: int, disposition: RetentionDisposition) -> None:
         found = record(("hw.expires", b"%d" % expires_ms))
-        assert RetentionRule().fate_of(found, NOW_MS) == fate
+        assert RetentionRule().disposition_of(found, NOW_MS) == disposition
 
     def test_of_their_own_count_before_rules(self) -> None:
         rule = RetentionRule(lifetimes=(Lifetime(topics=("*",), after_ms=0),))
-        assert rule.fate_of(record(("hw.expires", b"%d" % (NOW_MS + 1))), NOW_MS) == "alive"
+        assert rule.disposition_of(record(("hw.expires", b"%d" % (NOW_MS + 1))), NOW_MS) == "alive"
 
     @pytest.mark.parametrize("value", [b"", b"soon", b"-1", b"01", None])
     def test_that_are_malformed_keep_the_record(self, value: bytes | None) -> None:
         rule = RetentionRule(lifetimes=(Lifetime(topics=("*",), after_ms=0),))
-        assert rule.fate_of(record(("hw.expires", value)), NOW_MS) == "malformed"
+        assert rule.disposition_of(record(("hw.expires", value)), NOW_MS) == "malformed"
 
     def test_that_stand_twice_keep_the_record(self) -> None:
         assert (
-            RetentionRule().fate_of(record(("hw.expires", b"1"), ("hw.expires", b"1")), NOW_MS) == "malformed"
+            RetentionRule().disposition_of(record(("hw.expires", b"1"), ("hw.expires", b"1")), NOW_MS)
+            == "malformed"
         )
 
     def test_that_are_missing_keep_the_record(self) -> None:
-        assert RetentionRule().fate_of(record(), NOW_MS) == "no_lifetime"
+        assert RetentionRule().disposition_of(record(), NOW_MS) == "no_lifetime"
         rule = RetentionRule(lifetimes=(Lifetime(topics=("*",), after_ms=0),))
-        assert rule.fate_of(record(timestamp_ms=None), NOW_MS) == "no_lifetime"
+        assert rule.disposition_of(record(timestamp_ms=None), NOW_MS) == "no_lifetime"
 
     def test_of_rules_are_those_of_the_first_that_fits(self) -> None:
         rule = RetentionRule(
@@ -95,29 +97,29 @@ class TestLifetimes:
             )
         ).for_topic("clicks-eu")
         assert len(rule.lifetimes) == 3
-        assert rule.fate_of(record(("class", b"gold")), NOW_MS) == "alive"
-        assert rule.fate_of(record(("class", b"gold"), ("class", b"tin")), NOW_MS) == "expired"
-        assert rule.fate_of(record(), NOW_MS) == "alive"
-        assert rule.fate_of(record(), NOW_MS + 3 * DAY_MS) == "expired"
+        assert rule.disposition_of(record(("class", b"gold")), NOW_MS) == "alive"
+        assert rule.disposition_of(record(("class", b"gold"), ("class", b"tin")), NOW_MS) == "expired"
+        assert rule.disposition_of(record(), NOW_MS) == "alive"
+        assert rule.disposition_of(record(), NOW_MS + 3 * DAY_MS) == "expired"
 
     def test_do_not_count_for_tombstones(self) -> None:
-        assert RetentionRule().fate_of(record(("hw.expires", b"1"), value=None), NOW_MS) == "tombstone"
+        assert RetentionRule().disposition_of(record(("hw.expires", b"1"), value=None), NOW_MS) == "tombstone"
 
     @pytest.mark.parametrize("value", [b"case 7", b"", None])
     def test_do_not_count_under_a_legal_hold(self, value: bytes | None) -> None:
         found = record(("hw.expires", b"1"), ("case", value))
-        assert RetentionRule(hold="case").fate_of(found, NOW_MS) == "held"
-        assert RetentionRule().fate_of(found, NOW_MS) == "expired"
+        assert RetentionRule(hold="case").disposition_of(found, NOW_MS) == "held"
+        assert RetentionRule().disposition_of(found, NOW_MS) == "expired"
 
     @pytest.mark.parametrize("name", ["Legal-Hold", "LEGAL-HOLD", "legal-hold"])
     def test_do_not_count_under_a_hold_in_other_capitals(self, name: str) -> None:
-        assert RetentionRule().fate_of(record(("hw.expires", b"1"), (name, b"7")), NOW_MS) == "held"
-        assert RetentionRule(hold=name).fate_of(record(("legal-hold", b"7")), NOW_MS) == "held"
+        assert RetentionRule().disposition_of(record(("hw.expires", b"1"), (name, b"7")), NOW_MS) == "held"
+        assert RetentionRule(hold=name).disposition_of(record(("legal-hold", b"7")), NOW_MS) == "held"
 
     def test_do_not_count_if_a_header_that_may_be_the_hold_has_an_id_without_a_name(self) -> None:
         found = record(("hw.expires", b"1"), ("0.0.77.5", b"7"))
-        assert RetentionRule().fate_of(found, NOW_MS) == "unknown_id"
-        assert RetentionRule(hold="0.0.77.5").fate_of(found, NOW_MS) == "held"
+        assert RetentionRule().disposition_of(found, NOW_MS) == "unknown_id"
+        assert RetentionRule(hold="0.0.77.5").disposition_of(found, NOW_MS) == "held"
 
 
 class TestFatesOnTheWire:
@@ -126,23 +128,24 @@ class TestFatesOnTheWire:
     def test_of_headers_that_cannot_be_read(self) -> None:
         rule = RetentionRule()
         assert (
-            rule.fate_on_the_wire(record(("hw.expires", b"1"), ("hw.slice", b"x")), NOW_MS)[0] == "malformed"
+            rule.disposition_on_the_wire(record(("hw.expires", b"1"), ("hw.slice", b"x")), NOW_MS)[0]
+            == "malformed"
         )
         unnamed = record(("hw.expires", b"1")).replace(headers=[(b"\xff", b"")])
-        assert rule.fate_on_the_wire(unnamed, NOW_MS) == ("malformed", None)
+        assert rule.disposition_on_the_wire(unnamed, NOW_MS) == ("malformed", None)
 
     def test_of_what_a_chain_does_not_verify(self) -> None:
         expired = record(("hw.expires", b"1"))
         rule = RetentionRule()
-        assert rule.fate_on_the_wire(expired, NOW_MS, lambda _: None) == ("unverified", None)
-        assert rule.fate_on_the_wire(expired, NOW_MS, lambda found: found) == ("expired", None)
+        assert rule.disposition_on_the_wire(expired, NOW_MS, lambda _: None) == ("unverified", None)
+        assert rule.disposition_on_the_wire(expired, NOW_MS, lambda found: found) == ("expired", None)
 
     def test_of_headers_that_a_chain_takes_away_do_not_count(self) -> None:
         expired = record(("hw.expires", b"1"))
-        fate, _ = RetentionRule().fate_on_the_wire(
+        disposition, _ = RetentionRule().disposition_on_the_wire(
             expired, NOW_MS, lambda found: found.with_headers(Headers())
         )
-        assert fate == "no_lifetime"
+        assert disposition == "no_lifetime"
 
 
 class TestAJudge:
@@ -189,10 +192,10 @@ class TestAJudge:
             *headers, value=value, timestamp_ms=timestamp_ms, timestamp_type=kind, partition=0, offset=3
         )
         rule = RetentionRule(lifetimes=tuple(lifetimes), hold=hold)
-        fate, part = rule.fate_on_the_wire(found, NOW_MS)
+        disposition, part = rule.disposition_on_the_wire(found, NOW_MS)
         judge = Judge(rule, NOW_MS)
-        said = [judge.fate_of(message_of(found)) for _ in range(2)]
-        assert said == [(fate, part)] * 2
+        said = [judge.disposition_of(message_of(found)) for _ in range(2)]
+        assert said == [(disposition, part)] * 2
 
     def test_remembers_no_more_names_than_it_has_memory_for(self) -> None:
         """Names may be empty, and a record may have 100,000 of them."""
@@ -200,7 +203,7 @@ class TestAJudge:
         floods = [message_of(record(*[("", None)] * (20_000 + more))) for more in range(40)]
         tracemalloc.start()
         try:
-            assert {judge.fate_of(each) for each in floods} == {("no_lifetime", None)}
+            assert {judge.disposition_of(each) for each in floods} == {("no_lifetime", None)}
             floods.clear()
             assert tracemalloc.get_traced_memory()[0] < 2 << 20
         finally:
@@ -268,13 +271,17 @@ class TestMessagesOfCompactedTopics:
         self.keys = keys
 
     def plan(
-        self, fate: Fate, *later: tuple[bytes, Fate], held_slice: bool = False, lying: bool = False
+        self,
+        disposition: RetentionDisposition,
+        *later: tuple[bytes, RetentionDisposition],
+        held_slice: bool = False,
+        lying: bool = False,
     ) -> tuple[PartitionPlan, Choice, list[Tombstone]]:
         partition = Partition(0, 0, deletes=False, keys=self.keys)
         head, second, third = slices(3)
         offset = 0
         for part in (second, third, head):
-            own = fate if part is head else "held" if held_slice and part is second else "no_lifetime"
+            own = disposition if part is head else "held" if held_slice and part is second else "no_lifetime"
             stated = msgspec.structs.replace(part, total_bytes=5) if lying and part is third else part
             partition.take(offset, b"key", own, stated)
             offset += 1
@@ -287,7 +294,7 @@ class TestMessagesOfCompactedTopics:
     def test_are_deleted_by_one_tombstone(self) -> None:
         plan, choice, found = self.plan("expired")
         assert found == [Tombstone(b"key", 3)]
-        assert (choice, plan.fates) == (Choice(1, 3, 0), {"expired": 3})
+        assert (choice, plan.dispositions) == (Choice(1, 3, 0), {"expired": 3})
 
     def test_that_were_replaced_are_left_to_the_broker(self) -> None:
         _, choice, found = self.plan("expired", (b"key", "alive"))
@@ -296,28 +303,28 @@ class TestMessagesOfCompactedTopics:
     def test_that_are_held_keep_their_key(self) -> None:
         plan, choice, found = self.plan("expired", (b"key", "expired"), held_slice=True)
         assert found == []
-        assert (choice.left, plan.fates) == (1, {"held": 3, "expired": 1})
+        assert (choice.left, plan.dispositions) == (1, {"held": 3, "expired": 1})
 
     def test_that_contradict_themselves_stay(self) -> None:
         plan, _, found = self.plan("expired", lying=True)
-        assert (found, plan.fates) == ([], {"malformed": 3})
+        assert (found, plan.dispositions) == ([], {"malformed": 3})
 
 
 class TestKeys:
     """Keys of compacted topics."""
 
-    def taken(self, keys: Keys, *records: tuple[int, bytes, Fate]) -> dict[int, Choice]:
+    def taken(self, keys: Keys, *records: tuple[int, bytes, RetentionDisposition]) -> dict[int, Choice]:
         numbers = {number for number, _, _ in records}
         partitions = {number: Partition(number, 0, deletes=False, keys=keys) for number in numbers}
-        for offset, (number, key, fate) in enumerate(records):
-            partitions[number].take(offset, key, fate)
+        for offset, (number, key, disposition) in enumerate(records):
+            partitions[number].take(offset, key, disposition)
         return keys.choose({number: each.plan(100).delete_before for number, each in partitions.items()})
 
     @pytest.mark.parametrize(
         ("other", "goes"), [("expired", True), ("tombstone", True), ("alive", False), ("held", False)]
     )
     def test_stay_where_another_partition_has_what_stays(
-        self, keys: Keys, other: Fate, *, goes: bool
+        self, keys: Keys, other: RetentionDisposition, *, goes: bool
     ) -> None:
         # It got more partitions: readers of the table would take the tombstone for the end of the other.
         choices = self.taken(keys, (0, b"a", "expired"), (1, b"a", other), (0, b"b", "expired"))
@@ -325,7 +332,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("latest", ["expired", "tombstone", "alive"])
     def test_stay_where_another_partition_has_a_held_record_that_is_not_the_latest(
-        self, keys: Keys, latest: Fate
+        self, keys: Keys, latest: RetentionDisposition
     ) -> None:
         choices = self.taken(
             keys, (0, b"a", "expired"), (1, b"a", "held"), (1, b"a", latest), (0, b"b", "expired")
@@ -358,8 +365,15 @@ class TestKeys:
     def test_are_more_than_wait_in_memory(self, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("headerware.ops.retention.keys._WAITING", 2)
         names = [b"a", b"b", b"a", b"c", b"d", b"b"]
-        fates: list[Fate] = ["held", "alive", "expired", "expired", "expired", "expired"]
-        choices = self.taken(keys, *((0, *pair) for pair in zip(names, fates, strict=True)))
+        dispositions: list[RetentionDisposition] = [
+            "held",
+            "alive",
+            "expired",
+            "expired",
+            "expired",
+            "expired",
+        ]
+        choices = self.taken(keys, *((0, *pair) for pair in zip(names, dispositions, strict=True)))
         assert choices[0] == Choice(3, 3, 1), "a has a record that is held"
         assert [each.key for each in keys.chosen(0, most=9, most_bytes=99)] == [b"c", b"d", b"b"]
 
@@ -407,23 +421,25 @@ class TestTombstones:
 class TestPartitions:
     def test_with_both_policies_delete_no_key_that_the_beginning_had(self, keys: Keys) -> None:
         partition = Partition(0, 5, deletes=True, keys=keys)
-        for offset, (key, fate) in enumerate([(b"a", "expired"), (b"b", "alive"), (b"c", "expired")], 5):
-            partition.take(offset, key, fate)  # type: ignore[arg-type]  # fates
+        for offset, (key, disposition) in enumerate(
+            [(b"a", "expired"), (b"b", "alive"), (b"c", "expired")], 5
+        ):
+            partition.take(offset, key, disposition)  # type: ignore[arg-type]  # dispositions
         plan = partition.plan(8)
         assert (plan.delete_before, plan.deleted) == (6, 1)
         assert chosen(keys, plan)[1] == [Tombstone(b"c", 1)]
 
     def test_with_both_policies_write_no_tombstones_for_what_is_signed(self, keys: Keys) -> None:
         partition = Partition(0, 0, deletes=True, keys=keys)
-        for offset, (key, fate) in enumerate([(b"a", "signed"), (b"b", "alive"), (b"c", "signed")]):
-            partition.take(offset, key, fate)  # type: ignore[arg-type]  # fates
+        for offset, (key, disposition) in enumerate([(b"a", "signed"), (b"b", "alive"), (b"c", "signed")]):
+            partition.take(offset, key, disposition)  # type: ignore[arg-type]  # dispositions
         plan = partition.plan(3)
-        assert (plan.delete_before, plan.deleted, plan.fates) == (1, 1, {"signed": 2, "alive": 1})
+        assert (plan.delete_before, plan.deleted, plan.dispositions) == (1, 1, {"signed": 2, "alive": 1})
         assert chosen(keys, plan)[1] == []
 
     def test_that_are_empty_have_nothing_to_remove(self) -> None:
         plan = Partition(0, 7, deletes=True, keys=None).plan(7)
-        assert (plan.delete_before, plan.deleted, plan.stays, plan.fates) == (7, 0, None, {})
+        assert (plan.delete_before, plan.deleted, plan.first_kept, plan.dispositions) == (7, 0, None, {})
 
     def test_go_past_holes(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)
@@ -434,9 +450,12 @@ class TestPartitions:
     def test_have_a_beginning_that_is_known_once_a_record_stays(self) -> None:
         partition = Partition(0, 0, deletes=True, keys=None)
         known = []
-        fates: list[tuple[Fate, SliceHeader | None]] = [("expired", None), ("alive", None)]
-        for offset, (fate, part) in enumerate([*fates, ("alive", slices(2)[0])]):
-            partition.take(offset, b"a", fate, part)
+        dispositions: list[tuple[RetentionDisposition, SliceHeader | None]] = [
+            ("expired", None),
+            ("alive", None),
+        ]
+        for offset, (disposition, part) in enumerate([*dispositions, ("alive", slices(2)[0])]):
+            partition.take(offset, b"a", disposition, part)
             known.append(partition.beginning_is_known)
         assert known == [False, True, True], "the message begins behind"
 
@@ -454,18 +473,18 @@ class TestPartitions:
         for offset, number in enumerate(order, 1):
             partition.take(offset, b"a", "expired" if number == 0 else "no_lifetime", slices(4)[number])
             assert (room.left == 3) == (offset == len(order))
-        assert partition.plan(9).fates == {"alive": 1, "expired": len(order)}
+        assert partition.plan(9).dispositions == {"alive": 1, "expired": len(order)}
 
     def test_remember_no_more_messages_than_there_is_room_for(self, keys: Keys) -> None:
         partition = Partition(0, 0, deletes=True, keys=keys, room=Room(1))
         for offset, message in enumerate((0, 0, 1, 1)):
             (head, later) = slices(2, message)
-            part, fate = (later, "no_lifetime") if offset % 2 else (head, "expired")
-            partition.take(offset, b"%d" % message, fate, part)  # type: ignore[arg-type]  # fates
+            part, disposition = (later, "no_lifetime") if offset % 2 else (head, "expired")
+            partition.take(offset, b"%d" % message, disposition, part)  # type: ignore[arg-type]  # dispositions
         partition.take(4, b"1", "expired")
         plan = partition.plan(5)
-        assert (plan.delete_before, plan.stays) == (2, "not_remembered")
-        assert plan.fates == {"expired": 3, "not_remembered": 2}
+        assert (plan.delete_before, plan.first_kept) == (2, "not_remembered")
+        assert plan.dispositions == {"expired": 3, "not_remembered": 2}
         assert chosen(keys, plan)[1] == [], "what has the key of a message that stays, stays"
 
     def test_keep_messages_whose_slices_contradict_one_another(self) -> None:
@@ -474,4 +493,4 @@ class TestPartitions:
         partition.take(0, b"a", "expired", head)
         partition.take(1, b"a", "no_lifetime", other)
         plan = partition.plan(2)
-        assert (plan.stays, plan.fates) == ("malformed", {"malformed": 2})
+        assert (plan.first_kept, plan.dispositions) == ("malformed", {"malformed": 2})

@@ -13,10 +13,11 @@ import pytest
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
-from headerware.ops.compaction.rules import Rule, judge
+from headerware.ops.compaction.rules import Judged, Rule, judge, judged_message
 from headerware.ops.compaction.winners import Winners
 from headerware.spark_bridge.executors.compaction import Judging, judge_records, settle_messages
 from headerware.spark_bridge.frames.records import header_column
+from headerware.workers.units import Unit, Units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,18 +75,27 @@ def settled(records: list[Record], rule: Rule, *, large: bool) -> dict[tuple[int
 
 
 def expected(records: list[Record], rule: Rule) -> dict[tuple[int, int], tuple[str, str | None, int | None]]:
-    """Return outcome, reason and place of each record, as the worker has them."""
-    judged = [judge(each, rule, compacts=True) for each in records]
-    with Winners(None, "p") as winners:
-        winners.learn(judged)
-        verdicts = winners.verdicts(judged)
+    """Return outcome, reason and offset of each record, as the worker has them."""
     places: dict[tuple[int, int], tuple[str, str | None, int | None]] = {
-        (each.partition, each.offset): ("waits", None, None) for each in judged
+        (each.partition or 0, each.offset or 0): ("waits", None, None) for each in records
     }
-    for each, verdict in zip(judged, verdicts, strict=True):
-        if verdict.outcome != "waits":
-            for offset in verdict.offsets:
-                places[each.partition, offset] = verdict.outcome, verdict.why, each.offset
+    judged: list[tuple[Judged, Unit]] = []
+    units = Units(lambda *_: None, part_of=lambda each: judge(each, rule, compacts=True).part)
+    for unit in filter(None, map(units.add, records)):
+        place, at = (unit.topic_partition[1], unit.offsets[0]), unit.offsets[0]
+        if unit.problem == "repeated":
+            places[place] = "waits", "repeated", at
+        elif unit.problem == "stray":
+            places[place] = "unresolved", "malformed", at
+        else:
+            found = [judge(each, rule, compacts=True) for each in unit.records]
+            judged.append((found[0] if found[0].part is None else judged_message(found), unit))
+    with Winners(None, "p") as winners:
+        winners.learn([each for each, _ in judged])
+        verdicts = winners.verdicts([each for each, _ in judged])
+    for (each, unit), verdict in zip(judged, verdicts, strict=True):
+        for offset in unit.offsets:
+            places[each.partition, offset] = verdict.outcome, verdict.why, each.offset
     return places
 
 
@@ -93,7 +103,7 @@ def expected(records: list[Record], rule: Rule) -> dict[tuple[int, int], tuple[s
 def test_records_are_settled_as_by_the_worker(seed: int) -> None:
     dice = random.Random(seed)
     records = [record(offset, dice) for offset in range(40)]
-    rule = Rule(header="version", missing=dice.choice(("untouched", "oldest")))
+    rule = Rule(header="version", missing=dice.choice(("unresolved", "oldest")))
     found = settled(records, rule, large=bool(seed % 2))
     best: dict[bytes, tuple[int, int]] = {}
     for row in found.values():
@@ -103,8 +113,9 @@ def test_records_are_settled_as_by_the_worker(seed: int) -> None:
     outcomes = {}
     for place, row in found.items():
         outcome = "wins" if row["digest"] and best[row["digest"]][1] == row["at"] else "loses"
-        outcome = "untouched" if row["why"] else outcome
-        outcomes[place] = ("waits" if row["at"] is None else outcome, row["why"], row["at"])
+        outcome = "unresolved" if row["why"] else outcome
+        waits = row["at"] is None or row["why"] == "repeated"
+        outcomes[place] = ("waits" if waits else outcome, row["why"], row["at"])
     wanted = expected(records, rule)
     assert outcomes == {
         place: (outcome, None if outcome == "loses" else why, at)
@@ -134,6 +145,7 @@ def test_histories_have_all_there_is() -> None:
     assert seen == {
         ("wins", None),
         ("waits", None),
+        ("waits", "repeated"),
         *(("loses", why) for why in ("older", "tie")),
-        *(("untouched", why) for why in ("no_key", "no_version", "malformed", "exposed_slices")),
+        *(("unresolved", why) for why in ("no_key", "no_version", "malformed", "exposed_slices")),
     }
