@@ -119,7 +119,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     "--side-topic", metavar="TOPIC", help="Write records that cannot be judged to this topic, not to TARGET."
 )
 @click.option("--audit", metavar="TOPIC", help="Write an account of each transaction to this topic, as JSON.")
-@config_option("The file of a chain with sign; records that do not verify are left untouched.")
+@config_option("The file of a chain with sign; records that do not verify are unresolved.")
 @cluster_options
 @click.option(
     "--store",
