@@ -3,12 +3,9 @@
 An offset is held back, in stores, commits and transactions alike, while records before it have not reached
 the application: slices that wait for the rest of their message, and entries of the inbox.
 
-The metadata of a commit, as text (spec/commit-metadata.md):
-
-    hw1:<watermark>:<the application's own metadata>
-
-The watermark is the decimal offset below which everything was delivered; it is absent if that is the
-committed offset itself. Other text is the application's own.
+The metadata of a commit (:mod:`headerware.core.commit_metadata`) has the watermark: the offset below which
+everything was delivered, other than what a worker of the same group has left pending. Other text is the
+application's own.
 """
 
 from __future__ import annotations
@@ -20,36 +17,13 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
+from headerware.core.commit_metadata import decode_metadata, encode_metadata
 from headerware.core.services import TopicPartitionKey
 from headerware.core.session import Session
 
-PREFIX: Final = "hw1:"
-_DIGITS: Final = 19
-_LAST_OFFSET: Final = 2**63 - 1
 _AS_COMMITTED: Final = frozenset({OFFSET_STORED, OFFSET_INVALID})
 """The offsets at which reading begins at the committed offset; others are the application's own choice."""
 _log: Final = logging.getLogger("headerware")
-
-
-def encode_metadata(watermark: int | None, own: str | None) -> str | None:
-    """Return the metadata to commit: the application's own, with the watermark if there is one."""
-    if watermark is None and not (own or "").startswith(PREFIX):
-        return own
-    return f"{PREFIX}{'' if watermark is None else watermark}:{own or ''}"
-
-
-def decode_metadata(metadata: str | None) -> tuple[int | None, str | None]:
-    """Return the watermark and the application's own metadata; foreign text is the application's own."""
-    if metadata is None or not metadata.startswith(PREFIX):
-        return None, metadata
-    number, colon, own = metadata.removeprefix(PREFIX).partition(":")
-    if not colon or (number and not (number.isascii() and number.isdecimal() and len(number) <= _DIGITS)):
-        return None, metadata
-    watermark = int(number) if number else None
-    # No offset is that large, and as a watermark it would keep the partition silent for ever.
-    return (
-        (None, metadata) if watermark is not None and watermark > _LAST_OFFSET else (watermark, own or None)
-    )
 
 
 def topic_partition_of(partition: TopicPartition) -> TopicPartitionKey:
@@ -72,7 +46,7 @@ def at_offset(
 
 def with_own_metadata(partition: TopicPartition) -> TopicPartition:
     """Return a committed offset with the application's own metadata only."""
-    _, own = decode_metadata(partition.metadata)
+    own = decode_metadata(partition.offset, partition.metadata).own
     if own == partition.metadata or partition.error is not None:
         return partition
     return at_offset(topic_partition_of(partition), partition.offset, own, partition.leader_epoch)
@@ -199,11 +173,13 @@ class Offsets:
         ``end`` asks for the partition's end. No record beyond it can have been delivered, so a watermark
         beyond it is false and would keep new records from the application.
         """
-        watermark, _ = decode_metadata(committed.metadata)
+        watermark, pending, _ = decode_metadata(committed.offset, committed.metadata)
         if watermark is None or not committed.offset <= offset < watermark:
             return
         if watermark <= (last := end()):
             self._watermarks[topic_partition] = watermark
+            if pending:
+                self._undelivered[topic_partition] = pending
             return
         _log.warning(
             "the committed watermark %d of %s[%d] is beyond the partition's end %d, so it is ignored and "

@@ -23,7 +23,7 @@ import confluent_kafka.error as theirs
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from headerware.clients.messages import message_of
-from headerware.clients.offsets import decode_metadata, topic_partition_of
+from headerware.clients.offsets import topic_partition_of
 from headerware.clients.raw import (
     BAD_MSG,
     KEY_DESERIALIZATION,
@@ -32,6 +32,7 @@ from headerware.clients.raw import (
     VALUE_DESERIALIZATION,
     VALUE_SERIALIZATION,
 )
+from headerware.core.commit_metadata import decode_metadata
 from headerware.core.errors import HeaderwareError, HeldBackError, InterceptorError, SerdeError
 from headerware.core.services import TopicPartitionKey
 
@@ -198,4 +199,4 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 def _reach(partition: TopicPartition) -> tuple[int, int]:
     """Return how far a commit goes: its offset, then the watermark beyond it."""
-    return partition.offset, decode_metadata(partition.metadata)[0] or 0
+    return partition.offset, decode_metadata(partition.offset, partition.metadata).position or 0

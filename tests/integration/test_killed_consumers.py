@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from headerware.clients.offsets import decode_metadata
+from headerware.core.commit_metadata import decode_metadata
 from headerware.interceptors import Slice
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def start(cluster: Cluster, tmp_path: Path, commits: str) -> Iterator[Callable[[
 def watermark(cluster: Cluster, topic: str) -> tuple[int, int]:
     """Return the committed offset, and the one below which everything is known to be delivered."""
     offset, metadata = cluster.committed(topic, topic)
-    beyond, _ = decode_metadata(metadata)
+    beyond = decode_metadata(0, metadata).position
     return offset, max(offset, beyond or 0)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import msgspec
 
-from headerware.clients import offsets
 from headerware.core import commit_metadata, dead_letter, strict_json
 from headerware.core.header_ids import MAX_ID
 from headerware.dictionaries import dictionary
@@ -121,7 +120,7 @@ IN_CODE: Final[dict[str, int]] = {
     "commit metadata: the pending records": commit_metadata.MAX_PENDING_BYTES,
     "commit metadata: the field of bits": commit_metadata.MAX_FIELD_BYTES,
     "commit metadata: pending records": commit_metadata.MAX_PENDING,
-    "commit metadata: a watermark": offsets._LAST_OFFSET,
+    "commit metadata: a position": commit_metadata._LAST_OFFSET,
     "JSON of files that decide: its depth": strict_json._MAX_DEPTH,
     "JSON of files that decide: an integer": strict_json.MAX_INTEGER,
     "keyring: the file": file.MAX_BYTES,

@@ -18,8 +18,9 @@ from confluent_kafka import (
 from headerware.clients import Consumer, Producer, offsets
 from headerware.clients.dead_letters import DeadLetters
 from headerware.clients.delivery import Delivery
-from headerware.clients.offsets import decode_metadata, encode_metadata, held_back, register_consumer
+from headerware.clients.offsets import held_back, register_consumer
 from headerware.core.chain import Chain
+from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.context import Context
 from headerware.core.errors import DeadLetterError, InterceptorError, ReassemblyError
 from headerware.core.hooks import Interceptor, Place
@@ -304,6 +305,17 @@ class TestRestart:
         second.close()
         assert on_broker(connection, topic, topic) == (0, "hw1:4:")
 
+    def test_delivers_what_a_worker_of_the_group_has_left_pending(
+        self, open_consumer: Callable[..., Consumer], put_slices: Callable[..., None], topic: str
+    ) -> None:
+        put_slices("a", "b", "c", "d", "e")
+        first = open_consumer()
+        offset, metadata = PendingOffsets({1, 3}).encode(4)
+        left = TopicPartition(topic, 0, offset, metadata=metadata or "")
+        confluent_kafka.Consumer.commit(first, offsets=[left], asynchronous=False)
+        first.close()
+        assert names(take(open_consumer(), 3)) == ["b", "d", "e"]
+
     @pytest.mark.parametrize("beyond", [1, 10**6, 2**62])
     def test_does_not_believe_a_watermark_beyond_the_partitions_end(
         self,
@@ -519,19 +531,6 @@ class TestSeek:
         assert on_broker(connection, topic, topic) == (0, "hw1:5:")
         put_slices("A2")
         assert names(take(consumer, 1)) == ["A"]
-
-
-class TestMetadata:
-    @pytest.mark.parametrize("own", [None, "mine", "hw1:", "hw1:5:x", "a:b", "ü"])
-    @pytest.mark.parametrize("watermark", [None, 0, 2**63 - 1])
-    def test_comes_back_as_it_was(self, own: str | None, watermark: int | None) -> None:
-        assert decode_metadata(encode_metadata(watermark, own)) == (watermark, own)
-
-    @pytest.mark.parametrize(
-        "foreign", ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":"]
-    )
-    def test_leaves_foreign_text_alone(self, foreign: str) -> None:
-        assert decode_metadata(foreign) == (None, foreign)
 
 
 class HoldsBack:

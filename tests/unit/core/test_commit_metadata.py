@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headerware.core.commit_metadata import PendingOffsets, decode_metadata
+from headerware.core.commit_metadata import PendingOffsets, decode_metadata, encode_metadata
 from headerware.core.errors import WireFormatError
 
 
@@ -61,3 +61,17 @@ class TestPendingOffsets:
     ) -> None:
         with pytest.raises(WireFormatError, match="do not fit"):
             PendingOffsets(offsets).encode(position)
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("own", [None, "mine", "hw1:", "hw1:5:x", "a:b", "ü"])
+    @pytest.mark.parametrize("position", [None, 0, 2**63 - 1])
+    def test_comes_back_as_it_was(self, own: str | None, position: int | None) -> None:
+        assert decode_metadata(0, encode_metadata(position, own)) == (position, frozenset(), own)
+
+    @pytest.mark.parametrize(
+        "foreign",
+        ["hw1", "hw1:5", "hw1:-5:x", "hw1:x:y", "hw1:٣:", "hw2:5:x", "hw1:" + "9" * 20 + ":", "hw1:~AA:"],
+    )
+    def test_leaves_foreign_text_alone(self, foreign: str) -> None:
+        assert decode_metadata(0, foreign) == (None, frozenset(), foreign)
