@@ -45,7 +45,8 @@ from headerware.registry.differences import Difference, diff
 from headerware.registry.documents import FORMATS
 from headerware.registry.header_names import printable
 from headerware.registry.stores import Store, create_store, open_store
-from headerware.registry.stores.store import BUILT_IN, require_sound
+from headerware.registry.stores.locations import BUILT_IN
+from headerware.registry.stores.store import require_sound
 from headerware.registry.stores.toml import TomlStore, find_tables, read_registry
 from headerware.registry.values import NO_ID, OWN_NETWORK, OWNER, PRIVATE_NETWORK, to_plain
 from headerware.registry.wire.compact_keys import compact_key, id_of_key

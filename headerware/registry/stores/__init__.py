@@ -1,5 +1,6 @@
 """Where registries are kept: TOML files, Kafka topics, and what comes with Headerware."""
 
-from headerware.registry.stores.store import BuiltInStore, Store, create_store, open_store
+from headerware.registry.stores.locations import create_store, open_store
+from headerware.registry.stores.store import BuiltInStore, Store
 
 __all__ = ["BuiltInStore", "Store", "create_store", "open_store"]

@@ -16,7 +16,7 @@ from headerware.dictionaries import FolderDictionaries
 from headerware.interceptors import Compress, Sign
 from headerware.keyring import Keyring, encode_keyring, with_new_key
 from headerware.registry.registry import built_in
-from headerware.registry.stores.store import create_store, open_store
+from headerware.registry.stores import create_store, open_store
 
 TOML = '[[interceptors]]\ntype = "sign"\nkeyring = "~/keys.json"\nkey_id = "k"\n'
 
