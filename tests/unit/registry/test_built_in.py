@@ -80,7 +80,7 @@ class TestPackage:
         package = Path(headerware.__file__).parent
         with zipfile.ZipFile(tmp_path / "headerware.zip", "w") as archive:
             for path in package.rglob("*"):
-                if path.suffix in {".py", ".toml"}:
+                if path.suffix in {".py", ".pyi", ".toml"}:
                     archive.write(path, Path("headerware") / path.relative_to(package))
         program = (
             "import headerware.registry as r; assert '.zip' in r.__file__, r.__file__; "
