@@ -119,7 +119,7 @@ OTHERS_OF_THE_OLDEST := tests/unit/core/test_config.py \
 
 # What a newer Python may change: annotations, asyncio, threads, forks, start-up.
 PYTHON_TESTS := tests/unit/core tests/unit/cli/test_run.py \
-	$(patsubst %,tests/unit/clients/test_%.py,aio aio_run carry instrumentation lanes)
+	$(patsubst %,tests/unit/clients/test_%.py,aio aio_run carry executor instrumentation)
 NEWER_PYTHONS := python3.14 python3.13 python3.12
 
 # pytest itself, not `python -m pytest`, which would put the root on the import path.

@@ -20,6 +20,13 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def _a_make_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a make that is started here know nothing of the one that has started the tests."""
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES", "WORKERS", "CLUSTERS", "FAILED"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def environments(clone: Path) -> Path:
     """Environments whose pytest says how it was called; tests/integration and the oldest client's fail."""
