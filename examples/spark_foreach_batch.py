@@ -33,7 +33,7 @@ from headerware.cli.trail import trail_lines
 from headerware.interceptors import read_trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
-from headerware.spark_bridge import Progress, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import BatchProgress, foreach_batch, kafka_sink, kafka_source
 from headerware.testing import KafkaBroker
 
 CHAIN = Path(__file__).with_name("spark_chain.toml")
@@ -137,7 +137,7 @@ def stream(spark: SparkSession, servers: str, topics: tuple[str, str, str], chec
     query.awaitTermination()
 
 
-def report(progress: Progress) -> None:
+def report(progress: BatchProgress) -> None:
     """Say how a batch went."""
     read, written = progress.decoded, progress.encoded
     click.echo(

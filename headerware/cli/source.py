@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headerware.core.errors import HeaderwareError
     from headerware.sources import OffsetEntry, OffsetKey
-    from headerware.sources.engine.worker import Progress
+    from headerware.sources.engine.worker import ObjectProgress
     from headerware.sources.runtime import RunConfig, SourceRunner
     from headerware.sources.runtime.stores import StoredOffsets
 
@@ -426,7 +426,7 @@ def _table(runner: SourceRunner, rates: _Rates, *, named: bool) -> Table:
     return table
 
 
-def _bar(reads: Progress) -> ProgressBar:
+def _bar(reads: ObjectProgress) -> ProgressBar:
     return ProgressBar(total=reads.length, completed=reads.position, width=_BAR_WIDTH)
 
 

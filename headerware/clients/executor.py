@@ -1,8 +1,8 @@
 """Process records on several threads: what ``Consumer.run`` does.
 
 The thread that calls ``run`` polls, so it alone talks to the client (:class:`Client`). The workers are
-threads that take jobs from :class:`~headerware.clients.progress.Progress` under one lock, and process each
-outside of it:
+threads that take jobs from :class:`~headerware.clients.progress.WorkInProgress` under one lock, and process
+each outside of it:
 
 1. The poller adds what it read. If too much of a partition waits, it first waits a moment for room, because
    a pause throws away what librdkafka has fetched; then it pauses the partition.
@@ -36,7 +36,7 @@ from headerware.clients.delivery import Commit, Delivery
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
-from headerware.clients.progress import Job, Processing, Progress
+from headerware.clients.progress import Job, Processing, WorkInProgress
 from headerware.clients.raw import NO_OFFSET, STATE
 from headerware.clients.refused_records import RefusedRecordError, raisable
 from headerware.core.backoff import Backoff
@@ -122,7 +122,7 @@ class Executor:
         self.options: Final = options
         self.has_begun: bool = False
         """Whether it is, or was, what the consumer runs."""
-        self._progress: Final = Progress(
+        self._progress: Final = WorkInProgress(
             workers=options.workers, order=options.order, max_pending=options.max_pending
         )
         lock = Lock()

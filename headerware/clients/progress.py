@@ -1,4 +1,4 @@
-"""Progress: which records are at work, and how far each partition is processed. No threads, no I/O, no clock.
+"""Work in progress: which records are processed now, and how far each partition is. No threads, I/O or clock.
 
 Both ``run`` methods, with threads and with tasks, use it in the same way:
 
@@ -181,7 +181,7 @@ class _Partition:
             self.end, self.leader_epoch = position, leader_epoch
 
 
-class Progress:
+class WorkInProgress:
     """Say what may be processed now, and what may be committed.
 
     Args:

@@ -1,5 +1,5 @@
 from headerware.spark_bridge.admin import KafkaAdmin as KafkaAdmin
-from headerware.spark_bridge.batches.foreach import Progress as Progress
+from headerware.spark_bridge.batches.foreach import BatchProgress as BatchProgress
 from headerware.spark_bridge.batches.foreach import foreach_batch as foreach_batch
 from headerware.spark_bridge.batches.sinks import kafka_sink as kafka_sink
 from headerware.spark_bridge.batches.sinks import writer_sink as writer_sink

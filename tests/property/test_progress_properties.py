@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from headerware.clients.progress import Job, Progress
+from headerware.clients.progress import Job, WorkInProgress
 
 WORKERS = 3
 PARTITIONS = [("orders", 0), ("orders", 1)]
@@ -21,7 +21,7 @@ class ProgressMachine(RuleBasedStateMachine):
     @initialize(order=st.sampled_from(["key", "partition", "none"]))
     def begin(self, order: Any) -> None:
         self.order = order
-        self.progress = Progress(workers=WORKERS, order=order, max_pending=10)
+        self.progress = WorkInProgress(workers=WORKERS, order=order, max_pending=10)
         self.now = 0.0
         self.next_offset = dict.fromkeys(PARTITIONS, 0)
         # Of each partition as it is assigned now: offset, key and whether it is processed.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from headerware.spark_bridge import Progress
+    from headerware.spark_bridge import BatchProgress
     from headerware.spark_bridge.batches.sinks import Batch, Sink
     from headerware.testing import KafkaBroker
 
@@ -239,7 +239,7 @@ class Stream:
 
     def __init__(self, spark: SparkSession, kafka: Kafka, folder: Path, *topics: str, **source: str) -> None:
         self.checkpoint = str(folder / "checkpoint")
-        self.progress: list[Progress] = []
+        self.progress: list[BatchProgress] = []
         from headerware.spark_bridge import kafka_source  # noqa: PLC0415 - where there is a session
 
         options = {"kafka.bootstrap.servers": kafka.servers, "startingOffsets": "earliest", **source}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from headerware.spark_bridge import Progress
+    from headerware.spark_bridge import BatchProgress
     from tests.spark.conftest import Kafka, Keeping, Stream
 
 pytestmark = [
@@ -60,7 +60,7 @@ class Rich(NamedTuple):
     orders: str
     payments: str
     kept: Keeping
-    progress: list[Progress]
+    progress: list[BatchProgress]
     spans: tuple[ReadableSpan, ...]
     tampered: Record
     huge: Record

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from headerware.spark_bridge import Progress
+    from headerware.spark_bridge import BatchProgress
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -46,7 +46,7 @@ class Folder:
         self._files = folder / "files"
         self.checkpoint = folder / "checkpoint"
         self.batches: list[tuple[int, list[bytes]]] = []
-        self.progress: list[Progress] = []
+        self.progress: list[BatchProgress] = []
 
     def add(self, records: list[Record], first: int = 0) -> None:
         """Add a file of records, at offsets from ``first`` on."""

@@ -35,7 +35,7 @@ import pytest
 
 from headerware import Chain, Record
 from headerware.interceptors import Dedup, Slice
-from headerware.spark_bridge import Progress, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import BatchProgress, foreach_batch, kafka_sink, kafka_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ def finished(spark: SparkSession, kafka: Kafka, killed: Killed) -> dict[str, lis
     queries = []
     for point, batches in found.items():
 
-        def note(progress: Progress, batches: list[Batch] = batches) -> None:
+        def note(progress: BatchProgress, batches: list[Batch] = batches) -> None:
             batches.append(Batch(progress.batch, progress.skipped, progress.replay, progress.waiting))
 
         options = {"kafka.bootstrap.servers": kafka.servers, "topic": f"{source}-{point}"}

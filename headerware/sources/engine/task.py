@@ -29,7 +29,7 @@ from headerware.sources.source import SourceContext
 
 if TYPE_CHECKING:
     from headerware.sources.config import SourceConfig
-    from headerware.sources.engine.worker import Progress
+    from headerware.sources.engine.worker import ObjectProgress
     from headerware.sources.offsets import OffsetEntry, OffsetKey, Offsets
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -153,7 +153,7 @@ class SourceTask:
         return self._queue.is_drained
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> ObjectProgress | None:
         """How far the object that is being read has been read, or None if there is none."""
         return None if self._worker.reader is None else self._worker.reader.progress
 

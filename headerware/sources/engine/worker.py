@@ -272,7 +272,7 @@ class Worker:
             )
 
 
-class Progress(NamedTuple):
+class ObjectProgress(NamedTuple):
     """How far an object has been read, in bytes."""
 
     key: str
@@ -326,13 +326,13 @@ class ObjectReader:
         self._reading: _Reading | None = None
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> ObjectProgress | None:
         """How far the object that is being read has been read, or None."""
         reading = self._reading
         if reading is None or reading.is_over:
             return None
         item = reading.item
-        return Progress(self._config.key_text(item.context.key), reading.position, item.length)
+        return ObjectProgress(self._config.key_text(item.context.key), reading.position, item.length)
 
     @property
     def entry(self) -> OffsetEntry | None:

@@ -30,7 +30,7 @@ from headerware.workers.ownership import succeed
 
 if TYPE_CHECKING:
     from headerware.sources.engine.statistics import Statistics
-    from headerware.sources.engine.worker import Progress
+    from headerware.sources.engine.worker import ObjectProgress
     from headerware.sources.runtime.config import RunConfig
     from headerware.sources.runtime.sender import Sender
 
@@ -109,7 +109,7 @@ class SourceRunner:
         return {run.number: copy(run.task.statistics) for run in self._runs if run.task is not None}
 
     @property
-    def progress(self) -> dict[int, Progress]:
+    def progress(self) -> dict[int, ObjectProgress]:
         """How far each task is in the object that it reads now, by its number."""
         found = {run.number: run.task.progress for run in self._runs if run.task is not None}
         return {number: progress for number, progress in found.items() if progress is not None}

@@ -70,7 +70,7 @@ _INTERNAL: Final = frozenset({"traces", "given", "audit"})
 _W3C: Final = TraceContextTextMapPropagator()
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a batch.
 
     Counts come from the executors. A part of a batch counts once, also if its task is tried again.
@@ -111,7 +111,7 @@ def foreach_batch(
     window_batches: int = 100,
     window_ms: int | None = None,
     discard_waiting: bool = False,
-    on_progress: Callable[[Progress], Any] | None = None,
+    on_progress: Callable[[BatchProgress], Any] | None = None,
     dead_letter_topic: str = "{topic}.dead-letter",
     dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect",
 ) -> ForeachBatch:
@@ -237,9 +237,9 @@ class ForeachBatch:
         dead_letter_options: dict[str, Any],
         window: tuple[int, int | None],
         discard_waiting: bool,
-        on_progress: Callable[[Progress], Any] | None,
+        on_progress: Callable[[BatchProgress], Any] | None,
     ) -> None:
-        self.progress: Progress | None = None
+        self.progress: BatchProgress | None = None
         self._chain = reading
         self._sink = sink
         self._checkpoint = checkpoint
@@ -270,7 +270,7 @@ class ForeachBatch:
         offsets = _end_offsets(spark, query_id, batch_id)
         if ledger.is_committed(batch_id, offsets):
             _log.info("batch %d of %s was written before; skipping it", batch_id, query_id)
-            self._report(Progress(batch=batch_id, query_id=query_id, skipped=True))
+            self._report(BatchProgress(batch=batch_id, query_id=query_id, skipped=True))
             return
         batch = Batch(
             spark,
@@ -298,7 +298,7 @@ class ForeachBatch:
             )
         self._report(progress)
 
-    def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> Progress:
+    def _process(self, frame: DataFrame, batch: Batch, ledger: Ledger, offsets: str | None) -> BatchProgress:
         fingerprint = self._chain.source.fingerprint
         attempt = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
         if attempt.previous_chain not in {None, fingerprint}:
@@ -317,7 +317,7 @@ class ForeachBatch:
         ledger.commit(batch.id)
         observers.done(batch.decoded.counts)
         tell_done(self._sink, batch)
-        return Progress(
+        return BatchProgress(
             batch=batch.id,
             query_id=batch.query_id,
             replay=attempt.replay,
@@ -395,7 +395,7 @@ class ForeachBatch:
             self._ledger = (query_id, opened)
         return self._ledger[1]
 
-    def _report(self, progress: Progress) -> None:
+    def _report(self, progress: BatchProgress) -> None:
         self.progress = progress
         if self._on_progress is not None:
             self._on_progress(progress)

@@ -23,7 +23,7 @@ from headerware.core.runner import Outcome
 from headerware.interceptors import Identity
 from headerware.spark_bridge.executors.counts import Part, TaskCounter
 from headerware.spark_bridge.executors.decoding import decode_rows
-from headerware.spark_bridge.executors.open_chain import OpenChain, PartitionPicker, open_chain
+from headerware.spark_bridge.executors.open_chain import OpenChain, TaskPartitionPicker, open_chain
 from headerware.spark_bridge.executors.task import Task, parts_of
 from headerware.spark_bridge.frames.output import FLUSH_BYTES, OutputRows
 from headerware.spark_bridge.frames.records import (
@@ -190,7 +190,7 @@ class RowIdentities:
                 yield record.with_local("dedup", identity)
 
     @staticmethod
-    def with_partition(record: Record, pick: PartitionPicker) -> Record:
+    def with_partition(record: Record, pick: TaskPartitionPicker) -> Record:
         """Give a record without a key the same partition in a replay, so that one reader sees both."""
         if record.partition is not None or record.key is not None or record.value is None:
             return record

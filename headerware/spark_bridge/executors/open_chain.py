@@ -61,7 +61,7 @@ class _BatchClock:
         return wall_clock_ms() if self.ms is None else self.ms
 
 
-class PartitionPicker:
+class TaskPartitionPicker:
     """Pick the partition of a message without a key, so that its slices stay together, also in a replay.
 
     ``counts`` has the number of partitions by topic; any other topic counts as having one.
@@ -113,7 +113,7 @@ class OpenChain:
             for step, name in zip(chain, chain.names, strict=True)
             if isinstance(step, Interceptor) and step.on_error == "dead_letter"
         }
-        self.pick_partition: Final = PartitionPicker()
+        self.pick_partition: Final = TaskPartitionPicker()
         self.session: Final[Session] = Chain(steps, carry=chain.carry).open(self._context())
         self._audits = [step for step in self.session.steps if isinstance(step.interceptor, Audit)]
 

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from headerware import Chain
 from headerware.interceptors import Dedup, Slice
-from headerware.spark_bridge import Progress, configure, foreach_batch, kafka_sink, kafka_source
+from headerware.spark_bridge import BatchProgress, configure, foreach_batch, kafka_sink, kafka_source
 from headerware.spark_bridge.batches.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def stopping(method: Callable[..., Any], point: str, *, after: bool) -> Callable
     return stopped
 
 
-def note(point: str, progress: Progress) -> None:
+def note(point: str, progress: BatchProgress) -> None:
     with (folder / f"{point}.progress").open("a") as lines:
         lines.write(json.dumps([progress.batch, progress.skipped, progress.replay, progress.waiting]) + "\n")
     if point == "committed" and progress.batch == STOP_BATCH:

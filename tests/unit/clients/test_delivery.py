@@ -22,7 +22,7 @@ from headerware.clients.delivery import (
     Seek,
     Store,
 )
-from headerware.clients.progress import Progress
+from headerware.clients.progress import WorkInProgress
 from headerware.clients.record_states import ACTIONS, STATES, TRANSITIONS, table
 from headerware.core.chain import Chain
 from headerware.core.context import Context
@@ -333,8 +333,8 @@ def told_to_wait(world: World) -> Entry:
 # Of run
 
 
-def job() -> tuple[Progress, Any]:
-    progress = Progress(workers=2)
+def job() -> tuple[WorkInProgress, Any]:
+    progress = WorkInProgress(workers=2)
     return progress, progress.add("message", PARTITION, 0)
 
 

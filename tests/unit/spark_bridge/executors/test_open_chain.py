@@ -23,7 +23,7 @@ from headerware.keyring import with_new_key
 from headerware.keyring.services import FileKeys
 from headerware.keyring.writing import edit_keyring
 from headerware.spark_bridge.chain_source import ChainSource, TaskSpec, chain_source
-from headerware.spark_bridge.executors.open_chain import PartitionPicker, open_chain
+from headerware.spark_bridge.executors.open_chain import TaskPartitionPicker, open_chain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -181,27 +181,28 @@ class TestRefused:
 
 class TestPicker:
     def test_a_key_leaves_it_to_kafka(self) -> None:
-        assert PartitionPicker(COUNTS)(Record("t", b"v", b"")) is None
+        assert TaskPartitionPicker(COUNTS)(Record("t", b"v", b"")) is None
 
     def test_the_identity_decides_whatever_became_of_its_header(self) -> None:
         identity = Identity.numbered(bytes(16), 5)
         record = Record("t", b"v").with_local("dedup", identity)
         sliced = record.with_headers(Headers([("hw.id", identity.encode())]))
         packed = record.replace(value=b"encrypted", headers=Headers([("hw.ids", b"1")]))
-        assert len({PartitionPicker(COUNTS)(each) for each in (record, sliced, packed)}) == 1
-        assert PartitionPicker(COUNTS)(sliced.replace(local=None)) == PartitionPicker(COUNTS)(record)
+        assert len({TaskPartitionPicker(COUNTS)(each) for each in (record, sliced, packed)}) == 1
+        assert TaskPartitionPicker(COUNTS)(sliced.replace(local=None)) == TaskPartitionPicker(COUNTS)(record)
 
     def test_without_one_the_value_decides(self) -> None:
-        assert PartitionPicker(COUNTS)(Record("t", b"v")) == PartitionPicker(COUNTS)(
+        assert TaskPartitionPicker(COUNTS)(Record("t", b"v")) == TaskPartitionPicker(COUNTS)(
             Record("t", b"v", headers=Headers([("a", b"")]))
         )
         assert (
-            len({PartitionPicker(COUNTS)(Record("t", b"%d" % number)) for number in range(99)}) == COUNTS["t"]
+            len({TaskPartitionPicker(COUNTS)(Record("t", b"%d" % number)) for number in range(99)})
+            == COUNTS["t"]
         )
 
     @pytest.mark.parametrize("counts", [{}, {"t": 0}])
     def test_a_topic_of_unknown_size_has_one(self, counts: dict[str, int]) -> None:
-        assert PartitionPicker(counts)(Record("t", None)) == 0
+        assert TaskPartitionPicker(counts)(Record("t", None)) == 0
 
 
 class TestDelay:
