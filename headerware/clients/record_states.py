@@ -2,10 +2,9 @@
 
 ``TRANSITIONS`` says, for each state and each event, which state follows and what the consumer does then.
 :class:`~headerware.clients.delivery.Delivery` follows the table until the application has the record, and
-:class:`~headerware.clients.progress.WorkInProgress` follows it while ``run`` processes the record. What is not
-in the table cannot happen. ``docs/reliability.md`` shows it.
-
-A record that the application gets at once is read, ready and given in one step, without an entry anywhere.
+:class:`~headerware.clients.progress.WorkInProgress` follows it while ``run`` processes the record. What is
+not in the table cannot happen. ``docs/reliability.md`` shows it. A record that the application gets at once
+is read, ready and given in one step, without an entry anywhere.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Serdes are configured as confluent-kafka's are, by object, or by name: ``value.serializer`` is a serializer
 or a serde's word, and ``value.serializer.<option>`` an option of that serde. They become the chain's
 ``serialize`` step, which stays when ``HEADERWARE_DISABLED`` switches the interceptors off.
+
+Chains raise `SerdeError`; these clients make an error of it that is confluent-kafka's, too. So the core needs
+no Kafka client.
 """
 
 from __future__ import annotations

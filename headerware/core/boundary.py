@@ -1,4 +1,8 @@
-"""The boundary of a session: normalise and check records once, when they come in and when they leave."""
+"""The boundary of a session: normalise and check records once, when they come in and when they leave.
+
+Objects meet bytes here alone: on send, nothing but bytes goes on; on consume, nothing that is still encoded
+reaches a deserializer, which would take it for its own.
+"""
 
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ decides what goes on:
 
 What the application sets itself wins. Of several records at work, only named headers that all of them have,
 with equal values, go on.
+
+The context variable holds messages as they are; headers are taken from them only when something is sent. All
+ways of sending have the same, because the session looks there before the first interceptor.
 """
 
 from __future__ import annotations

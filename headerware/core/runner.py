@@ -342,7 +342,8 @@ class Runner:
         finished: list[Record] = []
         dropped = 0
         for record in records:
-            # A record of a list is one in its own right, as it is now.
+            # A record of a list is one in its own right, as it is now: its dead letter is made of it, not of
+            # what came in last, so a message that was put together can be dead-lettered as a whole.
             known = record.with_local(ORIGINAL, record) if self._keeps_originals else record
             outcome = known_outcome(self._next(hooks, index, known, record))
             dropped += outcome is DROP

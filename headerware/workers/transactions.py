@@ -122,6 +122,7 @@ class Transactions:
         self._timeout_s: Final = timeout_s
         self._is_ready = False
         self._is_committing = False
+        """Whether a commit timed out: it is neither done nor undone, and librdkafka lets nobody abort it."""
         """Whether a commit was asked for, and its outcome is not known."""
         self._has_ended = False
         """Whether the producer has met a fatal error."""

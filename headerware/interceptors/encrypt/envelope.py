@@ -28,6 +28,9 @@
 Numbers are big-endian. The nonce is 12 zero bytes, because each record has a key of its own. The part up to
 the salt is the statement; it is the same for all records of a data key and a topic, so both ends prepare it
 once.
+
+The signer is part of what is authenticated. Otherwise somebody could take a signature off, and sign the
+ciphertext as their own.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ late, and may be lost: whoever learns the topic again knows the same. Slices of 
 are not noted: they are read again, from the first of them on.
 
 Its memory is bounded, however many keys there are: 64 MB of pages, and what one batch has.
+
+So the store needs no transaction with Kafka: a record that wins by all that is known then wins or loses in
+the same way for whoever learns the topic again.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ legal hold is a header of its own, whatever its value and in capitals or not, an
 
 The rule is a :class:`~headerware.ops.compaction.rules.CopyRule`: the worker of compaction copies by it, too.
 What may be removed of a partition is in :mod:`headerware.ops.retention.plan`.
+
+A lifetime is believed only as far as a signature covers it. A legal hold counts whoever wrote it, in any
+capitals, also if it was added after the signature: to keep a record is always safe.
 """
 
 from __future__ import annotations

@@ -136,7 +136,11 @@ class SourceRunner:
         return self._stopping.is_set()
 
     def _read_offsets(self) -> None:
-        """Read the offsets, once all tasks here are the only ones of their names, and no others are left."""
+        """Read the offsets, once all tasks here are the only ones of their names, and no others are left.
+
+        Their transactions have begun by now, which ends those of an earlier process. Otherwise a commit of that
+        process could arrive after the offsets were read.
+        """
         config = self.config
         writers = [each.writer for each in self._runs] if config.delivery == "at_least_once" else []
         deadline = time.monotonic() + _CALL_S
@@ -151,7 +155,12 @@ class SourceRunner:
             run.offsets = offsets
 
     def _end_former_tasks(self, deadline: float) -> None:
-        """End the tasks that share the source in another way: in another number, or by something else."""
+        """End the tasks that share the source in another way: in another number, or by something else.
+
+        The transactional id of a task says how the source is shared, so this cannot end a new task. Each task
+        looks after its own start whether it is out of date: of two sharings that overlap, one is ended or sees
+        the other.
+        """
         config, name = self.config, self.config.name
 
         def opened(*writers: str) -> Any:

@@ -405,7 +405,11 @@ class _Reports:
 
 
 class ExactlyOnce(Sender):
-    """Put records and offsets into one transaction after the other."""
+    """Put records and offsets into one transaction after the other.
+
+    A broken transaction is sent again, not left to a restart: the batches are kept until they are committed. A
+    batch of which some records were refused is taken out, and the batches before it are committed without it.
+    """
 
     def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
         super().__init__(config, writer, stopping, {"transactional.id": transactional_id(writer)})
