@@ -399,8 +399,8 @@ _Chosen = tuple[Hashable, BoundedCache[tuple[str, "HeaderValue"], "_Writer | Non
 class _SessionDictionaries:
     """The dictionaries of one session; sending is safe for several threads, consuming has one caller.
 
-    To compress without a dictionary is always right. So a producer reads its store once, when it is opened, and
-    asks nothing while it sends. A reader has no choice, and holds the record back.
+    To compress without a dictionary is always right. So a producer reads its store once, when it is opened,
+    and asks nothing while it sends. A reader has no choice, and holds the record back.
     """
 
     def __init__(self, options: Compress, shared: SharedStore, context: Context) -> None:

@@ -138,8 +138,8 @@ class SourceRunner:
     def _read_offsets(self) -> None:
         """Read the offsets, once all tasks here are the only ones of their names, and no others are left.
 
-        Their transactions have begun by now, which ends those of an earlier process. Otherwise a commit of that
-        process could arrive after the offsets were read.
+        Their transactions have begun by now, which ends those of an earlier process. Otherwise a commit of
+        that process could arrive after the offsets were read.
         """
         config = self.config
         writers = [each.writer for each in self._runs] if config.delivery == "at_least_once" else []
