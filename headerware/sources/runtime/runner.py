@@ -157,9 +157,9 @@ class SourceRunner:
     def _end_former_tasks(self, deadline: float) -> None:
         """End the tasks that share the source in another way: in another number, or by something else.
 
-        The transactional id of a task says how the source is shared, so this cannot end a new task. Each task
-        looks after its own start whether it is out of date: of two sharings that overlap, one is ended or sees
-        the other.
+        The transactional id of a task says how the source is shared, so this cannot end a new task. Each
+        task looks after its own start whether it is out of date: of two sharings that overlap, one is
+        ended or sees the other.
         """
         config, name = self.config, self.config.name
 

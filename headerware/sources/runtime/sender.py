@@ -407,8 +407,9 @@ class _Reports:
 class ExactlyOnce(Sender):
     """Put records and offsets into one transaction after the other.
 
-    A broken transaction is sent again, not left to a restart: the batches are kept until they are committed. A
-    batch of which some records were refused is taken out, and the batches before it are committed without it.
+    A broken transaction is sent again, not left to a restart: the batches are kept until they are
+    committed. A batch of which some records were refused is taken out, and the batches before it are
+    committed without it.
     """
 
     def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
