@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone who uses Spar
 
 from headerware import Chain, ConfigError, Consumer, PluginError, Record
 from headerware.core.context import Context
+from headerware.core.plugins import _entry_points
 from headerware.interceptors import Sign, Slice, Trail
 from headerware.keyring import with_new_key
 from headerware.keyring.writing import edit_keyring
@@ -333,7 +334,8 @@ class DriverOnly(Interceptor, frozen=True, kw_only=True):
 
 
 def install_plug_in(site: Path) -> None:
-    """Put a plug-in's module and its installed metadata into a folder."""
+    """Put a plug-in's module and its installed metadata into a folder, which this process looks at anew."""
+    _entry_points.cache_clear()
     (site / "headerware_driver_only.py").write_text(PLUG_IN)
     info = site / "headerware_driver_only-1.0.dist-info"
     info.mkdir()
