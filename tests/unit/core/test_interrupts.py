@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,23 @@ class Signals:
         signal.raise_signal(signal.SIGUSR1)
 
 
+class Finder:
+    """Be interrupted while something is imported, by importing itself: it takes its frames out of tracebacks."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        """Find nothing."""
+        if name == "interrupted_import":
+            signal.raise_signal(signal.SIGUSR1)
+
+
+class Imports:
+    """Import something in the hook."""
+
+    def on_send(self, record: Record) -> Record:
+        importlib.import_module("interrupted_import")
+        return record
+
+
 def plain(_number: int, _frame: Any) -> None:
     raise TimeoutError("in time")
 
@@ -59,6 +78,23 @@ def _handler(request: pytest.FixtureRequest) -> Iterator[None]:
     before = signal.signal(signal.SIGUSR1, handlers[request.param])
     yield
     signal.signal(signal.SIGUSR1, before)
+
+
+def of_importing(_number: int, frame: Any) -> None:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back  # as if the signal had come a step later
+    raise TimeoutError("in time")
+
+
+class TestWhatComesWhileSomethingIsImported:
+    def test_is_no_failure_of_the_interceptor(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+        before = signal.signal(signal.SIGUSR1, of_importing)
+        try:
+            with Chain([Imports()]).open(Context()) as session, pytest.raises(TimeoutError, match="in time"):
+                session.send_outcome(Record("orders", b"1"))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.usefixtures("_handler")
