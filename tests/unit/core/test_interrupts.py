@@ -39,7 +39,7 @@ class Signals:
 
 
 class Finder:
-    """Be interrupted while something is imported, by importing itself: it takes its frames out of tracebacks."""
+    """Interrupt an import, whose own frames Python takes out of tracebacks."""
 
     def find_spec(self, name: str, *_: Any) -> None:
         """Find nothing."""
