@@ -417,12 +417,12 @@ class Consumer(FollowsFile, Processes, cimpl.Consumer):
 
         ``waits`` says that the wire has nothing, so that there is time to wait for a report.
         """
-        dead_letters = self._hw_dead_letters
-        if waits or not dead_letters.room:
+        dead_letters, delivery = self._hw_dead_letters, self._hw_delivery
+        if waits or not dead_letters.room or delivery.is_full:
             dead_letters.wait(_REPORTS_S if left < 0 else min(left, _REPORTS_S))
         else:
             dead_letters.wait(0)
-        room = dead_letters.room
+        room = 0 if delivery.is_full else dead_letters.room
         if room:
             # A pause throws away what librdkafka has fetched, so only a long wait is worth one.
             self._hw_next_keep_alive = time.monotonic() + _LONG_WAIT_S

@@ -105,10 +105,12 @@ class DeadLetters:
 
     def _require_no_failure(self, topic: str) -> None:
         """Raise what a topic's last dead letter failed with a moment ago: not each waits for a timeout."""
-        until, failure = self._failed.pop(topic, (0.0, None))
-        if failure is not None and time.monotonic() < until:
-            self._failed[topic] = time.monotonic() + _ALIKE_S, failure
+        until, failure = self._failed.get(topic, (0.0, None))
+        if failure is None:
+            return
+        if time.monotonic() < until:
             raise KafkaException(failure)
+        del self._failed[topic]  # however many records wait, one tries again now
 
     def store(self, record: Record) -> None:
         """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""

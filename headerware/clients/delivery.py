@@ -50,6 +50,11 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 10.0
+MAX_WAITING: Final = 1_000
+MAX_WAITING_BYTES: Final = 32 * 1024 * 1024
+"""How much of what follows a dead letter that is on its way may wait in the inbox."""
+_SIZED_EVERY: Final = 32
+"""After how many records the size of the inbox is looked at."""
 _LOOK_AT_CLOCK_S: Final = 1.0
 """How long a record waits before the clock is asked again whether its moment has come."""
 
@@ -177,6 +182,7 @@ class Delivery:
 
     __slots__ = (
         "_awaits_dead_letter",
+        "_is_large",
         "_next_watermarks",
         "_retries",
         "_taken_batch",
@@ -238,7 +244,7 @@ class Delivery:
         self.repeated: int = 0
         self._retries = Retries(clock)
         self._next_watermarks = 0.0
-        self._awaits_dead_letter = False
+        self._awaits_dead_letter = self._is_large = False
         self._taken_batch: _Batch | None = None
         self.offsets: Final = Offsets(session, self.first_offset)
         self.use(session, in_use)
@@ -394,6 +400,17 @@ class Delivery:
     def awaits_dead_letter(self) -> bool:
         """Whether the application gets nothing until a dead letter is stored that is on its way."""
         return self._awaits_dead_letter and bool(self.entries)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits in the inbox that no more is to be read until a dead letter is stored."""
+        count = len(self.entries)
+        if count >= MAX_WAITING:
+            return True
+        if count % _SIZED_EVERY == 0 or self._is_large:
+            size_bytes = sum(_size_of(entry.message) for entry in self.entries)
+            self._is_large = size_bytes >= MAX_WAITING_BYTES
+        return self._is_large
 
     @property
     def retry_at(self) -> float:
@@ -600,13 +617,19 @@ class Delivery:
         )
 
     def pass_stored(self) -> None:
-        """Pass the first records of the inbox if their dead letters are stored."""
+        """Pass the first records of each partition if their dead letters are stored, or they were dropped."""
         passed: dict[TopicPartitionKey, tuple[int, int | None]] = {}
-        while self.entries and self._is_stored(self.entries[0]):
-            entry = self.entries[0]
-            if entry.position is not None:
-                passed[entry.topic_partition] = entry.position, entry.leader_epoch
-            self.entries.popleft()
+        kept: deque[Entry] = deque()
+        ended: set[TopicPartitionKey] = set()
+        for entry in self.entries:
+            own = entry.topic_partition
+            if own not in ended and (entry.state == "passed" or self._is_stored(entry)):
+                if entry.position is not None:
+                    passed[own] = entry.position, entry.leader_epoch
+                continue
+            ended.add(own)
+            kept.append(entry)
+        self.entries = kept
         self._store_passed(passed)
 
     def _is_stored(self, entry: Entry) -> bool:
@@ -889,6 +912,11 @@ def _is_made_of(last: Record | None, record: Record) -> bool:
         return False
     kept = (last.local or {}).get(ORIGINAL)
     return last == record if kept is None else kept is record
+
+
+def _size_of(message: Message | None) -> int:
+    value: object = None if message is None else message.value()
+    return len(value) if isinstance(value, bytes) else 0
 
 
 def _listed(outcome: Any) -> Any:

@@ -42,7 +42,9 @@ def updated_message(message: Message, before: Record, after: Record) -> Message:
     if after is before:
         return message
     headers = after.headers
-    if after.local or after.topic is not before.topic:
+    # The records of a batch share one text for their topic.
+    is_moved = after.topic is not before.topic and after.topic != before.topic
+    if after.local or is_moved:
         message.set_headers(_headers_with_local(headers, after, before.topic))
     elif headers is not before.headers:
         # As wire_headers returns, without its call; None is "no headers".
@@ -51,7 +53,7 @@ def updated_message(message: Message, before: Record, after: Record) -> Message:
         message.set_value(after.value)
     if after.key is not before.key:
         message.set_key(after.key)
-    if after.topic is not before.topic:
+    if is_moved:
         message.set_topic(after.topic)  # type: ignore[attr-defined]  # missing from the stubs
     return message
 

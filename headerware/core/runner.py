@@ -163,7 +163,7 @@ class Runner:
     def keep_originals(self, names: frozenset[str] | None = None) -> None:
         """From here on, leave in each record's local state what it was when it came in.
 
-        With ``names``, only in that of records that have a header of one of these names.
+        If names are given, keep the original only for records that have one of these headers.
         """
         with self._lock:
             self._keeps_originals = True

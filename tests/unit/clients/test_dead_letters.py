@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from headerware.clients import Consumer, Producer
+from headerware.clients.dead_letters import DeadLetters
 from headerware.core.chain import Chain
 from headerware.core.errors import DeadLetterError, InterceptorError
 from headerware.core.hooks import Interceptor
+from headerware.core.record import Record
 from headerware.interceptors import Slice
 from tests.committing import commit_stored
 from tests.unit.clients.conftest import committed, take, values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from headerware.core.record import Record
 
 
 class TestDeadLetters:
@@ -139,3 +139,26 @@ class TestDeadLetters:
         with Consumer({**conf, "group.id": f"{topic}-dead_letters"}, chain=Chain([Slice()])) as reader:
             reader.assign(dead_letters)
             assert values(take(reader, 1)) == [b"bad" * 5_000]
+
+
+class TestFailures:
+    def test_of_many_records_do_not_keep_each_other_from_trying_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However often others ask meanwhile, one tries again when the moment is over."""
+        now = [100.0]
+        monkeypatch.setattr("headerware.clients.dead_letters.time.monotonic", lambda: now[0])
+        dead_letters = DeadLetters({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        produced: list[Record] = []
+        monkeypatch.setattr(dead_letters, "_produce", lambda record, _: produced.append(record))
+        record = Record("dead", b"v")
+        dead_letters.publish(record)
+        dead_letters.note_report(record, KafkaError(KafkaError._MSG_TIMED_OUT))
+        refused = 0
+        while len(produced) < 2:
+            now[0] += 0.01
+            try:
+                dead_letters.publish(record)
+            except DeadLetterError:
+                refused += 1
+        assert 0 < refused < 10

@@ -14,6 +14,7 @@ from confluent_kafka import Message, TopicPartition
 from headerware.clients import delivery as module
 from headerware.clients import progress as progress_module
 from headerware.clients.delivery import (
+    MAX_WAITING,
     CommitRefused,
     Delivery,
     Entry,
@@ -597,6 +598,34 @@ class TestDeadLetters:
         outcome: Any = session.consume_outcome(Record("orders", b"a", partition=0, offset=0))
         assert [record.value for record in outcome] == [b"good"]
         assert [record.value for record in stored] == [b"bad"]
+
+    def test_that_are_stored_are_passed_in_each_partition(self) -> None:
+        world = World()
+        world.read(b"bad", BAD)
+        world.read(b"good", partition=1)
+        world.read(b"dropped", DROP)
+        world.read(b"bad 2", BAD)
+        world.read(b"after")
+        for sent in world.sent:
+            sent.settle()
+        world.delivery.pass_stored()
+        assert world.stored() == 3, "of partition 0; what is to be given of partition 1 does not hold it up"
+        assert [entry.offset for entry in world.delivery.entries] == [0, 3]
+
+    def test_let_no_more_than_a_bounded_number_of_records_wait(self) -> None:
+        world = World()
+        world.read(b"bad", BAD)
+        while not world.delivery.is_full:
+            world.read(b"good")
+            assert len(world.delivery.entries) <= MAX_WAITING
+        assert len(world.delivery.entries) == MAX_WAITING
+
+    def test_let_no_more_than_a_bounded_size_wait(self) -> None:
+        world = World()
+        world.read(b"bad", BAD)
+        while not world.delivery.is_full:
+            world.read(bytes(1_000_000))
+            assert len(world.delivery.entries) < 100
 
     def test_that_have_not_been_stored_when_partitions_go_are_read_again(self) -> None:
         world = World()

@@ -8,11 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 
 from headerware import carrying
 from headerware.clients import Consumer
+from headerware.clients.messages import updated_message
+from headerware.core.batch import Batch
 from headerware.core.errors import HeaderError
+from headerware.kafka.messages import record_of
 from headerware.testing.embedded import _librdkafka
 from tests.committing import commit_stored
 from tests.unit.clients.test_executor import Seen, read_all
@@ -136,3 +139,15 @@ class TestUnreadableHeaders:
         (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
         assert (letter.key(), letter.value()) == (f"{topic}[0]@1".encode(), None)
         assert b"no UTF-8" in (dict(letter.headers() or ())["__connect.errors.exception.message"] or b"")
+
+
+class TestABatch:
+    def test_leaves_messages_without_headers_as_they_are(self) -> None:
+        """The records of a batch share the text of their topic, and each message has its own."""
+        messages = [Message(b"orders".decode(), 0, offset, b"k", b"v") for offset in range(3)]
+        records = [record_of(message) for message in messages]
+        assert len({id(record.topic) for record in records}) == 3
+        changed = Batch.of(records).replace(values=[b"w"] * 3)
+        for message, before, after in zip(messages, records, changed, strict=True):
+            assert updated_message(message, before, after).headers() is None
+            assert message.value() == b"w"
