@@ -85,7 +85,7 @@ def main(count: int, chain: list[Any]) -> dict[str, Any]:
         producer = Producer(connection, chain=Chain([acks, *chain]))
         padding = b"." * 1_200 if chain else b""
         values = [f"{number}:".encode() + padding for number in range(count)]
-        taken = []
+        taken: list[bytes] = []
         for value in values:
 
             def send(value: bytes = value) -> bool:
