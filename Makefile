@@ -209,12 +209,13 @@ fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=)
 	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
 
 .PHONY: check
-check: .venv/.ready ## lint, format, types and the six floors
+check: .venv/.ready ## lint, format, types, the six floors, and links in the documents
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(STATIC) $(BIN)/pyright --verifytypes headerware --ignoreexternal
 	$(BIN)/lint-imports
+	PYTHONPATH="$(CURDIR)" $(BIN)/python -m tests.links
 
 .PHONY: format
 format: .venv/.ready ## format the code and fix what ruff can fix

@@ -1,4 +1,4 @@
-"""The documents hold: links lead somewhere, commands exist, code compiles, configurations load."""
+"""The documents hold: commands exist, code compiles, configurations load."""
 
 from __future__ import annotations
 
@@ -41,25 +41,19 @@ from headerware.sources.extractors import StreamExtractor
 from headerware.sources.runtime import RunConfig, SourceRunner, offsets_type
 from headerware.sources.source import source_type
 from headerware.testing import EmbeddedCluster
+from tests.links import CODE, FENCE, ROOT, documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "examples" / "plugin_template"
-PAGES = ("*.md", "docs/**/*.md", "spec/*.md", "examples/**/README.md")
-DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in PAGES for path in ROOT.glob(pattern))
+DOCUMENTS = documents()
 # Their blocks are run by tests/integration/test_guides.py.
 GUIDES = "docs/guides/"
 HISTORY = ("CHANGELOG.md", "docs/decisions/")
 """Documents that may tell of commands of earlier versions."""
 # Its configurations are those of sources.
 SOURCES = "docs/sources.md"
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s]+)\)")
-CODE = re.compile(r"`([^`\n]+)`")
-HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
-OURS = re.compile(r"(?!headerware/hw\.)(?:headerware|tests|docs|spec|examples|bench|requirements)/[\w./*-]+")
 
 
 @cache
@@ -100,10 +94,6 @@ def commands(word: str) -> list[Any]:
     return [pytest.param(line, id=f"{document}: {line}") for document, line in dict.fromkeys(found)]
 
 
-def slug(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
 def table(document: str, first: str) -> list[list[str]]:
     """Return the rows of the table whose first heading this is."""
     lines = text_of(document).splitlines()
@@ -141,40 +131,6 @@ def known_to_click(tokens: list[str]) -> None:
             tokens.pop(0)
     taken = [parameter.nargs for parameter in command.params if isinstance(parameter, click.Argument)]
     assert arguments <= len(taken) or -1 in taken
-
-
-class TestLinks:
-    @pytest.mark.parametrize("document", DOCUMENTS)
-    def test_lead_to_something_that_is_there(self, document: str) -> None:
-        for target in LINK.findall(prose(document)):
-            if target.startswith("https://"):
-                continue
-            name, _, anchor = target.partition("#")
-            path = ((ROOT / document).parent / name).resolve() if name else ROOT / document
-            assert path.is_relative_to(ROOT), target
-            assert path.exists(), target
-            if anchor:
-                headings = HEADING.findall(path.read_text(encoding="utf-8"))
-                assert anchor in map(slug, headings), target
-
-    @pytest.mark.parametrize("document", DOCUMENTS)
-    def test_paths_in_the_text_are_there(self, document: str) -> None:
-        for code in CODE.findall(prose(document)):
-            if OURS.fullmatch(code):
-                assert list(ROOT.glob(code.rstrip("/"))), code
-
-    def test_the_readme_leads_to_every_document(self) -> None:
-        led_to = set(LINK.findall(text_of("README.md")))
-        pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")}
-        assert pages <= led_to
-
-    def test_the_specs_are_all_listed(self) -> None:
-        listed = set(LINK.findall(text_of("spec/README.md")))
-        assert {path.relative_to(ROOT / "spec").as_posix() for path in (ROOT / "spec").rglob("*.*")} <= {
-            *listed,
-            "README.md",
-            "vectors/commit-metadata.json",  # its own page leads to it
-        }
 
 
 class TestCommands:
