@@ -209,8 +209,13 @@ def _insert_methods(c_class: type, methods: type) -> None:
 
 def _remove_methods(c_class: type, methods: type) -> None:
     derived: Any
+    families: dict[Any, set[type]] = {}
     for derived in c_class.__subclasses__():
-        if methods in derived.__bases__ and not _has_chained_instances(derived):
+        if methods in derived.__bases__:
+            families[derived] = {derived, *_heirs(derived)}
+    chained = _with_chained_instances(set[type]().union(*families.values()))
+    for derived, family in families.items():
+        if family.isdisjoint(chained):
             derived.__bases__ = tuple(base for base in derived.__bases__ if base is not methods)
 
 
@@ -227,13 +232,10 @@ def _has_room(derived: type) -> bool:
     return bool(derived.__dictoffset__ and derived.__weakrefoffset__)
 
 
-def _has_chained_instances(derived: type) -> bool:
-    with_heirs = {derived, *_heirs(derived)}
-    return any(
-        type(found) in with_heirs and found._hw_chained  # noqa: SLF001 - our own
-        for heir in with_heirs
-        for found in gc.get_referrers(heir)
-    )
+def _with_chained_instances(classes: set[type]) -> set[type]:
+    # All classes at once, for the collector looks through all objects of the process.
+    found = gc.get_referrers(*classes) if classes else []
+    return {type(each) for each in found if type(each) in classes and each._hw_chained}  # noqa: SLF001 - our own
 
 
 def _heirs(derived: type) -> Iterator[type]:

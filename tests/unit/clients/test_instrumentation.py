@@ -250,6 +250,25 @@ class TestUninstrument:
         with pytest.raises(KafkaException, match="interceptors"):
             Late({**BOTH, "group.id": "g"})
 
+    def test_looks_through_the_process_no_more_often_for_many_classes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = []
+        referrers = gc.get_referrers
+
+        def counted(*objects: object) -> list[Any]:
+            looks.append(objects)
+            return referrers(*objects)
+
+        monkeypatch.setattr(gc, "get_referrers", counted)
+        derived = [type(f"Derived{number}", (cimpl.Producer,), {}) for number in range(30)]
+        headerware.instrument()
+        assert all(each.__bases__ != (cimpl.Producer,) for each in derived)
+        looks.clear()
+        headerware.uninstrument()
+        assert all(each.__bases__ == (cimpl.Producer,) for each in derived)
+        assert len(looks) < 10
+
     def test_alone_does_nothing(self, application: Application) -> None:
         headerware.uninstrument()
         assert set(application.producers()) == {cimpl.Producer}
