@@ -86,13 +86,20 @@ class Cluster:
         topic: str,
         *interceptors: object,
         chain: Chain | None = None,
+        partition: int | None = None,
         settings: Mapping[str, Any] | None = None,
         **conf: Any,
     ) -> Consumer:
-        """Make a consumer that is subscribed to a topic from its beginning, in a group named after it."""
+        """Make a consumer that reads a topic from its beginning, in a group named after it.
+
+        It is subscribed to the topic; or it has one partition assigned, and is no member of the group.
+        """
         own = {**FROM_THE_BEGINNING, "group.id": topic, **(settings or {})}
         consumer = Consumer({**own, **self._conf(conf)}, chain=chain or Chain(interceptors))
-        consumer.subscribe([topic])
+        if partition is None:
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
         self._made.append(consumer)
         return consumer
 

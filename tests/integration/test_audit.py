@@ -86,10 +86,7 @@ class TestAudit:
         plain = cluster.plain_producer()
         plain.produce(topic, b"copy", partition=1)
         assert plain.flush(DEADLINE_S) == 0
-        consumers = [cluster.consumer(topic, chain=chain) for _ in range(2)]
-        for partition, consumer in enumerate(consumers):
-            consumer.unsubscribe()
-            consumer.assign([TopicPartition(topic, partition, 0)])
+        consumers = [cluster.consumer(topic, chain=chain, partition=number) for number in range(2)]
         first = take(consumers[0], 19)
         take(consumers[1], 21)
         # Twice on purpose: the application goes back by one record.
