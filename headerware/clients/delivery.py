@@ -826,8 +826,8 @@ class Delivery:
             safe = self.session.safe_offset(*topic_partition, taken)
             begin = min(self.offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self.first_offset(topic_partition)
-            if begin < taken and waiting is not None and waiting < taken:
-                # What waits here is read again, too, from its first slice on.
+            if waiting is not None and waiting < taken:
+                # What waits here is read again, too, because the session forgets where its slices began.
                 wanted = waiting
                 begin = min(begin, self.session.safe_offset(*topic_partition, waiting))
         # In this order, because this may be interrupted, too.
