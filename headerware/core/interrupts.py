@@ -15,6 +15,7 @@ from typing import Final
 
 _CAUSES_LIMIT: Final = 10
 _IMPORTING: Final = "<frozen importlib"
+_ARGUMENTS_OF_A_HANDLER: Final = 2
 
 
 def pass_on_interrupt(error: Exception) -> None:
@@ -36,8 +37,8 @@ def pass_on_interrupt(error: Exception) -> None:
 def _is_of_a_handler(error: BaseException) -> bool:
     interrupted, step = None, error.__traceback__
     while step is not None:
-        if interrupted is not None and (
-            is_handler_on(interrupted, step.tb_frame) or _is_handler_on_an_import(step.tb_frame)
+        if interrupted is not None and any(
+            argument is interrupted or _is_of_an_import(argument) for argument in _arguments(step.tb_frame)
         ):
             return True
         interrupted, step = step.tb_frame, step.tb_next
@@ -52,18 +53,18 @@ def is_handler_on(interrupted: FrameType, frame: FrameType) -> bool:
     return any(argument is interrupted for argument in _arguments(frame))
 
 
-def _is_handler_on_an_import(frame: FrameType) -> bool:
-    """Return whether a frame is that of a signal handler, called while Python imported something."""
-    return any(
-        isinstance(argument, FrameType) and argument.f_code.co_filename.startswith(_IMPORTING)
-        for argument in _arguments(frame)
-    )
+def _is_of_an_import(argument: object) -> bool:
+    """Return whether an argument of a signal handler is a frame of Python's own import."""
+    return isinstance(argument, FrameType) and argument.f_code.co_filename.startswith(_IMPORTING)
 
 
 def _arguments(frame: FrameType) -> tuple[object, ...]:
+    """Return the positional arguments of a call; none if it cannot be that of a handler, which takes two."""
     code = frame.f_code
-    plain = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[: plain + bool(code.co_flags & CO_VARARGS)]
-    given = [frame.f_locals.get(name) for name in names]
-    more = given[plain] if len(given) > plain else ()
-    return (*given[:plain], *(more or ()))
+    count, takes_more = code.co_argcount, bool(code.co_flags & CO_VARARGS)
+    if count < _ARGUMENTS_OF_A_HANDLER and not takes_more:
+        return ()
+    found = frame.f_locals  # each time it is asked for, the interpreter fills a dict with all variables
+    given = [found.get(name) for name in code.co_varnames[:count]]
+    more = found.get(code.co_varnames[count + code.co_kwonlyargcount], ()) if takes_more else ()
+    return (*given, *(more or ()))
