@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from inspect import CO_VARARGS
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Final
 
 _CAUSES_LIMIT: Final = 10
@@ -34,8 +34,36 @@ def pass_on_interrupt(error: Exception) -> None:
         found = found.__cause__
 
 
+_MAX_FAMILIAR: Final = 1_000
+_familiar: Final[dict[tuple[int, ...], list[CodeType]]] = {}
+"""The calls through which an exception of no handler came, by the ids of their code, which is kept alive.
+
+A flood of refused records comes through few of them, and a look at the variables of a call makes a dict.
+"""
+
+
 def _is_of_a_handler(error: BaseException) -> bool:
-    interrupted, step = None, error.__traceback__
+    codes: list[CodeType] = []
+    calls: list[int] = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        codes.append(code)
+        calls += id(code), step.tb_lasti
+        step = step.tb_next
+    key = tuple(calls)
+    if key in _familiar:
+        return False
+    if _has_come_through_a_handler(error.__traceback__):
+        return True
+    if len(_familiar) >= _MAX_FAMILIAR:
+        _familiar.clear()
+    _familiar[key] = codes
+    return False
+
+
+def _has_come_through_a_handler(step: TracebackType | None) -> bool:
+    interrupted: FrameType | None = None
     while step is not None:
         if interrupted is not None and any(
             argument is interrupted or _is_of_an_import(argument) for argument in _arguments(step.tb_frame)

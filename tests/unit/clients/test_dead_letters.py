@@ -152,8 +152,8 @@ class TestFailures:
         produced: list[Record] = []
         monkeypatch.setattr(dead_letters, "_produce", lambda record, _: produced.append(record))
         record = Record("dead", b"v")
-        dead_letters.publish(record)
-        dead_letters.note_report(record, KafkaError(KafkaError._MSG_TIMED_OUT))
+        published = dead_letters.publish(record)
+        published(KafkaError(KafkaError._MSG_TIMED_OUT), None)
         refused = 0
         while len(produced) < 2:
             now[0] += 0.01
