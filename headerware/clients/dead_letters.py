@@ -84,6 +84,7 @@ class DeadLetters:
         self._conf = _producer_settings(conf)
         self._lock = RLock()  # a report may come while a record is queued
         self._producer: cimpl.Producer | None = None
+        self._is_closed = False
         self._failed: dict[str, tuple[float, KafkaError]] = {}
         self._pending = self._pending_bytes = 0
 
@@ -149,6 +150,8 @@ class DeadLetters:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
     def _open(self) -> cimpl.Producer:
+        if self._is_closed:
+            raise KafkaException(KafkaError(STATE, "the client was closed"))
         if self._producer is None:
             self._producer = _Publisher(self._conf)
         return self._producer
@@ -167,7 +170,7 @@ class DeadLetters:
 
     def close(self) -> None:
         with self._lock:
-            producer, self._producer = self._producer, None
+            producer, self._producer, self._is_closed = self._producer, None, True
         if producer is not None:
             if producer.flush(_CLOSE_TIMEOUT_S):
                 producer.purge()  # the cluster is gone, and the application shall not wait for it

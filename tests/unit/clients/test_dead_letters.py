@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
 from headerware.clients.dead_letters import DeadLetters
@@ -139,6 +139,18 @@ class TestDeadLetters:
         with Consumer({**conf, "group.id": f"{topic}-dead_letters"}, chain=Chain([Slice()])) as reader:
             reader.assign(dead_letters)
             assert values(take(reader, 1)) == [b"bad" * 5_000]
+
+
+class TestAfterTheEnd:
+    def test_nothing_is_sent_and_no_producer_is_made(self) -> None:
+        dead_letters = DeadLetters({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        dead_letters.close()
+        record = Record("dead", b"v")
+        with pytest.raises(DeadLetterError, match="was closed"):
+            dead_letters.publish(record)
+        with pytest.raises(KafkaException, match="was closed"):
+            dead_letters.post(record, lambda _: None)
+        assert not dead_letters.wait(0)
 
 
 class TestFailures:
