@@ -46,17 +46,18 @@ class _Publisher(cimpl.Producer):
 class PublishedRecord:
     """A record that was handed to the producer; its delivery report says what became of it."""
 
-    __slots__ = ("_dead_letters", "_error", "_is_done", "_record")
+    __slots__ = ("_dead_letters", "_error", "_is_done", "size_bytes", "topic")
 
     def __init__(self, dead_letters: DeadLetters, record: Record) -> None:
         self._dead_letters: Final = dead_letters
-        self._record: Final = record
+        self.topic: Final = record.topic
+        self.size_bytes: Final = len(record.value or b"") + len(record.key or b"")
         self._is_done = False
         self._error: KafkaError | None = None
 
     def __call__(self, error: KafkaError | None, _: object) -> None:
         """Take the delivery report, on whichever thread polls the producer."""
-        self._dead_letters.note_report(self._record, error)
+        self._dead_letters.note_report(self, error)
         self._error, self._is_done = error, True
 
     def done(self) -> bool:
@@ -70,7 +71,7 @@ class PublishedRecord:
         failure = self._error if self._is_done else KafkaError(STATE, "the client was closed meanwhile")
         if failure is not None:
             error = KafkaException(failure)
-            raise dead_letter_error(self._record, error) from error
+            raise dead_letter_error(self.topic, error) from error
 
 
 class DeadLetters:
@@ -83,6 +84,7 @@ class DeadLetters:
         self._conf = _producer_settings(conf)
         self._lock = RLock()  # a report may come while a record is queued
         self._producer: cimpl.Producer | None = None
+        self._is_closed = False
         self._failed: dict[str, tuple[float, KafkaError]] = {}
         self._pending = self._pending_bytes = 0
 
@@ -98,9 +100,9 @@ class DeadLetters:
                 self._require_no_failure(record.topic)
                 self._produce(record, published)
                 self._pending += 1
-                self._pending_bytes += _size_bytes(record)
+                self._pending_bytes += published.size_bytes
         except (KafkaException, BufferError, *_UNSENDABLE) as error:
-            raise dead_letter_error(record, error) from error
+            raise dead_letter_error(record.topic, error) from error
         return published
 
     def _require_no_failure(self, topic: str) -> None:
@@ -116,13 +118,13 @@ class DeadLetters:
         """Send a dead letter, and return once it is stored; raise a DeadLetterError if it is not."""
         self.publish(record).result()
 
-    def note_report(self, record: Record, error: KafkaError | None) -> None:
+    def note_report(self, published: PublishedRecord, error: KafkaError | None) -> None:
         """Note that the report of a dead letter has come."""
         with self._lock:
             self._pending -= 1
-            self._pending_bytes -= _size_bytes(record)
+            self._pending_bytes -= published.size_bytes
             if error is not None and kind_of(error) is not Kind.UNFIT:
-                self._failed[record.topic] = time.monotonic() + _ALIKE_S, error
+                self._failed[published.topic] = time.monotonic() + _ALIKE_S, error
 
     @property
     def room(self) -> int:
@@ -148,6 +150,8 @@ class DeadLetters:
             return PartitionPicker(self._open(), str(self._conf.get("partitioner", "")))(record)
 
     def _open(self) -> cimpl.Producer:
+        if self._is_closed:
+            raise KafkaException(KafkaError(STATE, "the client was closed"))
         if self._producer is None:
             self._producer = _Publisher(self._conf)
         return self._producer
@@ -166,7 +170,7 @@ class DeadLetters:
 
     def close(self) -> None:
         with self._lock:
-            producer, self._producer = self._producer, None
+            producer, self._producer, self._is_closed = self._producer, None, True
         if producer is not None:
             if producer.flush(_CLOSE_TIMEOUT_S):
                 producer.purge()  # the cluster is gone, and the application shall not wait for it
@@ -182,7 +186,7 @@ def close_all(sessions: Sessions, *beside: DeadLetters) -> None:
             each.close()
 
 
-def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
+def dead_letter_error(topic: str, error: Exception) -> DeadLetterError:
     """Return the error for a dead letter that was not stored; ``unfit`` says that another one may be."""
     if isinstance(error, _UNSENDABLE):
         # Their texts may quote the refused part.
@@ -192,9 +196,7 @@ def dead_letter_error(record: Record, error: Exception) -> DeadLetterError:
         f" (max.message.bytes of the topic and {DEAD_LETTER}message.max.bytes of the client limit the size "
         f"of dead letters; dead_letter_too_large = 'stub' goes on with a dead letter that has no payload)"
     )
-    return DeadLetterError(
-        f"topic {record.topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit
-    )
+    return DeadLetterError(f"topic {topic!r} did not take it: {error}{hint if unfit else ''}", unfit=unfit)
 
 
 def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
@@ -209,7 +211,3 @@ def _producer_settings(conf: Mapping[str, Any]) -> dict[str, Any]:
         "linger.ms": 0,
     }
     return {**ours, **settings, **own}
-
-
-def _size_bytes(record: Record) -> int:
-    return len(record.value or b"") + len(record.key or b"")

@@ -37,6 +37,7 @@ from headerware.clients.messages import (
 )
 from headerware.clients.offsets import Offsets, topic_partition_of
 from headerware.clients.record_states import TRANSITIONS, Event, State
+from headerware.core.backoff import Backoff
 from headerware.core.dead_letter import PendingDeadLetter
 from headerware.core.errors import DelayedError, HeaderwareError, HeldBackError
 from headerware.core.hooks import DROP
@@ -523,13 +524,14 @@ class Delivery:
             self._keep(entry, "delayed" if isinstance(outcome, DelayedError) else "held back")
             return
         if isinstance(outcome, HeaderwareError):
-            entries = [
-                Entry(entry.topic_partition, offset=entry.offset, error=outcome, position=entry.position)
-            ]
+            entries = [Entry(entry.topic_partition, offset=entry.offset, error=outcome)]
         else:
             records = [] if outcome is DROP else outcome
-            extras = [_extra(record, entry.topic_partition) for record in records]
-            entries = [*extras, Entry(entry.topic_partition, position=entry.position)]
+            entries = [
+                *(_extra(record, entry.topic_partition) for record in records),
+                Entry(entry.topic_partition),
+            ]
+        entries[-1].position, entries[-1].leader_epoch = entry.position, entry.leader_epoch
         self.entries, self.leaving = deque([*entries, *self.entries]), self.leaving[:-1]
 
     def _keep(self, entry: Entry, event: Event) -> None:
@@ -566,18 +568,15 @@ class Delivery:
     def _pop(self) -> Entry | None:
         """Take the first entry that may go."""
         paused = self.held()
-        if not paused:
-            if not self.entries:
+        if paused and self.entries and self.entries[0].topic_partition in paused:
+            # The others first; the order within each partition stays.
+            self.entries = deque(sorted(self.entries, key=lambda entry: entry.topic_partition in paused))
+            if self.entries[0].topic_partition in paused:
                 return None
-            self.leaving.extend(map(deque.popleft, (self.entries,)))  # in C, from the one to the other
-            return self.leaving[-1]
-        for index, entry in enumerate(self.entries):
-            if entry.topic_partition not in paused:
-                others = deque(self.entries)
-                del others[index]
-                self.entries, self.leaving = others, [*self.leaving, entry]
-                return entry
-        return None
+        if not self.entries:
+            return None
+        self.leaving.extend(map(deque.popleft, (self.entries,)))  # in C, from the one to the other
+        return self.leaving[-1]
 
     def _put_back(self, entry: Entry) -> None:
         """Put the entry that was popped last in front again."""
@@ -732,6 +731,7 @@ class Delivery:
         self.drop(topic_partitions)
         self.offsets.forget(topic_partitions)
         self.application_paused.difference_update(topic_partitions)
+        self._retries.forget(topic_partitions)
         self._forget_commands(topic_partitions)
         for topic_partition in topic_partitions:
             self.positions.pop(topic_partition, None)
@@ -826,8 +826,8 @@ class Delivery:
             safe = self.session.safe_offset(*topic_partition, taken)
             begin = min(self.offsets.first_incomplete(topic_partition, taken), safe)
             waiting = self.first_offset(topic_partition)
-            if begin < taken and waiting is not None and waiting < taken:
-                # What waits here is read again, too, from its first slice on.
+            if waiting is not None and waiting < taken:
+                # What waits here is read again, too, because the session forgets where its slices began.
                 wanted = waiting
                 begin = min(begin, self.session.safe_offset(*topic_partition, waiting))
         # In this order, because this may be interrupted, too.
@@ -843,10 +843,26 @@ class Delivery:
         self._store(self.offsets.offset_to_store(topic_partition, self.positions[topic_partition]))
 
 
+def new_backoff() -> Backoff:
+    """Return the pauses between attempts at a record that is held back."""
+    return Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+
+
+class _Attempts:
+    """The attempts at one record: the pauses between them, and when the latest pause ends."""
+
+    __slots__ = ("backoff", "due", "offset")
+
+    def __init__(self, offset: int | None) -> None:
+        self.offset: Final = offset
+        self.backoff: Final = new_backoff()
+        self.due: float = 0.0
+
+
 class Retries:
     """Say when a record that is held back is tried again, and for how long it has held the stream."""
 
-    __slots__ = ("_clock", "_counted_until", "_pauses", "held_s", "until")
+    __slots__ = ("_attempts", "_clock", "_counted_until", "held_s", "until")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -855,36 +871,40 @@ class Retries:
         self.held_s: float = 0.0
         """For how long nothing could come; pending slices do not expire for that time."""
         self._counted_until = 0.0  # 0 while nothing is held back
-        # The offset that holds a partition, its last pause, and when that ends.
-        self._pauses: dict[TopicPartitionKey, tuple[int | None, float, float]] = {}
+        self._attempts: dict[TopicPartitionKey, _Attempts] = {}
+        """The attempts at the record that holds a partition."""
 
     def is_due(self, entry: Entry) -> bool:
         """Return whether an entry may be tried again."""
-        offset, _, due = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
-        if offset != entry.offset or self._clock() >= due:
+        known = self._attempts.get(entry.topic_partition)
+        if known is None or known.offset != entry.offset or self._clock() >= known.due:
             return True
-        self.until = due
+        self.until = known.due
         return False
 
     def were_for_another(self, entry: Entry) -> bool:
         """Return whether an entry was last tried before another one of its partition was held back."""
-        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
-        return entry.original is not None and offset not in {None, entry.offset}
+        known = self._attempts.get(entry.topic_partition)
+        return entry.original is not None and known is not None and known.offset not in {None, entry.offset}
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: Entry) -> _Attempts:
         """Note that an entry is tried again now."""
-        offset, _, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
-        if offset != entry.offset:
-            self._pauses[entry.topic_partition] = entry.offset, 0.0, 0.0
+        known = self._attempts.get(entry.topic_partition)
+        if known is None or known.offset != entry.offset:
+            known = self._attempts[entry.topic_partition] = _Attempts(entry.offset)
+        return known
 
     def postpone(self, entry: Entry) -> None:
         """Begin a pause before the next attempt; it grows with each attempt."""
-        now = self._clock()
-        offset, pause, _ = self._pauses.get(entry.topic_partition, (None, 0.0, 0.0))
-        pause = min(pause * 2, _LONGEST_PAUSE_S) if offset == entry.offset and pause else _FIRST_PAUSE_S
-        self._pauses[entry.topic_partition] = entry.offset, pause, now + pause
+        now, known = self._clock(), self.begin(entry)
+        known.due = now + known.backoff.next_s()
         self.count(now)
         self._counted_until = self._counted_until or now
+
+    def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
+        """Forget partitions that have gone: the first pause is a short one if they come back."""
+        for topic_partition in topic_partitions:
+            self._attempts.pop(topic_partition, None)
 
     def count(self, now: float, *, holds: bool = False) -> None:
         """Add up the time for which the stream was held; ``holds`` says that a partition is held now."""

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from headerware.clients.delivery import Commit, Delivery
+from headerware.clients.delivery import Commit, Delivery, new_backoff
 from headerware.clients.messages import record_with_local, wire_topic_and_local
 from headerware.clients.offsets import topic_partition_of
 from headerware.clients.processing import tell_received
@@ -74,8 +74,6 @@ _PASSING: Final = frozenset(
     {Kind.POLLED_TOO_LATE, Kind.UNKNOWN_TOPIC, Kind.LEADER_MOVED, Kind.COORDINATOR_MOVED}
 )
 """Errors that pass by themselves, so that ``run`` logs them and goes on."""
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 10.0
 _log: Final = logging.getLogger("headerware")
 
 
@@ -147,8 +145,8 @@ class Executor:
     def run(self) -> None:
         """Process until ``stop``, or until a failure that ends it; then raise that."""
         self._poller, self.has_begun = get_ident(), True
-        self._start_workers()
         try:
+            self._start_workers()
             while self._failure is None and not self._client.is_stopping():
                 self._seek_where_asked()
                 began_ns = time.time_ns()
@@ -375,11 +373,13 @@ class Executor:
 
     def _wait_for_those_at_work(self) -> bool:
         deadline = time.monotonic() + self.options.stop_timeout_s
-        while time.monotonic() < deadline:
+        while True:
             with self._lock:
-                wait_s = min(_ALIVE_S, deadline - time.monotonic())
+                wait_s = min(_ALIVE_S, max(0.0, deadline - time.monotonic()))
                 if self._wait(lambda: not self._progress.at_work, wait_s):
                     return True
+            if time.monotonic() >= deadline:
+                break
             try:
                 self._client.stay_in_the_group()
             except KafkaException:
@@ -419,8 +419,8 @@ class Executor:
     def _start_workers(self) -> None:
         for number in range(self.options.workers):
             thread = Thread(target=self._work, name=f"headerware-worker-{number}", daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
 
     def _wake_workers(self, *, everyone: bool = False) -> None:
         """Let the workers look, under the lock, whether there is anything to start."""
@@ -535,7 +535,7 @@ class Executor:
                 _log.warning("%s; %s (further failures are not logged)", str(error), then)
             if refuses:
                 return self._pass_over(job, reason, original, "skipped", is_lost=True)
-            backoff = backoff or Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+            backoff = backoff or new_backoff()
             job.carried = reason, original, backoff
             return partial(self._retry, job, backoff.next_s(), count=None)
         # A dead letter gets none of its own.

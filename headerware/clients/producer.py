@@ -159,7 +159,7 @@ class Producer(FollowsFile, cimpl.Producer):
             try:
                 live._hw_publish(record)  # noqa: SLF001 - the client itself, without a cycle
             except (KafkaException, BufferError) as error:
-                raise dead_letter_error(record, error) from error
+                raise dead_letter_error(record.topic, error) from error
 
         picker = PartitionPicker(self, str(conf.get("partitioner", "consistent_random")))
         return Context(

@@ -271,7 +271,19 @@ class WorkInProgress:
     def finish(self, job: Job) -> None:
         """End a job that is at work: it is processed, or given up for good."""
         self._leave_work(job)
-        self._end(job, "ended")
+        job.happens("ended")
+        partition, queue = job.partition, job.queue
+        if partition.is_gone:
+            return
+        partition.pending -= 1
+        partition.take_out_processed()
+        if queue is None:
+            return
+        queue.popleft()  # only the first job of a queue is started
+        if queue:
+            self._make_ready(queue[0])
+        else:
+            del partition.queues[job.key]
 
     def postpone(self, job: Job, until: float) -> None:
         """Take a job that is at work back until then; what follows it in its order waits, too."""
@@ -280,10 +292,6 @@ class WorkInProgress:
         if not job.is_gone:
             heappush(self._postponed, (until, job.number, job))
 
-    def pass_over(self, job: Job) -> None:
-        """End a job that was never started, such as one for a record that the chain refused."""
-        self._end(job, "passed over")
-
     def _make_ready(self, job: Job) -> None:
         heappush(self._ready, (job.number, job))
 
@@ -291,23 +299,6 @@ class WorkInProgress:
         assert job.state == "at work", job.state  # noqa: S101 - each job ends once
         self.at_work -= 1
         job.partition.at_work -= 1
-
-    def _end(self, job: Job, event: Event) -> None:
-        job.happens(event)
-        partition = job.partition
-        if partition.is_gone:
-            return
-        partition.pending -= 1
-        partition.take_out_processed()
-        queue = job.queue
-        if queue is None:
-            return
-        was_first = queue[0] is job
-        queue.remove(job)
-        if not queue:
-            del partition.queues[job.key]
-        elif was_first:
-            self._make_ready(queue[0])
 
     # Offsets
 
@@ -336,11 +327,6 @@ class WorkInProgress:
         return {key: each.jobs[0].offset for key, each in self._partitions.items() if each.jobs}
 
     # Partitions
-
-    def assign(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
-        """Note partitions from which messages will come."""
-        for topic_partition in topic_partitions:
-            self._partition(topic_partition)
 
     def forget(self, topic_partitions: Iterable[TopicPartitionKey]) -> None:
         """Drop partitions that have gone: what waits of them will not be started."""

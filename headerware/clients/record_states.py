@@ -1,4 +1,4 @@
-"""The states of a consumed record, from the wire to its commit.
+"""The states of a consumed record, from the wire to the application and through ``run``.
 
 ``TRANSITIONS`` says, for each state and each event, which state follows and what the consumer does then.
 :class:`~headerware.clients.delivery.Delivery` follows the table until the application has the record, and
@@ -28,7 +28,6 @@ State = Literal[
     "postponed",
     "passed",
     "processed",
-    "committed",
 ]
 Event = Literal[
     "accepted",
@@ -45,8 +44,6 @@ Event = Literal[
     "started",
     "ended",
     "failed",
-    "passed over",
-    "committed",
 ]
 Action = Literal[
     "queue",
@@ -60,7 +57,6 @@ Action = Literal[
     "call",
     "postpone",
     "store",
-    "forget",
 ]
 
 STATES: Final[Mapping[State, str]] = MappingProxyType(
@@ -77,8 +73,7 @@ STATES: Final[Mapping[State, str]] = MappingProxyType(
         "at work": "a worker of `run` calls the handler with it",
         "postponed": "the handler failed, or its dead letter was not stored; `run` tries again after a pause",
         "passed": "the application gets nothing of it: dropped, kept as a dead letter, or delivered before",
-        "processed": "the handler of `run` is done with it, or it was passed over",
-        "committed": "a restart does not read it again",
+        "processed": "the handler of `run` is done with it, or `run` skipped it or stored its dead letter",
     }
 )
 """Each state, and what is true in it."""
@@ -96,7 +91,6 @@ ACTIONS: Final[Mapping[Action, str]] = MappingProxyType(
         "call": "call the handler",
         "postpone": "keep it, and what follows it in its order, until the pause is over",
         "store": "store the offset after it once everything before it is processed",
-        "forget": "forget it",
     }
 )
 """Each action, and what it does."""
@@ -133,15 +127,9 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], tuple[State, Action]]] = Mapping
         ("refused", "delivered before"): ("passed", "pass"),
         # The application uses `run`
         ("given", "started"): ("at work", "call"),
-        ("given", "passed over"): ("processed", "store"),
         ("at work", "ended"): ("processed", "store"),
         ("at work", "failed"): ("postponed", "postpone"),
         ("postponed", "due"): ("given", "queue"),
-        # The broker has the offset after it
-        ("given", "committed"): ("committed", "forget"),
-        ("told", "committed"): ("committed", "forget"),
-        ("passed", "committed"): ("committed", "forget"),
-        ("processed", "committed"): ("committed", "forget"),
     }
 )
 """The state and the action that follow from a state and an event."""

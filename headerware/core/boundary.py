@@ -47,8 +47,10 @@ class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
 
 def use_own_headers(headers: OwnHeaders) -> None:
     """Set Headerware's own headers; the package does it when it is imported."""
-    global _own, _encodings, _compacted, _sendable_keys, _compact_keys_of  # noqa: PLW0603 - set once, when the package is imported
+    global _own, _encodings, _order, _compacted, _sendable_keys, _compact_keys_of  # noqa: PLW0603 - set once, when the package is imported
     _own, _encodings = headers, headers.encodings
+    words = list(_encodings.values())
+    _order = {name: words.index(word) for name, word in _encodings.items()}
     keys = headers.compact_keys.items()
     _compact_keys_of = {name: key for key, name in keys}
     _compacted = frozenset(key for key, name in keys if name in headers.encodings)
@@ -58,6 +60,8 @@ def use_own_headers(headers: OwnHeaders) -> None:
 _own: OwnHeaders = OwnHeaders()
 _compact_keys_of: Mapping[str, str] = {}
 _encodings: Mapping[str, str] = {}
+_order: Mapping[str, int] = {}
+"""The position of each encoding in the order in which a chain encodes."""
 _compacted: frozenset[str] = frozenset()
 """The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
 _sendable_keys: frozenset[str] = frozenset()
@@ -318,10 +322,11 @@ def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderEr
     Consuming goes from right to left: whatever was encoded after a step is decoded before it. ``step`` has
     the headers that the step itself takes off.
     """
-    order = tuple(_encodings.values())
-    own = [order.index(_encodings[name]) for name in step if name in _encodings]
-    missing = [word for word in _encoders(headers) if own and order.index(word) > max(own)]
-    return _undecoded(missing) if missing else None
+    last = max((_order[name] for name in step if name in _order), default=None)
+    if last is None or all(_order.get(name, last) <= last for name, _ in headers):
+        return None
+    words = list(_encodings.values())
+    return _undecoded([word for word in _encoders(headers) if words.index(word) > last])
 
 
 def _encoders(headers: Headers, *, compacted: bool = False) -> list[str]:

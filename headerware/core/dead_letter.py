@@ -23,6 +23,7 @@ import hashlib
 import re
 import struct
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from headerware.core.context import Publication
     from headerware.core.errors import InterceptorError
+    from headerware.core.step import Step
 
 _Lengths = tuple[int, int]
 """The longest message and the longest stack trace of a reason, in characters."""
@@ -126,31 +128,30 @@ def dead_letters(
     The first has the complete reason; the next ones have a shorter reason, then no time; the last ones are
     stubs, if stubs are permitted.
     """
-
-    def made_of(original: Record) -> Iterator[Record]:
-        for lengths in (_FULL, *_SHORTER):
-            yield dead_letter(
-                original,
-                error,
-                topic=topic,
-                names=names,
-                stage=stage,
-                group_id=group_id,
-                cluster=cluster,
-                now_ms=now_ms,
-                lengths=lengths,
-            )
-
-    tried: Record | None = None
-    for candidate in made_of(record):
+    made_of = partial(
+        dead_letter,
+        error=error,
+        topic=topic,
+        names=names,
+        stage=stage,
+        group_id=group_id,
+        cluster=cluster,
+        now_ms=now_ms,
+    )
+    tried = made_of(record)
+    yield tried, False
+    for lengths in _SHORTER:
+        candidate = made_of(record, lengths=lengths)
         if candidate != tried:
             yield candidate, False
         tried = candidate
-    if tried is not None and tried.timestamp_ms is not None:  # it may be the time that the topic refuses
+    if tried.timestamp_ms is not None:  # it may be the time that the topic refuses
         yield tried.replace(timestamp_ms=None), False
     if not stubs:
         return
-    for candidate in made_of(record.replace(value=None, key=None, headers=EMPTY)):
+    bare = record.replace(value=None, key=None, headers=EMPTY)
+    for lengths in (_FULL, *_SHORTER):
+        candidate = made_of(bare, lengths=lengths)
         stub = candidate.replace(
             key=position(record.topic, record.partition, record.offset).encode(),
             headers=Headers.trusted([*candidate.headers, *_stub_headers(record)]),
@@ -173,23 +174,33 @@ def _stub_headers(record: Record) -> Iterator[Pair]:
 class PendingDeadLetter:
     """The outcome of a record whose dead letter was sent and may not be stored yet.
 
-    It has one caller at a time.
+    It has one caller at a time. It is small, because a consumer may have a thousand of them on their way.
 
     Args:
         sending: sends the dead letter. It yields each part that is on its way, goes on when that part is
             stored, and returns whether there was anything to send.
-        answer: returns the record's outcome, from what ``sending`` returned or raised.
+        answer: returns the record's outcome, from the step, the error and the original, and from what
+            ``sending`` returned or raised.
+        step: the step that refused the record.
+        error: its error.
+        original: the record as it came in.
     """
 
-    __slots__ = ("_answer", "_outcome", "_part", "_sending")
+    __slots__ = ("_answer", "_error", "_original", "_outcome", "_part", "_sending", "_step")
 
     def __init__(
         self,
         sending: Generator[Publication, None, bool],
-        answer: Callable[[bool, Exception | None], Any],
+        answer: Callable[[Step, InterceptorError, Record, bool, Exception | None], Any],
+        step: Step,
+        error: InterceptorError,
+        original: Record,
     ) -> None:
         self._sending: Final = sending
         self._answer: Final = answer
+        self._step: Final = step
+        self._error: Final = error
+        self._original: Final = original
         self._part: Publication | None = None
         self._outcome: Any = None
         self._go_on()
@@ -207,15 +218,20 @@ class PendingDeadLetter:
         return self._outcome
 
     def _go_on(self) -> None:
+        published = False
+        unstored: Exception | None = None
         try:
             self._part = next(self._sending)
         except StopIteration as ended:
-            # An interrupt ends the generator, and leaves open whether the dead letter was stored.
-            unknown = DeadLetterError("an interrupt came while it was sent") if ended.value is None else None
-            self._outcome = self._answer(bool(ended.value), unknown)
-        except Exception as unstored:  # noqa: BLE001 - any failure to publish is the answer's to judge
-            pass_on_interrupt(unstored)
-            self._outcome = self._answer(False, unstored)  # noqa: FBT003 - as the generator returns it
+            published = bool(ended.value)
+            if ended.value is None:  # an interrupt ended it, and nobody knows whether the letter was stored
+                unstored = DeadLetterError("an interrupt came while it was sent")
+        except Exception as error:  # noqa: BLE001 - any failure to publish is the answer's to judge
+            pass_on_interrupt(error)
+            unstored = error
+        else:
+            return
+        self._outcome = self._answer(self._step, self._error, self._original, published, unstored)
 
 
 def known_outcome(outcome: Any) -> Any:

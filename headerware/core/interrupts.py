@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from inspect import CO_VARARGS
-from types import FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Final
 
 _CAUSES_LIMIT: Final = 10
 _IMPORTING: Final = "<frozen importlib"
+_ARGUMENTS_OF_A_HANDLER: Final = 2
 
 
 def pass_on_interrupt(error: Exception) -> None:
@@ -33,11 +34,39 @@ def pass_on_interrupt(error: Exception) -> None:
         found = found.__cause__
 
 
+_MAX_FAMILIAR: Final = 1_000
+_familiar: Final[dict[tuple[int, ...], list[CodeType]]] = {}
+"""The calls through which an exception of no handler came, by the ids of their code, which is kept alive.
+
+A flood of refused records comes through few of them, and a look at the variables of a call makes a dict.
+"""
+
+
 def _is_of_a_handler(error: BaseException) -> bool:
-    interrupted, step = None, error.__traceback__
+    codes: list[CodeType] = []
+    calls: list[int] = []
+    step = error.__traceback__
     while step is not None:
-        if interrupted is not None and (
-            is_handler_on(interrupted, step.tb_frame) or _is_handler_on_an_import(step.tb_frame)
+        code = step.tb_frame.f_code
+        codes.append(code)
+        calls += id(code), step.tb_lasti
+        step = step.tb_next
+    key = tuple(calls)
+    if key in _familiar:
+        return False
+    if _has_come_through_a_handler(error.__traceback__):
+        return True
+    if len(_familiar) >= _MAX_FAMILIAR:
+        _familiar.clear()
+    _familiar[key] = codes
+    return False
+
+
+def _has_come_through_a_handler(step: TracebackType | None) -> bool:
+    interrupted: FrameType | None = None
+    while step is not None:
+        if interrupted is not None and any(
+            argument is interrupted or _is_of_an_import(argument) for argument in _arguments(step.tb_frame)
         ):
             return True
         interrupted, step = step.tb_frame, step.tb_next
@@ -52,18 +81,18 @@ def is_handler_on(interrupted: FrameType, frame: FrameType) -> bool:
     return any(argument is interrupted for argument in _arguments(frame))
 
 
-def _is_handler_on_an_import(frame: FrameType) -> bool:
-    """Return whether a frame is that of a signal handler, called while Python imported something."""
-    return any(
-        isinstance(argument, FrameType) and argument.f_code.co_filename.startswith(_IMPORTING)
-        for argument in _arguments(frame)
-    )
+def _is_of_an_import(argument: object) -> bool:
+    """Return whether an argument of a signal handler is a frame of Python's own import."""
+    return isinstance(argument, FrameType) and argument.f_code.co_filename.startswith(_IMPORTING)
 
 
 def _arguments(frame: FrameType) -> tuple[object, ...]:
+    """Return the positional arguments of a call; none if it cannot be that of a handler, which takes two."""
     code = frame.f_code
-    plain = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[: plain + bool(code.co_flags & CO_VARARGS)]
-    given = [frame.f_locals.get(name) for name in names]
-    more = given[plain] if len(given) > plain else ()
-    return (*given[:plain], *(more or ()))
+    count, takes_more = code.co_argcount, bool(code.co_flags & CO_VARARGS)
+    if count < _ARGUMENTS_OF_A_HANDLER and not takes_more:
+        return ()
+    found = frame.f_locals  # each time it is asked for, the interpreter fills a dict with all variables
+    given = [found.get(name) for name in code.co_varnames[:count]]
+    more = found.get(code.co_varnames[count + code.co_kwonlyargcount], ()) if takes_more else ()
+    return (*given, *(more or ()))

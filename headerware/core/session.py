@@ -40,6 +40,7 @@ from headerware.core.counters import Counters
 from headerware.core.dead_letter import (
     PROCESSING,
     PROCESSING_STAGE,
+    dead_letter,
     dead_letters,
     is_dead_letter_topic,
     known_outcome,
@@ -588,21 +589,23 @@ class Session:
             raise DeadLetterError("this session's context has no publish port to send a dead letter with")
         policy = getattr(interceptor, "dead_letter_too_large", "stub")
         names = str(getattr(interceptor, "dead_letter_headers", "connect"))
-        refusal: InterceptorError | None = None
-        for dead_letter, is_stub in dead_letters(
-            original,
-            error,
-            # A record that is being sent is stored nowhere else, so its application keeps it.
-            stubs=policy == "stub" and stage != "ON_SEND",
-            topic=topic,
-            names=names,
-            stage=stage,
-            group_id=self.context.group_id,
-            cluster=self.context.cluster_id() if names == "headerware" else None,
-            now_ms=self.context.now_ms(),
-        ):
+        how: dict[str, Any] = {
+            "topic": topic,
+            "names": names,
+            "stage": stage,
+            "group_id": self.context.group_id,
+            "cluster": self.context.cluster_id() if names == "headerware" else None,
+            "now_ms": self.context.now_ms(),
+        }
+        letter: Record | None = dead_letter(original, error, **how)
+        others: Iterator[tuple[Record, bool]] | None = None  # made when a topic has refused the first one
+        is_stub, refusal = False, None
+        while letter is not None:
             try:
-                for part in list(map(publish, self._split(dead_letter))):
+                parts = tuple(map(publish, self._split(letter)))
+                letter = None  # many wait here, and the client has copied what it sends
+                while parts:
+                    part, parts = parts[0], parts[1:]
                     if part is not None:
                         yield part
                         part.result()
@@ -614,6 +617,12 @@ class Session:
                 if is_stub and refusal is not None:
                     _note_stub(step, original, refusal)
                 return True
+            if others is None:
+                # A record that is being sent is stored nowhere else, so its application keeps it.
+                stubs = policy == "stub" and stage != "ON_SEND"
+                others = dead_letters(original, error, stubs=stubs, **how)
+                next(others)
+            letter, is_stub = next(others, (None, False))
         assert refusal is not None  # noqa: S101 - there is always a dead letter to try
         raise refusal
 

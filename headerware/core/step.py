@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -270,7 +269,7 @@ class Failures:
     def _dead_letter(self, step: Step, error: InterceptorError, original: Record) -> PendingDeadLetter:
         """Send the dead letter of a record."""
         sending = self._publish_dead_letter(original, error, step)
-        return PendingDeadLetter(sending, partial(self._dead_letter_outcome, step, error, original))
+        return PendingDeadLetter(sending, self._dead_letter_outcome, step, error, original)
 
     def _dead_letter_outcome(
         self,

@@ -638,17 +638,19 @@ class _Verification:
         # Most records have the statement of the one before; a statement says where it ends.
         latest_topic, latest_statement = "", b""
         latest_known: _Known | None = None
+        # One statement whose signatures have not fitted yet, for a flood of forged records.
+        unproven: tuple[str, bytes, _Known] | None = None
 
         def check(
             record: Record, text: HeaderValue, covered: tuple[Pair, ...], later: tuple[Pair, ...]
         ) -> dict[str, Any]:
-            nonlocal keyring, own, latest_topic, latest_statement, latest_known
+            nonlocal keyring, own, latest_topic, latest_statement, latest_known, unproven
             now = now_ms()
             newest = current(now)
             if newest is not keyring or (own is None and own_cluster() is not None):
                 known_in.clear()
                 batches.clear()
-                keyring, own, latest_known = newest, own_cluster(), None
+                keyring, own, latest_known, unproven = newest, own_cluster(), None, None
             try:
                 value = to_layout(text, SIGNATURE_HEADER)
             except WireFormatError as error:
@@ -658,7 +660,13 @@ class _Verification:
                 known: _Known | None = latest_known
             else:
                 known = known_in[topic].get(value[: end_of(value)])
-            found = known or examine(record, value, own, now)
+            if known:
+                found = known
+            elif unproven and unproven[:2] == (topic, value[: end_of(value)]):
+                found = unproven[2]
+            else:
+                found = examine(record, value, own, now)
+                unproven = topic, value[: found.end], found
             verify, end, conditional_key, statement, thumbprint = found
             stamp, proof = value[end : end + STAMP_BYTES], value[end + STAMP_BYTES :]
             try:

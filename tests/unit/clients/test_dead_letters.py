@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from headerware.clients import Consumer, Producer
 from headerware.clients.dead_letters import DeadLetters
@@ -141,6 +141,18 @@ class TestDeadLetters:
             assert values(take(reader, 1)) == [b"bad" * 5_000]
 
 
+class TestAfterTheEnd:
+    def test_nothing_is_sent_and_no_producer_is_made(self) -> None:
+        dead_letters = DeadLetters({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+        dead_letters.close()
+        record = Record("dead", b"v")
+        with pytest.raises(DeadLetterError, match="was closed"):
+            dead_letters.publish(record)
+        with pytest.raises(KafkaException, match="was closed"):
+            dead_letters.post(record, lambda _: None)
+        assert not dead_letters.wait(0)
+
+
 class TestFailures:
     def test_of_many_records_do_not_keep_each_other_from_trying_again(
         self, monkeypatch: pytest.MonkeyPatch
@@ -152,8 +164,8 @@ class TestFailures:
         produced: list[Record] = []
         monkeypatch.setattr(dead_letters, "_produce", lambda record, _: produced.append(record))
         record = Record("dead", b"v")
-        dead_letters.publish(record)
-        dead_letters.note_report(record, KafkaError(KafkaError._MSG_TIMED_OUT))
+        published = dead_letters.publish(record)
+        published(KafkaError(KafkaError._MSG_TIMED_OUT), None)
         refused = 0
         while len(produced) < 2:
             now[0] += 0.01

@@ -787,6 +787,32 @@ class TestDeserializing:
 
 
 class TestStop:
+    def test_without_a_timeout_says_nothing_if_nothing_is_at_work(
+        self, topic: str, make_consumer: Callable[..., Consumer], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        consumer.stop()
+        consumer.run(lambda _: None, stop_timeout_s=0)
+        assert "not finished" not in caplog.text
+
+    def test_ends_the_workers_if_one_of_them_cannot_begin(
+        self, topic: str, make_consumer: Callable[..., Consumer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class NoThread(threading.Thread):
+            def start(self) -> None:
+                if self.name == "headerware-worker-2":
+                    raise RuntimeError("can't start new thread")
+                started.append(self)
+                super().start()
+
+        started: list[threading.Thread] = []
+        monkeypatch.setattr("headerware.clients.executor.Thread", NoThread)
+        consumer = make_consumer(topic=topic, headerware_processing="explicit")
+        with pytest.raises(RuntimeError, match="can't start"):
+            consumer.run(lambda _: None, workers=4)
+        assert len(started) == 2
+        assert not any(thread.is_alive() for thread in started)
+
     def test_counts_what_ends_later(
         self, topic: str, fill: Callable[..., None], make_consumer: Callable[..., Consumer]
     ) -> None:

@@ -128,15 +128,6 @@ class TestOffsets:
 
         assert progress.moved() == {P0: (2, None)}
 
-    def test_passes_over_a_job_that_was_never_started(self) -> None:
-        progress = WorkInProgress(workers=1)
-        refused = progress.add("refused", P0, 0)
-        progress.add("good", P0, 1)
-        progress.pass_over(refused)
-
-        assert progress.moved() == {P0: (1, None)}
-        assert started(progress) == ["good"]
-
 
 class TestPartitions:
     def test_an_old_job_does_not_count_when_its_partition_has_come_back(self) -> None:
@@ -166,7 +157,8 @@ class TestPartitions:
 
     def test_shares_the_room_among_the_partitions(self) -> None:
         progress = WorkInProgress(workers=1, max_pending=8)
-        progress.assign([P0, P1])
+        for each in (P0, P1):
+            progress.advance(each, 0)
         for offset in range(4):
             assert progress.crowded() == set()
             progress.add(offset, P0, offset)

@@ -112,6 +112,26 @@ class TestWhatASignalsHandlerRaises:
             (counts,) = session.stats().values()
         assert not counts["failed"] + counts["skipped"] + counts["dropped"]
 
+    def test_is_no_failure_of_a_hook_that_has_failed_by_itself_before(self) -> None:
+        """The calls of the earlier failures are familiar by then, also those of a hook that calls back."""
+
+        class Fails:
+            signals = False
+
+            def on_send(self, record: Record) -> Record:
+                if self.signals:
+                    signal.raise_signal(signal.SIGUSR1)
+                Handler()("no frame")
+                return record
+
+        hook = Fails()
+        with Chain([hook]).open(Context()) as session:
+            for _ in range(3):
+                assert isinstance(session.send_outcome(Record("orders", b"1")), InterceptorError)
+            hook.signals = True
+            with pytest.raises(TimeoutError, match="in time"):
+                session.send_outcome(Record("orders", b"1"))
+
 
 class TestWhatAHookRaises:
     def test_is_the_hooks_in_the_middle_of_a_handled_timeout(self) -> None:

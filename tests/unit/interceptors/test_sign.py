@@ -32,6 +32,7 @@ from headerware.keyring import (
     with_revocation,
     with_rotation,
 )
+from headerware.keyring.file import KeyringFile
 from headerware.keyring.signature import decode_stamp, decode_statement
 from headerware.keyring.writing import edit_keyring
 from tests.batches import sent_together
@@ -317,6 +318,45 @@ class TestSignKeyLimits:
 
 def at(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+class TestAFloodOfForgedRecords:
+    def test_finds_its_key_once_and_each_record_is_refused(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader, sender = opened(path), opened(path)
+        found: list[Any] = []
+        find = KeyringFile.find
+
+        def counted(*given: Any) -> Any:
+            found.append(given)
+            return find(*given)
+
+        monkeypatch.setattr(KeyringFile, "find", counted)
+        for number in range(100):
+            forged = sender.on_send(RECORD.replace(value=b"%d" % number)).replace(value=b"forged")
+            with pytest.raises(SignatureError, match="does not fit"):
+                reader.on_consume(forged)
+        assert len(found) == 1
+        assert read_by(reader, sender.on_send(RECORD)) == RECORD
+
+    def test_in_another_topic_is_judged_by_that_topic(self, path: Path) -> None:
+        reader, sender = opened(path), opened(path)
+        for _ in range(2):
+            signed = sender.on_send(RECORD)
+            with pytest.raises(SignatureError, match="does not fit"):
+                reader.on_consume(signed.replace(value=b"forged"))
+            with pytest.raises(SignatureError, match="signed for topic"):
+                reader.on_consume(signed.replace(topic="payments", value=b"forged"))
+
+    def test_keeps_no_revoked_key(self, path: Path, clock: Clock) -> None:
+        reader, signed = opened(path, clock), opened(path, clock).on_send(RECORD)
+        with pytest.raises(SignatureError, match="does not fit"):
+            reader.on_consume(signed.replace(value=b"forged"))
+        edit_keyring(path, lambda ring: with_revocation(ring, "hmac"))
+        clock.now += 1000
+        with pytest.raises(SignatureError, match="revoked"):
+            reader.on_consume(signed)
 
 
 class TestSignRotation:
