@@ -1,9 +1,9 @@
 # Targets for people and for .ci/run; `make` alone lists them.
-#   PYTHON=...   the Python to make environments with (3.11 or newer; else one is looked for)
+#   PYTHON=...   the Python to make environments with (3.11 or newer; by default make looks for one)
 #   ARGS=...     arguments for demo, bench and broker
-#   WORKERS=, CLUSTERS=   how many processes run the tests, and how many run those of Spark
+#   WORKERS=, CLUSTERS=   how many processes run the tests, and how many run the tests of Spark
 #   MINUTES=     for `make fuzz`: how long
-#   HEADERWARE_REQUIRE_ALL=   for `make test`: skip what cannot run here, rather than fail
+#   HEADERWARE_REQUIRE_ALL=   for `make test`: skip tests that cannot run here, rather than fail
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
@@ -23,22 +23,22 @@ CLUSTERS ?= 2
 HALVED := WORKERS=$$((($(WORKERS) + 1) / 2)) CLUSTERS=$$((($(CLUSTERS) + 1) / 2))
 # How long `make fuzz` tries.
 MINUTES ?= 10
-# What a file's tests share is made once.
+# The tests of one file run in one process, so that their shared fixtures are made once.
 PARALLEL := --dist loadfile
 QUICK_TESTS := tests/unit tests/vectors tests/property tests/attacks
-# Compiled once, rather than by each process that a test starts.
+# Let Python store compiled modules, so that the processes of tests do not compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
 # The editable install answers to import hooks, which pyright does not run: it needs the root on its path.
 STATIC := PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH="$(CURDIR)"
 
-# With .venv there the demo and the broker run in it; else in a small environment of their own.
+# The demo and the broker run in .venv if it exists, else in a small environment of their own.
 DEMO := $(if $(wildcard .venv/.ready),.venv,.venv-demo)
 
 CANDIDATES := $(if $(PYTHON),$(PYTHON),python3.11 python3.12 python3.13 python3 python)
 ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-# $(call make_environment,FOLDER): make a virtual environment there unless there is one.
+# $(call make_environment,FOLDER): make a virtual environment in FOLDER unless it exists.
 define make_environment
 @found=''; if ! $(1)/bin/python -c '$(ENOUGH)' 2>/dev/null; then \
 	for candidate in $(CANDIDATES); do \
@@ -93,7 +93,7 @@ setup: .venv/.ready ## make .venv with everything that development and tests nee
 	@.venv-newest-spark/bin/python -m pip install $(PIP_FLAGS) --constraint requirements/newest-spark.txt --editable '.[test,spark]' grpcio grpcio-status
 	@touch $@
 
-# The name of a Python is that of its environment: .venv-python3.13
+# An environment has the name of its Python: .venv-python3.13
 .venv-python%/.ready: pyproject.toml requirements/dev.txt
 	$(call make_environment,.venv-python$*)
 	@echo "installing into .venv-python$*"
@@ -108,16 +108,16 @@ demo: $(DEMO)/.ready ## run the demo; needs neither Java nor Spark (ARGS=...)
 java: .venv/.ready
 	@$(REQUIRE_ALL); if [ -n "$$HEADERWARE_REQUIRE_ALL" ]; then $(BIN)/python -m headerware.testing.java; fi
 
-# Files of tests that run a client of confluent-kafka; with another client the rest, and documents, would only run twice.
+# Test files that run a client of confluent-kafka; with another version of it, only these files run again.
 RUNS_A_CLIENT := grep -rlE --include='test_*.py' --exclude='test_*docs.py' --exclude=test_package.py \
 	--exclude='test_cloudevents*.py' --exclude-dir=spark_bridge \
 	'(from|import) confluent_kafka|embedded_cluster|EmbeddedCluster' tests/unit tests/vectors
-# What has most to do with msgspec, zstandard, cryptography and fastavro, which are the oldest there, too.
+# The tests that depend most on msgspec, zstandard, cryptography and fastavro, which are the oldest there, too.
 OTHERS_OF_THE_OLDEST := tests/unit/core/test_config.py \
 	tests/unit/interceptors/test_compress.py tests/unit/interceptors/test_sign.py tests/unit/keyring/test_file.py \
 	tests/unit/serdes/test_avro.py
 
-# What a newer Python may change: annotations, asyncio, threads, forks, start-up.
+# Tests of what a newer Python may change: annotations, asyncio, threads, forks, start-up.
 PYTHON_TESTS := tests/unit/core tests/unit/cli/test_run.py \
 	$(patsubst %,tests/unit/clients/test_%.py,aio aio_run carry executor instrumentation)
 NEWER_PYTHONS := python3.14 python3.13 python3.12
@@ -133,7 +133,7 @@ define test_with_frameworks
 $(REQUIRE_ALL) .venv-frameworks/bin/pytest tests/frameworks tests/integration/test_guides.py
 endef
 
-# The connector of the newest Spark may not have come to a mirror yet.
+# A mirror may not have the connector of the newest Spark yet.
 define test_with_newest_spark
 @.venv-newest-spark/bin/python -c 'import pyspark; print("== with pyspark", pyspark.__version__)'
 $(REQUIRE_ALL) .venv-newest-spark/bin/pytest -n $(CLUSTERS) $(PARALLEL) -m 'not broker and not connector and not one_spark' tests/spark tests/unit/spark_bridge
@@ -153,7 +153,7 @@ test: java ## run all stages of the tests, and say at the end which failed; need
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed; 'make STAGE' runs one alone" >&2; exit 1; fi; \
 	echo 'make test: passed: $(STAGES)'
 
-# One stage of several, which notes its name if it fails.
+# One stage of several, whose name is stored if it fails.
 stage-%:
 	@$(MAKE) --no-print-directory $* || { echo $* >> "$(FAILED)"; exit 1; }
 
@@ -191,7 +191,7 @@ test-python: $(if $(PYTHON),.venv-$(notdir $(PYTHON))/.ready) ## run the quick t
 	.venv-$(notdir $(PYTHON))/bin/pytest -n $(WORKERS) $(PARALLEL) -m 'not broker' $(or $(TESTS),$(QUICK_TESTS)) $(ARGS)
 
 .PHONY: test-newest-python
-test-newest-python: .venv/.ready ## run what a newer Python may change with the newest that is here; none is no failure
+test-newest-python: .venv/.ready ## run tests of what a newer Python may change with the newest Python here, if any
 	@ours=$$($(BIN)/python -c 'import sys; print(sys.version_info[:2])'); for candidate in $(NEWER_PYTHONS); do \
 		if "$$candidate" -c "import sys, venv, ensurepip; sys.exit(sys.version_info[:2] <= $$ours)" 2>/dev/null; then \
 			exec $(MAKE) --no-print-directory test-python PYTHON="$$candidate" TESTS='$(PYTHON_TESTS)'; \
@@ -203,7 +203,7 @@ test-newest-python: .venv/.ready ## run what a newer Python may change with the 
 soak: java ## run clients on a real Kafka through faults, ten minutes (SOAK_MINUTES=); prints figures
 	$(REQUIRE_ALL) SOAK_MINUTES="$${SOAK_MINUTES-10}" $(BIN)/pytest -q -s tests/soak $(ARGS)
 
-# A target may take its share of the minutes, beside what a test may take.
+# The timeout of a test is its usual timeout and all the minutes.
 .PHONY: fuzz
 fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=); prints figures
 	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
@@ -238,7 +238,7 @@ screens: .venv/.ready ## draw the pictures of docs/screens again
 bench: .venv/.ready ## measure against the raw clients (ARGS=...); needs Java 17
 	@$(BIN)/python bench/run.py $(ARGS)
 
-# By another name, for `make -n` would run a line that has $(MAKE) in it.
+# By another name, because `make -n` would run a line that has $(MAKE) in it.
 AGAIN := $(MAKE)
 
 .PHONY: broker

@@ -38,7 +38,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
         with_headers = _awaited(runner, ours, topic, {"headers": HEADERS})
         limit, called_back = _bare_futures(runner, raw, topic), _called_back(synchronous, topic)
         note = "3 headers, all futures awaited or callbacks called"
-        bare = "confluent-kafka's producer on the loop's thread, with a future that each callback settles"
+        bare = "confluent-kafka's producer on the loop's thread, with a future that each callback completes"
         for name, chunk, reference, bar, how in (
             (
                 "asyncio produce, against AIOProducer",

@@ -25,7 +25,7 @@ HEADERS: list[tuple[str, str | bytes | None]] = [
 
 
 def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
-    """Measure both on one topic; each run counts it into a new file."""
+    """Measure both on one topic; each run counts the topic into a new file."""
     topic = "bench-chargeback"
     broker.create_topic(topic, partitions=3)
     conf = {"bootstrap.servers": broker.bootstrap_servers}

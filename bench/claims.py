@@ -29,7 +29,7 @@ REGION = "eu-central-1"
 
 
 def rows(*, pairs: int) -> Iterator[Row]:
-    """Measure both stores; no broker takes part, for the record itself is small."""
+    """Measure both stores; no broker takes part, because the record itself is small."""
     value = os.urandom(SIZE)
     with _server() as endpoint:
         credentials = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
@@ -42,9 +42,9 @@ def rows(*, pairs: int) -> Iterator[Row]:
         for name in credentials:
             del os.environ[name]
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        root = Path(folder)
         store = FolderObjects(path=folder)
-        yield _row("a folder", store, lambda: _bare_file(place, value), value, pairs, lambda: _clear(place))
+        yield _row("a folder", store, lambda: _bare_file(root, value), value, pairs, lambda: _clear(root))
 
 
 def _row(
@@ -98,7 +98,7 @@ def _clear(folder: Path) -> None:
 
 
 def _bare_file(folder: Path, value: bytes) -> None:
-    """Write as safely as a store must: a new file that gets its name once it is on the disk, for good."""
+    """Write as safely as a store must: a new file gets its name after its content is on the disk."""
     hashlib.sha256(value).digest()
     with (folder / "new").open("wb") as file:
         file.write(value)
@@ -143,7 +143,7 @@ class _OneObject(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """Say nothing."""
+        """Log nothing."""
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ print(int(re.search(r'VmHWM:\\s+([0-9]+)', status)[1]) // 1024)
 
 
 def rows(broker: KafkaBroker, *, pairs: int, records: int, keys: int) -> Iterator[Row]:
-    """Copy topics by pairs: of one a tenth wins, of the other half has expired; then measure memory."""
+    """Copy two topics by pairs: a tenth of the first wins, half of the second has expired; measure memory."""
     source, clicks = "compaction-source", "retention-source"
     _fill(broker, source, records, lambda number: ("version", str(number * 7_919 % records)))
     _fill(broker, clicks, records, lambda number: ("hw.expires", "1" if number % 2 else "9000000000000"))
@@ -124,7 +124,7 @@ def _compared(
 
 
 def _fill(broker: KafkaBroker, topic: str, records: int, header: Callable[[int], tuple[str, str]]) -> None:
-    """Make a topic, and fill it with records of a header each, ten of each key."""
+    """Create a topic, and fill it with records that have one header each, ten for each key."""
     broker.create_topic(topic, config={"retention.ms": "-1"})
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 50})
     for number in range(records):
@@ -154,13 +154,13 @@ def _passed(broker: KafkaBroker, source: str, _: str) -> int:
 
 
 def _read(broker: KafkaBroker, source: str, target: str) -> int:
-    """Read a topic as one would by hand, with the headers of each record."""
+    """Read a topic with a plain consumer, with the headers of each record."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": target, "enable.auto.commit": False}
     )
-    place = confluent_kafka.TopicPartition(source, 0, 0)
-    _, end = consumer.get_watermark_offsets(place)
-    consumer.assign([place])
+    partition = confluent_kafka.TopicPartition(source, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition)
+    consumer.assign([partition])
     done = found = 0
     while done < end:
         for message in consumer.consume(500, 0.1):
@@ -171,7 +171,7 @@ def _read(broker: KafkaBroker, source: str, target: str) -> int:
 
 
 def _copied(broker: KafkaBroker, source: str, target: str) -> int:
-    """Copy a topic as one would by hand."""
+    """Copy a topic with plain clients."""
     conf = {"bootstrap.servers": broker.bootstrap_servers}
     consumer = confluent_kafka.Consumer(
         {
@@ -184,9 +184,9 @@ def _copied(broker: KafkaBroker, source: str, target: str) -> int:
     )
     producer = confluent_kafka.Producer({**conf, "transactional.id": target, "linger.ms": 5})
     producer.init_transactions()
-    place = confluent_kafka.TopicPartition(source, 0, 0)
-    _, end = consumer.get_watermark_offsets(place)
-    consumer.assign([place])
+    partition = confluent_kafka.TopicPartition(source, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition)
+    consumer.assign([partition])
     done = 0
     while done < end:
         batch = consumer.consume(BATCH, 0.1)

@@ -1,11 +1,10 @@
 """Rows for Kafka Connect in Python: each transform, header converters and ``parse_string``.
 
-The reference is Kafka Connect's own classes, in the oracle of tests/connect_oracle at its ``--bench``: in one
-warm process it takes a case that is parsed JSON, makes the record, applies the transform, which it has made
-before, and writes the answer as JSON nodes. Ours is the transform, converter or parser alone, on what is
-there, as it is in a chain. So that nobody takes the ratio for that of Python to Java, each row's note says
-what Java does in a second without the JSON around it, in a JVM that optimises fully, and what ours does from
-case to answer by the tests' codec.
+The reference is Kafka Connect's own classes in the oracle of tests/connect_oracle, with ``--bench``: one warm
+process takes a case of parsed JSON, makes the record, applies a transform that it has made before, and writes
+the answer as JSON nodes. Ours is the transform, converter or parser alone, on a record that exists, as in a
+chain. So the ratio does not compare Python with Java. For this, each row's note has two more rates: of Java
+without JSON, in a JVM that optimises fully, and of ours from case to answer, with the tests' codec.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ WIRE: Final = {"Simple": TEXTS, "String": TEXTS, "Json": ("42", '"north"', "[1,2
 
 
 def rows(*, seconds: float) -> Iterator[Row]:
-    """Measure all rows for Connect, each side of a row for so many seconds."""
+    """Measure all rows for Connect, each side of a row for this many seconds."""
     with tempfile.TemporaryDirectory() as folder, ConnectOracle(Path(folder)) as oracle:
         for work in (*_transforms(), *_header_converters(), _parse_string()):
             yield _measured(oracle, work, seconds)
@@ -182,10 +181,10 @@ def _measured(oracle: ConnectOracle, work: Work, seconds: float) -> Row:
     reference = oracle.bench(work.cases, max(1, int(seconds * 50_000 / len(work.cases))))
     (java,) = oracle.rates([work.cases], int(seconds * 1_000))
     mine = max(before, _rate(ours, seconds / 2))
-    whole = _rate(_over(answer, [read_json(json.dumps(case)) for case in work.cases]), seconds / 2)
+    from_case = _rate(_over(answer, [read_json(json.dumps(case)) for case in work.cases]), seconds / 2)
     note = (
         f"Java without JSON, optimised: {java:,.0f}, of which ours is {mine / java:.2f}; "
-        f"ours from case to answer: {whole:,.0f}"
+        f"ours from case to answer: {from_case:,.0f}"
     )
     return Row(work.name, mine, reference, "a second", mine / reference, BAR, note)
 

@@ -42,8 +42,8 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
         )
         consumer.close()
         stored = _committed(broker, "ours")
-        letters = _end(broker, "forged.dead-letter")
-        assert stored <= letters, f"{stored} records are committed, and {letters} dead letters are stored"
+        dead_letters = _end(broker, "forged.dead-letter")
+        assert stored <= dead_letters, f"{stored} records are committed, {dead_letters} dead letters stored"
         limit.close()
     note = (
         "sign (HMAC, on_error = 'dead_letter'), consume(500); the reference is the raw consumer and producer "
@@ -68,7 +68,7 @@ def _reading(broker: KafkaBroker, group: str) -> dict[str, Any]:
 
 
 def _refusing(consumer: headerware.Consumer) -> Chunk:
-    """Read until so many more dead letters are stored."""
+    """Read until a chunk more of dead letters is stored."""
     stored: Callable[[], int] = lambda: consumer.stats()["sign"]["dead_lettered"]  # noqa: E731 - of this consumer
 
     def chunk() -> int:

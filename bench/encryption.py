@@ -1,4 +1,4 @@
-"""Rows for encryption: the interceptor against the bare primitives, and a whole chain with it."""
+"""Rows for encryption: the interceptor against the bare primitives, and a complete chain with it."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def rows(*, pairs: int) -> Iterator[Row]:
             yield _consumed(encrypt, records, pairs)
         yield _cpu(encrypt, bench_records(10))
         sign = Sign(keyring=keyring, key_id="signer")
-        whole = [Trail(service="bench"), Compress(), encrypt, sign]
-        yield _whole("trail + compress + encrypt + sign", whole, [whole[0], whole[1], sign], pairs)
+        steps = [Trail(service="bench"), Compress(), encrypt, sign]
+        yield _chained("trail + compress + encrypt + sign", steps, [steps[0], steps[1], sign], pairs)
 
 
 def bench_records(together: int) -> list[Record]:
-    """Return airports as records, so many in each value."""
+    """Return records whose values have this many airports each."""
     rows = local_data.airports().to_dict("records")
     groups = [rows[index : index + together] for index in range(0, len(rows) - together, together)]
     values = [json.dumps(group if together > 1 else group[0]).encode() for group in groups]
@@ -147,7 +147,7 @@ def _cpu(encrypt: Encrypt, records: list[Record]) -> Row:
     return Row(name, ours, published, "ms/MB", ours / published, "", note)
 
 
-def _whole(name: str, steps: list[Any], without: list[Any], pairs: int) -> Row:
+def _chained(name: str, steps: list[Any], without: list[Any], pairs: int) -> Row:
     ours, reference = Chain(steps).open(), Chain(without).open()
     records = bench_records(10)
 

@@ -35,7 +35,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
             chain, records = _signed(Path(name), algorithm)
             ingress = f"{INGRESS}-{algorithm}"
             _fill(broker, ingress, records)
-            del records  # as many objects as no guard has, for the collector to look through
+            del records  # no guard has so many objects, through which the garbage collector looks
             ours, reference = [], []
             for index in range(pairs):
                 both = [(ours, _guarded), (reference, _plain)]
@@ -57,7 +57,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
 
 
 def _signed(folder: Path, algorithm: str) -> tuple[Chain, Sequence[Record]]:
-    """Return the chain that judges, and what a producer sent."""
+    """Return the chain that judges, and the records that a producer sent."""
     keyring = folder / "shop.json"
     ring = edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", algorithm), create=True)
     writing: list[object] = [Sign(keyring=str(keyring), key_id="shop", cluster="c")]
@@ -144,8 +144,8 @@ def _plain(servers: str, ingress: str, egress: str, chain: Chain) -> float:
                         timestamp=message.timestamp()[1],
                         headers=message.headers(),
                     )
-            place = confluent_kafka.TopicPartition(ingress, 0, (messages[-1].offset() or 0) + 1)
-            producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata())
+            position = confluent_kafka.TopicPartition(ingress, 0, (messages[-1].offset() or 0) + 1)
+            producer.send_offsets_to_transaction([position], consumer.consumer_group_metadata())
             producer.commit_transaction()
             done += len(messages)
             seen.append((time.perf_counter(), done))

@@ -32,7 +32,7 @@ def rows(*, pairs: int) -> Iterator[Row]:
 
 
 def _names(name: str, headers: Headers, form: Any, bar: str) -> Row:
-    """Compare the bytes of names; for the block, all bytes but those of values, its own name included."""
+    """Compare the bytes of names; for the packed block, all bytes except values, with the block's name."""
     plain = sum(len(each) for each, _ in headers)
     wire = _codec_of(form).encode(headers)
     found = sum(len(each) + (len(value or b"") if each == "hw.ids" else 0) for each, value in wire)

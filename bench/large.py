@@ -113,7 +113,7 @@ def _measure(side: str, servers: str) -> int:
         producer.produce(topic, os.urandom(SIZE), key=b"k")
         producer.flush()
         return _peak_bytes() - before
-    # What is fetched ahead counts, so the queue is kept to what a reader of large messages would set.
+    # Records that are fetched ahead count, so the queue is as small as a reader of large messages sets it.
     conf = {
         "bootstrap.servers": servers,
         "group.id": f"memory {side}",

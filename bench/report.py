@@ -23,13 +23,13 @@ class Row:
         name: what was compared.
         ours: our figure, in ``unit``.
         reference: the reference's figure, in ``unit``.
-        unit: such as ``records/s``.
+        unit: the unit, such as ``records/s``.
         ratio: ours to the reference's, by pairs where there are pairs.
-        bar: what to hold: of the ratio, such as ``at least 0.97``; of our figure, such as
-            ``ours at most 1500``; of the difference, such as ``adds at most 3000``; empty for rows that only
+        bar: the requirement: on the ratio, such as ``at least 0.97``; on our figure, such as
+            ``ours at most 1500``; on the difference, such as ``adds at most 3000``; empty for rows that only
             inform.
         note: how it was measured.
-        cpu_us: CPU microseconds a record of ours and of the reference, where they were measured.
+        cpu_us: CPU microseconds a record of ours and of the reference, if they were measured.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Row:
 def write(rows: Sequence[Row], *, keep_others: bool = False) -> str:
     """Write ``results.json`` and ``RESULTS.md`` beside this file, and return the table of these rows.
 
-    With ``keep_others`` the rows of other names stay as they were measured before.
+    With ``keep_others``, the rows of other names keep their earlier figures.
     """
     results = FOLDER / "results.json"
     by_name = {row.name: row for row in (_read(results) if keep_others else [])}

@@ -34,7 +34,7 @@ print(int(re.search(r'VmHWM:\\s+([0-9]+)', status)[1]) // 1024)
 
 
 def rows(broker: KafkaBroker, *, pairs: int, records: int, keys: int) -> Iterator[Row]:
-    """Look at a compacted topic of which every key has expired, by pairs; then note keys alone."""
+    """Measure passes over a compacted topic whose keys have all expired; then the memory of keys alone."""
     topic = "retention-topic"
     broker.create_topic(topic, config={"cleanup.policy": "compact"})
     _fill(broker, topic, records)
@@ -84,7 +84,7 @@ def _looked_at(broker: KafkaBroker, topic: str) -> int:
 
 
 def _read(broker: KafkaBroker, topic: str) -> int:
-    """Read a topic as one would by hand."""
+    """Read a topic with a plain consumer."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -93,9 +93,9 @@ def _read(broker: KafkaBroker, topic: str) -> int:
             "enable.auto.commit": False,
         }
     )
-    place = confluent_kafka.TopicPartition(topic, 0, 0)
-    _, end = consumer.get_watermark_offsets(place)
-    consumer.assign([place])
+    partition = confluent_kafka.TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(partition)
+    consumer.assign([partition])
     expired = done = 0
     while done < end:
         for message in consumer.consume(500, 0.1):

@@ -1,6 +1,6 @@
 """``make bench``: measure against the bare libraries, on a real broker, and write the results.
 
-With ``--quick`` fewer pairs are run, for a look rather than a figure.
+With ``--quick``, fewer pairs run, for rough figures.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headerware.testing import KafkaBroker
 
 
 @click.command()
-@click.option("--quick", is_flag=True, help="Fewer pairs; writes nothing.")
+@click.option("--quick", is_flag=True, help="Run fewer pairs, and write nothing.")
 @click.option(
     "--only",
     type=click.Choice(

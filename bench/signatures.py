@@ -1,8 +1,8 @@
-"""Rows for signatures: a batch that shares one against a signature for each record, in process.
+"""Rows for signatures: batches that share a signature against a signature for each record, in process.
 
-Two kinds of rows: what takes the place of a signature (hashes, tree, path) against the signature itself, and
-the whole interceptor against itself with a signature for each record. Both verify as a topic is read in
-order, and nothing is remembered from one batch to the next.
+There are two kinds of rows: the hashes, tree and path of a batch against signatures themselves, and the
+complete interceptor with batches against the interceptor with a signature for each record. Both verify
+records in the order of a topic, and remember nothing from one batch to the next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headerware.keyring.writing import edit_keyring
 BATCH_RECORDS = 256
 RECORDS = 16 * BATCH_RECORDS
 ALONE = 64
-"""Records of a chunk with a signature each; they take as long as many more that share one."""
+"""How many records a chunk has if each has a signature, which takes long."""
 NOTE = f"records of 147 bytes with two headers, batches of {BATCH_RECORDS}, in process"
 
 

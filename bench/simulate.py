@@ -1,13 +1,13 @@
-"""``python bench/simulate.py``: what happens at sizes that no test machine has, by model and simulation.
+"""``python bench/simulate.py``: model and simulate sizes that no test machine has.
 
     python bench/simulate.py                     print all tables
     python bench/simulate.py --only keys         one section
     python bench/simulate.py --write             write the tables into docs/scale.md, and measure the anchors
 
 Each section is a module of ``simulations``. It has a model, which docs/scale.md describes, its tables, and
-anchors: figures of this library, in which the model's assumptions are checked. Tables depend on the
-assumptions and on seeds alone, never on the machine, so that a test can compare them with the document.
-Random numbers are uniform ones, transformed by the models, for numpy promises to keep no other stream.
+anchors: measurements of this library that check the model's assumptions. Tables depend on the assumptions and
+on seeds alone, never on the machine, so that a test can compare them with the document. The models transform
+uniform random numbers, because numpy promises to keep no other stream.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECTIONS: Final = tuple(
 
 
 def anchors_table(sections: Sequence[Section]) -> Table:
-    """Measure what the models assume."""
+    """Measure the assumptions of the models."""
     rows: Rows = [
         (anchor.what, section.name, count(anchor.assumed), count(anchor.measure()))
         for section in sections
@@ -39,24 +39,26 @@ def anchors_table(sections: Sequence[Section]) -> Table:
 
 
 def between(name: str) -> re.Pattern[str]:
-    """Return the pattern of a table's place in the document."""
+    """Return the pattern of a table in the document."""
     return re.compile(rf"(<!-- table: {name} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def written(document: str, table: Table) -> str:
-    """Return the document with a table in its place."""
-    text, places = between(table.name).subn(
+    """Return the document with the table instead of its earlier version."""
+    text, found_count = between(table.name).subn(
         lambda found: f"{found[1]}{table.markdown()}\n{found[3]}", document
     )
-    if places != 1:
-        raise click.ClickException(f"{DOCUMENT} has {places} places for the table {table.name}, expected one")
+    if found_count != 1:
+        raise click.ClickException(f"expected one table {table.name} in {DOCUMENT}, found {found_count}")
     return text
 
 
 @click.command()
-@click.option("--only", type=click.Choice([section.name for section in SECTIONS]), help="One section.")
+@click.option(
+    "--only", type=click.Choice([section.name for section in SECTIONS]), help="Print this section only."
+)
 @click.option("--write", is_flag=True, help="Write the tables into docs/scale.md, and measure the anchors.")
-@click.option("--measure", is_flag=True, help="Measure the anchors, too.")
+@click.option("--measure", is_flag=True, help="Also measure the anchors.")
 def main(*, only: str | None, write: bool, measure: bool) -> None:
     """Print the tables of docs/scale.md."""
     sections = [section for section in SECTIONS if only in (None, section.name)]

@@ -36,7 +36,7 @@ from headerware.testing import KafkaBroker
 
 CHUNK = 5_000
 READ_CHUNK = 20_000
-"""Reading raw is so fast that 5,000 records are over in 3 ms, too short to compare."""
+"""A raw consumer reads 5,000 records in 3 ms, which is too short to compare."""
 HEADERS: list[tuple[str, bytes | None]] = [
     ("content-type", b"application/json"),
     ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
@@ -93,7 +93,7 @@ def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
 
 
 def _observed(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
-    """Measure what it costs to count, to measure and to tell of what a chain does."""
+    """Measure the costs of audit, metrics and lineage."""
     set_meter_provider(MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False))
     broker.create_topic(audit_topic := "bench-audit")
     trail = Trail(service="bench")
@@ -128,7 +128,7 @@ def _lineage_events_in(path: Path) -> Iterator[None]:
 
 
 def _instrumented(name: str, chain_keys: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
-    """Return a function that makes a client by confluent-kafka's own name, for an unchanged application."""
+    """Return a function that makes a client as an unchanged application does, by confluent-kafka's name."""
 
     def make(conf: dict[str, Any]) -> Any:
         headerware.instrument()
@@ -145,7 +145,7 @@ def _reading(chain: Chain) -> Callable[[dict[str, Any]], Any]:
 
 
 def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Iterator[Row]:
-    """Measure what it costs that a chain may change at any time, and what a change costs."""
+    """Measure the cost of a chain that may change at any time, and the cost of a change."""
     with tempfile.TemporaryDirectory() as folder:
         path, other = Path(folder) / "chain.toml", Path(folder) / "other.toml"
         texts = [f'[[interceptors]]\ntype = "trail"\nservice = "bench-{each}"\n' for each in range(2)]
@@ -162,7 +162,7 @@ def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Itera
 
         broker.create_topic(topic := "produce-reloaded")
         conf = _producer_conf(broker)
-        changing, staying = live(path)(conf), live(other)(conf)
+        changing, unchanged = live(path)(conf), live(other)(conf)
         send, turns = _producing(changing, topic, values), itertools.cycle(reversed(texts))
 
         def reloaded() -> int:
@@ -170,9 +170,9 @@ def _watched_file(broker: KafkaBroker, values: list[bytes], pairs: int) -> Itera
             changing.reload()
             return send()
 
-        found = compare(reloaded, _producing(staying, topic, values), pairs=pairs)
+        found = compare(reloaded, _producing(unchanged, topic, values), pairs=pairs)
         changing.close()
-        staying.close()
+        unchanged.close()
         note = f"the file is written and read again once in {CHUNK:,} records, flush included, {pairs} pairs"
         yield _row("produce, a chain that is replaced while it runs against one that stays", found, "", note)
 
@@ -268,7 +268,7 @@ def _consumer_conf(broker: KafkaBroker, group: str) -> dict[str, Any]:
 
 
 def _prefetched(consumer: Any, topic: str) -> None:
-    """Begin reading, and give librdkafka the time to fetch all records, so that only our side is measured."""
+    """Begin reading, and let librdkafka fetch all records, so that only the client's side is measured."""
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
     assert consumer.consume(1, timeout=30)
     time.sleep(3)
@@ -313,7 +313,7 @@ def _with_workers(broker: KafkaBroker, *, pairs: int) -> Row:
             if next(seen) == size:
                 ours.stop()
 
-        # What waits when it stops is read again, so little may wait.
+        # Records that wait at the stop are read again, so few may wait.
         ours.run(handle, workers=workers, max_pending=2 * workers)
         return size
 

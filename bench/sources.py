@@ -1,8 +1,8 @@
-"""Rows for sources: a file into Kafka, against a loop that somebody writes by hand over the same library.
+"""Rows for sources: a file into Kafka, against a loop by hand over the same library.
 
 The loop sends the same records, which is checked: key, value, headers and timestamp. Its producer has the
-same settings, and its transactions the same size. It cannot resume: it keeps no offsets, knows no versions,
-and stops at the first bad line. Whole runs are compared, with clients and transactions from start to end.
+same settings, and its transactions the same size. The loop cannot resume: it keeps no offsets, knows no
+versions, and stops at the first bad line. Complete runs are compared, with clients and transactions.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Work(NamedTuple):
         return {"bootstrap.servers": self.broker, "linger.ms": 5, "enable.idempotence": True}
 
     def ours(self, name: str, *, delivery: Delivery) -> None:
-        """Run the source, with its default of everything else."""
+        """Run the source, with its defaults for everything else."""
         kafka = self.kafka()
         if self.format.extractor.get("values") != "bytes":
             chain = "serialize,trail" if self.trailed else "serialize"
@@ -153,7 +153,9 @@ class Work(NamedTuple):
         report = None if transactions else reported
         own = [("hw.source", name.encode()), ("hw.source.key", self.file.name.encode())]
         stated = ("content-type", b"application/json")
-        is_stated_first = self.format is AS_THEY_ARE  # an object's content type is; a serializer adds its own
+        is_stated_first = (
+            self.format is AS_THEY_ARE
+        )  # an object's own content type comes first; a serializer adds its own last
         timestamp_ms = self.file.stat().st_mtime_ns // 1_000_000
         topic, produce = self.topic, producer.produce
         cluster, named = producer.list_topics(timeout=30).cluster_id.encode(), topic.encode()
@@ -190,14 +192,14 @@ class Work(NamedTuple):
 def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
     """Measure each format, and the memory that a large file takes."""
     with tempfile.TemporaryDirectory() as folder, rare_collections():
-        place = Path(folder)
+        root = Path(folder)
         for format_ in FORMATS.values():
-            yield _row(broker, place, format_, pairs)
-        yield _row(broker, place, JSON_LINES, pairs, airports=10)
-        yield _row(broker, place, CSV, pairs, delivery="at_least_once")
-        yield _row(broker, place, CSV, pairs, trailed=True)
+            yield _row(broker, root, format_, pairs)
+        yield _row(broker, root, JSON_LINES, pairs, airports=10)
+        yield _row(broker, root, CSV, pairs, delivery="at_least_once")
+        yield _row(broker, root, CSV, pairs, trailed=True)
         for format_ in (CSV, JSON_LINES, PARQUET):
-            yield _memory(broker, place, format_)
+            yield _memory(broker, root, format_)
 
 
 def _row(
@@ -256,7 +258,7 @@ def _cpu_s() -> float:
 
 
 def _require_equal(servers: str, topics: list[str]) -> None:
-    """Require that both topics begin with the same records, but for the name of the run."""
+    """Require that both topics begin with the same records, except for the name of the run."""
     found = []
     for topic in topics:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "bench"})
@@ -324,7 +326,7 @@ def _records_of(file: Path) -> int:
 
 
 def write(file: Path, airports: int, records: int) -> Path:
-    """Write a file of so many rows, unless it is there: airports, some of them in a row, again and again."""
+    """Write a file of rows with airports, which repeat, unless the file exists; return its path."""
     if file.exists():
         return file
     known = local_data.airports()

@@ -33,7 +33,7 @@ PAIRED = {
 
 
 def rows(*, pairs: int, many: int = MANY) -> Iterator[Row]:
-    """Measure decode and encode from Parquet with the broker stopped, then writing on a broker of its own."""
+    """Measure decode and encode from Parquet without a broker, then writing to a broker."""
     with tempfile.TemporaryDirectory() as folder:
         prepared = _job("prepare", folder=folder, rows=ROWS)
         size = f"{prepared['bytes']}-byte values from Parquet, 2 cores, {pairs} pairs of {ROWS:,}"

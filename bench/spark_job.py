@@ -139,7 +139,7 @@ def bare_encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def decode_by_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Do the chain's work as one would write it for this one topic: with headers, without failures."""
+    """Do the chain's work by hand, for this one topic: with headers, without failures."""
     decompress = zstandard.ZstdDecompressor().decompress
     for batch in batches:
         values, headers = [], []
@@ -178,7 +178,7 @@ def cost(found: list[Cost]) -> Iterator[None]:
 
 
 def spent() -> tuple[float, float]:
-    """Return the CPU seconds of this process and all below it so far, and those of the Python workers."""
+    """Return the CPU seconds so far: of this process with its children, and of the Python workers alone."""
     seconds = {"java": 0.0, "others": 0.0}
     for process in (me := psutil.Process(), *me.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
@@ -279,7 +279,7 @@ def spool(spark: SparkSession, folder: Path) -> int:
 
 
 class LinesByHand(DataSource):
-    """What one would write for this one file: equal parts, JSON checked, and the headers of a source."""
+    """A data source by hand for this one file: equal parts, JSON checked, and the headers of a source."""
 
     @classmethod
     def name(cls) -> str:
@@ -372,14 +372,14 @@ def memory(spark: SparkSession, folder: Path, *, rows: int) -> dict[str, Any]:
     wire = spark.read.parquet(str(folder / "wire"))
     # One task for all records, so that one worker sees them.
     repeated = [wire] * (rows // wire.count())
-    whole = repeated[0]
+    records = repeated[0]
     for frame in repeated[1:]:
-        whole = whole.union(frame)
+        records = records.union(frame)
     seen: list[int] = []
     over = threading.Event()
     watcher = threading.Thread(target=watch, args=(seen, over))
     watcher.start()
-    ran(decode(whole.coalesce(1), chain(folder)))
+    ran(decode(records.coalesce(1), chain(folder)))
     over.set()
     watcher.join()
     early = max(seen[: len(seen) // EARLY])
@@ -401,7 +401,7 @@ def watch(seen: list[int], over: threading.Event) -> None:
             seen.append(max(sizes))
 
 
-# Micro-batches: the same topic is read and written through the chain, and as it is
+# Micro-batches: the same topic is read and written through the chain, and unchanged
 
 
 def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict[str, Any]:
@@ -437,7 +437,7 @@ def foreach(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> d
     )
 
 
-# The copy of a topic: of ten records of each key the one with the highest version, into a topic of its own
+# The copy of a topic: the highest version of ten records for each key, into a topic of its own
 
 
 def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict[str, Any]:
@@ -480,7 +480,7 @@ def copy(spark: SparkSession, folder: Path, *, pairs: int, servers: str) -> dict
     return pairs_of(lambda: copied(ours, topic("ours")), lambda: copied(plain, topic("plain")), COPIED, pairs)
 
 
-# Small batches: two queries read the same topic, one through the chain; each batch is what was sent before it
+# Small batches: two queries read the same topic, one through the chain; the records of a batch are sent first
 
 
 def batches(

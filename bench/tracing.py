@@ -37,7 +37,7 @@ class _Discard(SpanExporter):
 
 
 class _NoOp:
-    """An interceptor that does nothing, so that the chain's own cost is not taken for that of tracing."""
+    """An interceptor that does nothing, so that the cost of the chain itself is known."""
 
     name = "no-op"
 
@@ -47,7 +47,7 @@ class _NoOp:
 
 
 def rows(broker: KafkaBroker, *, pairs: int) -> Iterator[Row]:
-    """Measure each sampler in a process of its own, for an SDK is configured once a process."""
+    """Measure each sampler in a process of its own, because an SDK is configured once a process."""
     note = (
         f"added CPU microseconds a record, flush included, {pairs} rounds of {CHUNK:,}; ours over a chain "
         "with a no-op interceptor, theirs over the raw client"
@@ -134,7 +134,7 @@ def _many(producer: headerware.Producer) -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "embedded":  # for a look without Java
+    if sys.argv[1] == "embedded":  # a quick measurement without Java
         with EmbeddedCluster(topics={"tracing": 1}) as cluster:
             print(*_measure(cluster.bootstrap_servers, sys.argv[2], int(sys.argv[3])))
     else:

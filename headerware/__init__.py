@@ -1,6 +1,6 @@
 """Headers as metadata for Kafka: interceptor chains around every produce and every consume.
 
-Importing this loads nothing heavy; clients come with confluent_kafka when they are first named.
+Importing the package loads nothing heavy; confluent_kafka is imported when a client is first named.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PACKAGES = ("interceptors", "serdes", "keyring", "connect", "registry", "source
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first asked for; say where that of another package is."""
+    """Load a public name when it is first used; the error for a name of another package names its home."""
     if name in __all__:
         return _load(name)
     if name[:1].isupper():
         for package in _PACKAGES:
             home = f"{__name__}.{package}"
             if name in importlib.import_module(home).__all__:
-                # Of an AttributeError, `from headerware import` would not show the text.
+                # `from headerware import ...` would not show the text of an AttributeError.
                 raise ImportError(f"{name} is not in headerware itself; write: from {home} import {name}")
     raise AttributeError(
         f"module {__name__!r} has no attribute {name!r}; {did_you_mean(name, __all__)}".rstrip("; ")

@@ -1,6 +1,6 @@
-"""What the core is handed: it knows no interceptor, no header of theirs and no registry by itself.
+"""Hand the interceptors, their headers and the registry to the core, which imports none of them itself.
 
-The package imports this first of all, so that the core is complete wherever it is used.
+The package imports this module first, so that the core is complete wherever it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headerware.interceptors import built_in, connector_lines
 
 
 def _registered_name(header_id: int) -> str | None:
-    from headerware.registry.names import default_name_of  # noqa: PLC0415 - few use ids, and it takes long
+    from headerware.registry.names import default_name_of  # noqa: PLC0415 - few chains use ids, and the import takes long
 
     return default_name_of(header_id)
 

@@ -17,8 +17,8 @@ BATCH: Final = 1_000
 def guard(rate: float, batch: int, records: int, seed: int) -> tuple[float, float]:
     """Return the median and the 99th percentile of a record's time through the guard, in ms.
 
-    Records arrive in bursts of 20 on average. A batch takes what has come, at most so many, and costs its
-    records and a commit.
+    Records arrive in bursts of 20 on average. A batch takes the records that have arrived, at most ``batch``,
+    and costs a time for each record and for a commit.
     """
     rng = np.random.default_rng(seed)
     bursts = records // 20

@@ -1,4 +1,4 @@
-"""Key services: producers make data keys, consumers unwrap each that they meet."""
+"""Key services: producers make data keys, and consumers unwrap each data key that they meet."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUOTA: Final = 10_000.0
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls of a second: the mean of 24 hours, the most of the first hour, and the most of the last one."""
+    """Calls a second: the mean over 24 hours, and the maxima of the first and of the last hour."""
 
     mean: float
     first: float
@@ -38,7 +38,7 @@ def renewals(producers: int, deploy_s: float, records_per_s: float, spread: floa
     """Return how often new data keys are asked for.
 
     A producer asks for its first key when it starts, and for the next one with the first record that comes
-    after a random part of a key's life: 0.8 of it, less the spread at most.
+    after a random part of a key's life: between 0.8 less ``spread``, and 0.8.
     """
     rng = np.random.default_rng(seed)
     at = rng.random(producers) * deploy_s
@@ -54,9 +54,9 @@ def renewals(producers: int, deploy_s: float, records_per_s: float, spread: floa
 def misses(
     keys: int, cache_entries: int, records: int, skew: float, seed: int, renewed_by: float = 0.0
 ) -> float:
-    """Return the part of records whose data key is not remembered; each was asked for once before.
+    """Return the share of records whose data key is not in the cache; each key was asked for once before.
 
-    A part of the records, at random, are the first ones under a new key of their producers.
+    A random share of the records, ``renewed_by``, come first under a new key of their producers.
     """
     rng = np.random.default_rng(seed)
     weights = np.cumsum(np.arange(1, keys + 1, dtype=np.float64) ** -skew)

@@ -1,4 +1,4 @@
-"""Reassembly: messages of heavy-tailed sizes, of several producers, interleaved on one partition."""
+"""Reassembly: messages of heavy-tailed sizes from several producers, interleaved on one partition."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def sizes_bytes(number: int, rng: np.random.Generator) -> list[int]:
 
 @dataclass
 class Reassembled:
-    """What became of the messages of one partition."""
+    """The outcomes of the messages of one partition."""
 
     peak_bytes: int
     held: list[int]
     given_up: int
-    whole: int
+    complete: int
 
 
 def reassemble(senders: int, messages: int, seed: int) -> Reassembled:
-    """Let senders write slices in turn, at random, and a reader hold them up to its limit, but the oldest."""
+    """Let senders write slices in random turns, and a reader give up the oldest messages above its limit."""
     rng = np.random.default_rng(seed)
     sizes = deque(sizes_bytes(messages, rng))
     sending: list[tuple[int, int]] = []  # number, bytes left
@@ -72,7 +72,7 @@ def reassemble(senders: int, messages: int, seed: int) -> Reassembled:
         found.held.append(total)
         if left == part:
             total -= pending.pop(message)
-            found.whole += 1
+            found.complete += 1
     return found
 
 
@@ -109,7 +109,7 @@ def measured_memory_factor() -> float:
 
 
 def measured_peak() -> float:
-    """Return the most bytes that our reassembler holds by those of the model; all at a tenth of the size."""
+    """Return the peak of our reassembler's bytes divided by the model's peak; all at a tenth of the size."""
     senders, messages, seed = 4, 200, 3
     rng = np.random.default_rng(seed)
     sizes = deque(size // 10 for size in sizes_bytes(messages, rng))

@@ -23,12 +23,12 @@ HEADERS_OF_A_SERVICE: Final = 10
 CHANGE_US: Final = 50.0
 ENTRY_BYTES: Final = 1_000
 FOLLOWER_REQUESTS: Final = 2.7
-"""A second: a fetch waits 500 ms (fetch.wait.max.ms), and the ends are asked for every 3 s."""
+"""Requests a second: a fetch waits 500 ms (fetch.wait.max.ms), and the ends are asked for every 3 s."""
 DICTIONARY_BYTES: Final = 100_000
 
 
 def registry_log(services: int) -> list[bytes]:
-    """Return the changes of so many services: a block for each, and ten headers in it."""
+    """Return the changes of this many services: for each a block, and ten headers in it."""
     found = []
     for number in range(services):
         net = f"{16 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
@@ -48,7 +48,7 @@ def registry_log(services: int) -> list[bytes]:
     return found
 
 
-def fold(log: Sequence[bytes]) -> Ledger:
+def read_log(log: Sequence[bytes]) -> Ledger:
     """Read a log as each process does."""
     ledger = Ledger()
     for offset, value in enumerate(log):
@@ -114,13 +114,13 @@ def registry_tables(_: float) -> Iterator[Table]:
 
 def measured_change_us() -> float:
     log = registry_log(3_000)
-    return least(lambda: fold(log), time.process_time) / len(log) * 1e6
+    return least(lambda: read_log(log), time.process_time) / len(log) * 1e6
 
 
 def measured_entry_bytes() -> float:
     log = registry_log(1_000)
     tracemalloc.start()
-    ledger = fold(log)
+    ledger = read_log(log)
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return size / (len(ledger.registry) or 1)

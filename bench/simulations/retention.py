@@ -17,8 +17,8 @@ from headerware.testing import EmbeddedCluster, KafkaBroker
 
 VISIT_MS: Final = 1.0
 READ_RECORDS_PER_S: Final = 200_000.0
-BEHIND_RECORDS: Final = 500
-"""What a pass over beginnings is given of a partition behind the first record that stays."""
+EXTRA_RECORDS: Final = 500
+"""How many records a pass over beginnings gets from a partition after the first record that is kept."""
 
 
 def retention_tables(size: float) -> Iterator[Table]:
@@ -26,15 +26,15 @@ def retention_tables(size: float) -> Iterator[Table]:
     for partitions in (1_000, 100_000):
         for rate in (1_000.0, 10_000.0, 100_000.0):
             for days in (1, 30):
-                whole = pass_s(partitions, rate, days * 86_400.0, behind=None)
-                beginnings = pass_s(partitions, rate, days * 86_400.0, behind=BEHIND_RECORDS)
+                complete = pass_s(partitions, rate, days * 86_400.0, extra=None)
+                beginnings = pass_s(partitions, rate, days * 86_400.0, extra=EXTRA_RECORDS)
                 rows.append(
                     (
                         f"{partitions:,}",
                         f"{rate:,.0f}",
                         f"{days}",
                         f"{rate * days * 0.0864:,.0f}",
-                        duration(whole),
+                        duration(complete),
                         duration(beginnings),
                     )
                 )
@@ -67,23 +67,23 @@ def retention_tables(size: float) -> Iterator[Table]:
     )
 
 
-def pass_s(partitions: int, records_per_s: float, live_s: float, *, behind: int | None) -> float:
-    """Return how long a pass takes in the end, if each begins when the one before it is over.
+def pass_s(partitions: int, records_per_s: float, live_s: float, *, extra: int | None) -> float:
+    """Return the duration to which passes converge, if each pass begins when the previous pass is over.
 
-    A pass deletes what had expired when it began. So the next one finds what has come since that moment, and
-    what had not expired then. It reads all of that, or what it deletes and ``behind`` records of each
-    partition.
+    A pass deletes the records that had expired when it began. So the next pass finds the records that came
+    after this moment, and the records that had not expired. It reads all of them, or only the expired ones
+    and ``extra`` records of each partition.
     """
     took_s = 0.0
     for _ in range(1_000):
         came = records_per_s * took_s
-        left = records_per_s * live_s if behind is None else behind * partitions
+        left = records_per_s * live_s if extra is None else extra * partitions
         took_s = partitions * VISIT_MS / 1e3 + (came + left) / READ_RECORDS_PER_S
     return took_s
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in the unit in which people would say it."""
+    """Return a duration in a readable unit."""
     for unit, length in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:,.1f} {unit}"
@@ -91,10 +91,10 @@ def duration(seconds: float) -> str:
 
 
 def held(part: float, records_per_s: float, size: float, seed: int) -> float:
-    """Return the records that a partition holds by those that live, if only its beginning can be deleted.
+    """Return a partition's records divided by its live records, if only its beginning can be deleted.
 
-    What is held begins with the oldest record that lives. With long-lived records at random, the oldest of
-    them is younger than 30 days by an exponential time, whose mean is the time between two of them.
+    A partition holds all records from its oldest live record on. With long-lived records at random, the age
+    of the oldest one is 30 days less an exponential time, whose mean is the time between two of them.
     """
     long_s, short_s = 30 * 86_400.0, 86_400.0
     rng = np.random.default_rng(seed)
@@ -107,7 +107,7 @@ def held(part: float, records_per_s: float, size: float, seed: int) -> float:
 
 
 def measured_visit_ms() -> float:
-    """Measure our reader on a topic of many partitions that have next to nothing."""
+    """Measure our reader on a topic of many partitions with one record each."""
     with EmbeddedCluster(topics={"many": 200}) as cluster:
         conf = {"bootstrap.servers": cluster.bootstrap_servers}
         producer = confluent_kafka.Producer(conf)
@@ -136,8 +136,8 @@ def measured_judged_per_s() -> float:
         return records / least(judge, time.process_time)
 
 
-def measured_behind() -> float:
-    """Measure what a pass over beginnings is given of partitions behind the first record that stays."""
+def measured_extra() -> float:
+    """Measure how many records a pass over beginnings gets after the first record that is kept."""
     partitions, expired = 20, 100
     with KafkaBroker() as broker:
         conf = fill_expiring(broker, partitions=partitions, records=3_000, expired=expired)
@@ -146,7 +146,7 @@ def measured_behind() -> float:
 
 
 def fill_expiring(broker: KafkaBroker, *, partitions: int, records: int, expired: int) -> dict[str, Any]:
-    """Fill partitions with so many records each, of which the first ones have expired; return settings."""
+    """Fill partitions with records, of which the first ones have expired; return the client's settings."""
     broker.create_topic("clicks", partitions=partitions)
     conf = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
     producer = confluent_kafka.Producer({**conf, "linger.ms": 50})
@@ -172,6 +172,6 @@ SECTION: Final = Section(
             "records/s",
             measured_judged_per_s,
         ),
-        Anchor("records behind a beginning that a pass is given", BEHIND_RECORDS, "records", measured_behind),
+        Anchor("records behind a beginning that a pass is given", EXTRA_RECORDS, "records", measured_extra),
     ),
 )

@@ -1,4 +1,4 @@
-"""What all simulations are: a model's tables, and the anchors that its assumptions are checked by."""
+"""The parts of a simulation: the tables of a model, and the anchors that check its assumptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Table:
     rows: Rows
 
     def markdown(self) -> str:
-        """Return it as Markdown; numbers are flush right."""
+        """Return the table as Markdown; numbers are flush right."""
         rules = ("---", *("---:" for _ in self.columns[1:]))
         lines = (self.columns, rules, *self.rows)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -31,7 +31,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Anchor:
-    """An assumption of a model, and how this library is measured against it."""
+    """An assumption of a model, and a measurement of this library that checks it."""
 
     what: str
     assumed: float
@@ -49,7 +49,7 @@ class Section:
 
 
 def count(value: float) -> str:
-    """Return a number for a table: three digits that count, or all of a large one."""
+    """Return a number for a table: three significant digits, or all digits of a large number."""
     if value >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}" if value else "0"

@@ -15,7 +15,7 @@ PAYLOAD_BYTES: Final = 500
 
 
 def trail_after(hops: int, max_entries: int, max_bytes: int) -> bytes:
-    """Return the trail of a record that a service produced and mirrors copied so often."""
+    """Return the trail of a record that a service produced, and that mirrors copied ``hops`` times."""
     record = Record("orders", b"v")
     for hop in range(hops + 1):
         options = {"max_entries": max_entries, "max_bytes": max_bytes}

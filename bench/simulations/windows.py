@@ -20,15 +20,15 @@ IDENTITY_BYTES: Final = 120
 
 
 def recognised(producers: int, delay_s: float, records_per_s: float, size: float, seed: int) -> float:
-    """Return the part of copies that our own window recognises; windows and rates are scaled down alike.
+    """Return the share of copies that our own window recognises; windows and rates are scaled down alike.
 
-    Each record is copied once, after a delay. A producer's records come at equal chances.
+    Each record is copied once, after a delay. All producers have an equal chance to send the next record.
     """
     window, most = max(10, int(WINDOW * size)), max(20, int(MAX_IDENTITIES * size))
     rng = np.random.default_rng(seed)
     windows = MemoryWindows(window, most)
-    behind = int(delay_s * records_per_s * size)
-    number = min(behind, 3 * most) + 2_000
+    delayed = int(delay_s * records_per_s * size)
+    number = min(delayed, 3 * most) + 2_000
     chosen = (rng.random(number) * producers).astype(np.int64).tolist()
     waiting: deque[tuple[bytes, Record]] = deque()
     found = asked = 0
@@ -36,7 +36,7 @@ def recognised(producers: int, delay_s: float, records_per_s: float, size: float
         identity = producer.to_bytes(MARK_AT, "big") + offset.to_bytes(8, "big")
         assert not windows.is_duplicate(identity, Record("t", None, partition=0, offset=offset))
         waiting.append((identity, Record("t", None, partition=1, offset=offset)))
-        if len(waiting) > behind:
+        if len(waiting) > delayed:
             asked += 1
             found += windows.is_duplicate(*waiting.popleft())
     return found / asked if asked else 0.0

@@ -59,7 +59,7 @@ _COLUMNS = (
     "late",
 )
 _ALWAYS = {"produced", "consumed", "lost"}
-"""Columns that are shown also if they hold only zeros."""
+"""Columns that are shown even if all their cells are zero."""
 
 
 @click.group()
@@ -110,9 +110,10 @@ def compare_command(
     late         consumed later than 'late_after_s' allows
     aborted      delivered in a transaction that was aborted
     undecided    delivered in a transaction whose end nobody reported
-    failed       not delivered by the producer; stopped: by the consumer's chain
+    failed       not delivered by the producer
+    stopped      refused, dropped or dead-lettered by the consumer's chain
     given_up     consumed, but skipped or dead-lettered, because processing failed
-    """  # noqa: D301 - click's mark for text as it is
+    """  # noqa: D301 - click's mark for preformatted text
     from headerware.ops.audit import compare, read_reports  # noqa: PLC0415 - only this needs a client
 
     settings = cluster.settings_for("the audit topic")
@@ -126,7 +127,11 @@ def compare_command(
     def show() -> None:
         _print(result, found.malformed)
         for topic in without:
-            click.echo(f"no counts of topic {topic!r}: is it audited, and is this its audit topic?", err=True)
+            click.echo(
+                f"no counts of topic {topic!r}: check that its clients have audit, and that --audit-topic is "
+                "their audit topic",
+                err=True,
+            )
 
     answer({**msgspec.to_builtins(result), "malformed": found.malformed}, show, as_json=as_json, ok=ok)
 

@@ -43,7 +43,7 @@ class _TakesFile(click.Command):
     """A command that also takes its file as ``--config FILE``, as other commands do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, the file first."""
+        """Move the file of ``--config`` to the front, and parse the arguments."""
         rest = list(args)
         files: list[str] = []
         for index, arg in reversed(list(enumerate(args))):
@@ -65,10 +65,10 @@ _config = click.argument("config", metavar="[CONFIG]", required=False, type=clic
     "--open/--no-open",
     "opens",
     default=False,
-    help="Also open the chain, as a producer and as a consumer, so that keyrings, folders of claim checks "
-    "and the like must be there.",
+    help="Also open the chain, as a producer and as a consumer: keyrings, folders of claim checks and other "
+    "local parts must exist.",
 )
-@click.option("--side", type=click.Choice(_SIDES), help="With --open: as this client only.")
+@click.option("--side", type=click.Choice(_SIDES), help="With --open: open the chain as this client only.")
 @click.option(
     "--topic",
     "topics",
@@ -85,13 +85,13 @@ def check(
 ) -> None:
     """Check a chain's CONFIG file, for CI.
 
-    If something is wrong, the exit code is 1, and one line says what and where. Without CONFIG the file is
-    the one that HEADERWARE_CONFIG names.
+    If something is wrong, the exit code is 1, and one line says what and where. Without CONFIG, the command
+    checks the file that HEADERWARE_CONFIG names.
     """
     if side and not opens:
-        raise click.UsageError("--side says what to open the chain as; it needs --open")
+        raise click.UsageError("--side needs --open: it chooses the client as which the chain is opened")
     config = _config_file(config)
-    # Together with what says when clients read the file again (HEADERWARE_RELOAD).
+    # This also checks HEADERWARE_RELOAD, which says when clients read the file again.
     followed_file({FILE: config})
     chain = load_chain(config)
     sides = ([side] if side else list(_SIDES)) if opens else []
@@ -108,7 +108,7 @@ def check(
         warnings = [{"interceptor": name, "warning": text} for name, text in found]
         show_json({"config": config, "chain": chain.names, "opened": sides, "warnings": warnings})
     else:
-        opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open does that, too"
+        opened = f"opens as {' and '.join(sides)}" if sides else "not opened; --open opens it, too"
         click.echo(f"{config}: ok ({' -> '.join(chain.names) or 'an empty chain'}; {opened})")
         for name, text in found:
             click.echo(f"warning: {name}: {text}")
@@ -128,13 +128,13 @@ def explain(config: str | None, topic: str | None, opens: bool, as_json: bool) -
     """Show the chain that TOPIC gets from CONFIG.
 
     This shows the order in both directions, how large records may be, and every option with its origin.
-    Without TOPIC the complete chain is shown; without CONFIG, the file is the one that HEADERWARE_CONFIG
-    names.
+    Without TOPIC, the command shows the complete chain; without CONFIG, it reads the file that
+    HEADERWARE_CONFIG names.
     """
     if config and topic is None and os.environ.get(CONFIG_VARIABLE) and _is_topic(config):
         config, topic = None, config
     if opens and topic is None:
-        raise click.UsageError("--open measures what the chain adds to a record of TOPIC: name one")
+        raise click.UsageError("--open needs TOPIC: it measures what the chain adds to a record of the topic")
     config = _config_file(config)
     interceptors = explanation_of(config, topic)
     chosen = {interceptor.name for interceptor in interceptors}
@@ -180,22 +180,24 @@ _LIMITS: Final = (
 
 
 def _growth(config: str, chain: Chain, topic: str, chosen: set[str]) -> tuple[Growth, ...]:
-    """Return what those interceptors add that work on a topic."""
+    """Return what each interceptor that works on a topic adds to a record."""
     try:
         return tuple(each for each in growth(chain, topic) if each.name in chosen)
     except HeaderwareError as error:
-        raise click.ClickException(f"{config}: what it adds cannot be measured: {error}") from error
+        raise click.ClickException(f"{config}: the growth of a record cannot be measured: {error}") from error
 
 
 def _carried(chain: Chain, working: list[object], option: ExplainedOption) -> str:
-    """Say what is sent on while a record is processed."""
+    """Return a line about what a record at work passes on to the records that are sent meanwhile."""
     if chain.carry is False:
         return f"nothing ({option.origin})"
     what = [f"what {label(each)} continues" for each in working if offered(each, CarriesOn)]
     if chain.carry:
         given = msgspec.json.encode(option.value).decode()
         what.append(f"the headers {given} ({option.origin})")
-    return f"{' and '.join(what) or 'nothing'}, from the record at work to what is sent meanwhile"
+    return (
+        f"{' and '.join(what) or 'nothing'}, from the record at work to the records that are sent meanwhile"
+    )
 
 
 def _by_size(found: list[Sizes]) -> str:
@@ -214,7 +216,7 @@ def _config_file(given: str | None) -> str:
 
 
 def _is_topic(text: str) -> bool:
-    """Return whether an argument that stands alone is a topic: it is neither a file nor named like one."""
+    """Return whether the only argument is a topic: it is neither a file nor named like a file."""
     return not (Path(text).exists() or os.sep in text or text.endswith(".toml"))
 
 
@@ -223,15 +225,15 @@ def _open(config: str, chain: Chain, side: Literal["producer", "consumer"], *, a
     if error is None:
         return
     other = _SIDES[_SIDES.index(side) - 1]
-    # What fails on both sides has nothing to do with the side.
+    # An error that both sides have does not depend on the side.
     hint = "" if alone or _refusal(chain, other) else f"; --side {other} checks the other side alone"
     raise click.ClickException(f"{config}: opened as a {side}: {error}{hint}") from error
 
 
 def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareError | None:
-    """Return what a chain says when it is opened as a client opens it, or None."""
+    """Return the error of opening a chain as a client does, or None if it opens."""
     try:
-        # Without servers, what reports to others needs nothing.
+        # The context has nothing to publish with, so interceptors that report to topics need no cluster.
         chain.open(Context(side=side, bootstrap_servers=_SERVERS)).close()
     except HeaderwareError as error:
         return error
@@ -239,7 +241,7 @@ def _refusal(chain: Chain, side: Literal["producer", "consumer"]) -> HeaderwareE
 
 
 def require_local_parts(config: str, chain: Chain, side: Any) -> None:
-    """Refuse keys and object stores that this machine lacks; doctor asks those over a network, too."""
+    """Raise if keys or object stores on this machine are missing; only doctor also asks remote ones."""
     from headerware.ops.doctor import key_services, object_stores  # noqa: PLC0415 - imports a client
 
     found = (*key_services(chain, side, 1.0, remote=False), *object_stores(chain, side, remote=False))

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from headerware.ops.chargeback import Bill, Counted, Traffic
 
 _SHOWN: Final = 20
-"""Lines of a table for people; --json and the report have all."""
+"""How many lines a table shows on the terminal; --json and the report have all lines."""
 
 
 def _moment(_context: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """Read a time in ISO 8601, in UTC unless it says otherwise."""
+    """Parse a time in ISO 8601; without a zone it is in UTC."""
     if value is None:
         return None
     try:
@@ -46,7 +46,7 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     "usage_file",
     type=click.Path(dir_okay=False),
     required=True,
-    help="The file that keeps the counts; it is made if it does not exist.",
+    help="The file that keeps the counts; it is created if it does not exist.",
 )
 @click.option(
     "--prices",
@@ -54,7 +54,7 @@ def _moment(_context: click.Context, param: click.Parameter, value: str | None) 
     help="A TOML file of prices; without it, all is free.",
 )
 @click.option(
-    "--report", type=click.Path(dir_okay=False), help="Write the bill to this file, too, as an HTML page."
+    "--report", type=click.Path(dir_okay=False), help="Also write the bill to this file, as an HTML page."
 )
 @click.option("--title", default="Kafka chargeback", show_default=True, help="The title of the page.")
 @click.option(
@@ -149,7 +149,7 @@ def chargeback(
 
 
 def _bill(bill: Bill) -> dict[str, Any]:
-    """Return a bill for JSON; amounts are text, for they are exact."""
+    """Return a bill for JSON; amounts are text, so that they stay exact."""
     tables = ("owner", "topic", "producer", "hour", "group")
     return {
         "currency": bill.prices.currency,

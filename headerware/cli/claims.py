@@ -1,4 +1,4 @@
-"""``headerware claims``: look after the objects that records claim.
+"""``headerware claims``: find and delete objects that no record claims.
 
 Exit codes: 0 done; 1 it cannot be done, or not safely; 2 the command was used wrongly.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headerware.ops.claims import OrphanReport
 
 _SHOWN: Final = 20
-"""Orphans for people; --json has all."""
+"""How many orphans the terminal shows; --json has all orphans."""
 
 
 @click.group()
@@ -38,7 +38,9 @@ def claims() -> None:
 
 @claims.command()
 @click.argument("topics", nargs=-1, required=True)
-@config_option("The file of a chain with claim_check; without it, that of HEADERWARE_CONFIG.", required=True)
+@config_option(
+    "The file of a chain with claim_check; without this, HEADERWARE_CONFIG names the file.", required=True
+)
 @click.option(
     "--older-than",
     "before_ms",
@@ -47,7 +49,7 @@ def claims() -> None:
     show_default=True,
     help="Only objects of at least this age (7d, 36h), or stored before this time.",
 )
-@click.option("--delete", is_flag=True, help="Delete them; needs --older-than, of an hour or more.")
+@click.option("--delete", is_flag=True, help="Delete the orphans; needs --older-than of an hour or more.")
 @cluster_options
 @timeout_option
 @json_option
@@ -88,7 +90,7 @@ def orphans(
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str, Progress], None]]:
-    """Yield what shows how far a topic was read: a bar for one topic after the other."""
+    """Yield a function that shows how far a topic was read: one bar after the other."""
     with ExitStack() as stack:
         shown: dict[str, ReadingBar] = {}
 
@@ -115,7 +117,7 @@ def _print(report: OrphanReport, deleted: int) -> None:
         text = f"the claims of {counted(report.unreadable, 'record')} cannot be read: {report.unreadable_at}"
         click.echo(printable(text), err=True)
     size = f"{report.size_bytes:,} bytes"
-    done = "deleted" if deleted else "found, nothing was deleted (--delete does it)"
+    done = "deleted" if deleted else "found, nothing was deleted (--delete deletes them)"
     click.echo(
         f"{counted(len(report.orphans), 'orphan')} of {size} {done}" if report.orphans else "no orphans"
     )

@@ -8,7 +8,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from headerware.cli.exit_codes import LEFT_ALONE
+from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
@@ -46,7 +46,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool = False
 
     def run(self) -> None:
-        """Copy, or translate the offsets of a group; exit with 1 or 3 if something is left."""
+        """Copy the topic, or translate a group's offsets; exit with 1 or 3 if some records are not copied."""
         from headerware.ops.compaction import Compaction  # noqa: PLC0415 - it takes a client
 
         with (
@@ -83,7 +83,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
                 bar.show(work.progress)
 
             result = work.execute(follow=self.follow, tell=tell) if self.execute else work.preview(tell)
-        code = LEFT_ALONE if result.is_done else 1
+        code = INCOMPLETE if result.is_done else 1
         answer(result, lambda: _print(result), as_json=self.as_json, ok=result.ok, code=code)
 
     def _translate(self, work: Compaction, group: str) -> None:
@@ -113,7 +113,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     type=click.Choice(["unresolved", "oldest", "timestamp"]),
     default="unresolved",
     show_default=True,
-    help="What a record without a version is: unresolved, older than all others, or as old as its timestamp.",
+    help="How to treat a record without a version: leave it unresolved, as the oldest, or by its timestamp.",
 )
 @click.option(
     "--side-topic", metavar="TOPIC", help="Write records that cannot be judged to this topic, not to TARGET."
@@ -124,16 +124,19 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--store",
     type=click.Path(dir_okay=False),
-    help="A file for what was read of SOURCE; without it, SOURCE is read again at each start.",
+    help="A file that keeps what was read of SOURCE; without it, SOURCE is read again at each start.",
 )
 @click.option("--group", help="The group that keeps the offsets.  [default: headerware-compact-TARGET]")
 @rate_option("Read")
 @execute_option
-@click.option("--follow", is_flag=True, help="Go on at the end, until it is stopped; with --execute.")
+@click.option(
+    "--follow", is_flag=True, help="At the end, wait for new records until the command stops; with --execute."
+)
 @click.option(
     "--translate-group",
     metavar="GROUP",
-    help="Show where GROUP, which has read SOURCE, goes on in TARGET; with --execute, commit it.",
+    help="Show at which offsets of TARGET the group, which has read SOURCE, continues; with --execute, "
+    "commit them.",
 )
 @timeout_option
 @json_option
@@ -145,8 +148,8 @@ def compact(
     If two records have the same version, the later record is kept. Each record goes to the same partition, in
     order, with its key, value, headers and time. SOURCE is not changed.
 
-    One transaction holds the records that are written, and the offsets that are done. So the command can be
-    stopped or killed at any moment, and started again.
+    One transaction holds the written records and the offsets that are done, so the command can be stopped or
+    killed at any moment, and started again.
 
     Exit codes: 0 all is done (or can be); 1 records are missing, something is in the way, or the command was
     stopped before the end; 2 it was used wrongly; 3 all is done, but some records are unresolved.
@@ -154,7 +157,7 @@ def compact(
     from headerware.ops.compaction import Rule  # noqa: PLC0415 - it takes a client
 
     if options["follow"] and not options["execute"]:
-        raise click.UsageError("--follow goes with --execute")
+        raise click.UsageError("--follow needs --execute")
     settings = cluster.settings_for("SOURCE")
     try:
         rule = Rule(header=header, form=form, missing=missing)
@@ -171,7 +174,7 @@ def _print_translated(translated: list[Translated], group: str, run: Copy) -> No
         return
     shown = table("partition", run.source, "lag", run.target, "")
     for each in translated:
-        again = "" if each.exact else "some come again"
+        again = "" if each.exact else "some records come again"
         cells = (each.partition, each.source, each.lag, each.target, again)
         shown.add_row(*(Text(cell if isinstance(cell, str) else f"{cell:,}") for cell in cells))
     output_console().print(shown)

@@ -1,6 +1,6 @@
-"""Ask before what cannot be taken back: one option, one question, one refusal for all commands that do so.
+"""Ask for confirmation of a change that cannot be undone, in the same way in all commands.
 
-A command that can show first what it would do asks nothing: ``--execute`` or ``--delete`` does it.
+A command that only shows what it would do, until ``--execute`` or ``--delete`` is given, does not ask.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal.")
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask; needed if there is no terminal.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -24,6 +24,6 @@ def confirm(question: str, *, yes: bool) -> None:
     """
     if yes:
         return
-    if sys.stdin is None or not sys.stdin.isatty():  # None: whoever started this has closed it
-        raise click.UsageError("this cannot be taken back, and there is no terminal to ask on: give --yes")
+    if sys.stdin is None or not sys.stdin.isatty():  # None if the parent process closed it
+        raise click.UsageError("this cannot be undone, and there is no terminal to ask on: give --yes")
     click.confirm(question, abort=True, err=True)

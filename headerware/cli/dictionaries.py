@@ -1,4 +1,4 @@
-"""``headerware dictionaries``: train dictionaries on a topic, publish and list them, and see what pays.
+"""``headerware dictionaries``: train dictionaries on a topic, evaluate, publish and list them.
 
 Exit codes: 0 done; 1 it cannot be done; 2 the command was used wrongly.
 """
@@ -46,7 +46,7 @@ def _sample_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.IntRange(1, 1024),
             default=8,
             show_default=True,
-            help="How much of the topic's values to keep; they are drawn at random from all that is read.",
+            help="How many MiB of values to keep; they are drawn at random from all values that are read.",
         ),
         click.option(
             "--limit",
@@ -88,7 +88,10 @@ def dictionaries() -> None:
 @dictionaries.command("train")
 @click.argument("topic")
 @click.option(
-    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write it to."
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write the dictionary to.",
 )
 @click.option(
     "--size",
@@ -102,7 +105,7 @@ def dictionaries() -> None:
 def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **reading: Any) -> None:
     """Train a dictionary on the last records of TOPIC.
 
-    The dictionary holds parts of the records' values: whoever can read it can read these parts.
+    The dictionary holds parts of the records' values: anyone who can read the file can read these parts.
     """
     samples = _samples(topic, **reading)
     made = train(samples.taken(), size_bytes=size_bytes)
@@ -130,7 +133,9 @@ def train_one(topic: str, out: Path, size_bytes: int, *, as_json: bool, **readin
     others = counted(made.held_out, "other record")
     click.echo(f"{others} of {plain:.0f} bytes: {without:.0f} with zstd, {with_it:.0f} with the dictionary")
     _show_skipped(samples)
-    click.echo(f"wrote {out}; it holds parts of those values, so protect it as you protect them")
+    click.echo(
+        f"wrote {out}; it holds parts of the records' values, so protect it as you protect the records"
+    )
 
 
 @dictionaries.command("evaluate")
@@ -191,7 +196,9 @@ def evaluate_topic(
 
 @dictionaries.command("publish")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--topic", required=True, help="The topic whose values are written with it from now on.")
+@click.option(
+    "--topic", required=True, help="The topic whose values are written with the dictionary from now on."
+)
 @click.option("--content-type", help="Only values of this content type.")
 @click.option("--create", is_flag=True, help="Create the store's topic if it does not exist.")
 @_store_options

@@ -1,4 +1,4 @@
-"""``headerware doctor``: look at versions, a chain, its keys, its cluster and topics, and say what to do."""
+"""``headerware doctor``: check versions, a chain, its keys, its cluster and topics, and say what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLES: Final = {"ok": "green", "warn": "yellow", "fail": "bold red", "unknown"
     "--config",
     envvar="HEADERWARE_CONFIG",
     type=click.Path(dir_okay=False),
-    help="The chain's file; without it, that of HEADERWARE_CONFIG.",
+    help="The chain's file; without this, HEADERWARE_CONFIG names the file.",
 )
 @cluster_options
 @click.option("--group", help="The application's consumer group.")
@@ -61,12 +61,12 @@ def doctor(
 
     settings = cluster.settings()
     given = settings.keys() - QUIET.keys()
-    # Keys of ours among the properties, such as headerware.reload, say nothing of a cluster.
+    # Our own properties, such as headerware.reload, do not name a cluster.
     if topics or group or any(not key.startswith("headerware.") for key in given):
         cluster.settings_for("a look at a cluster")
     found = examine(config, settings, topics, group=group, side=side, timeout_s=timeout)
     if config is None:
-        advice = "name its file with --config or HEADERWARE_CONFIG, if the application has one"
+        advice = "if the application has a chain, name its file with --config or HEADERWARE_CONFIG"
         found.append(Finding(check="chain", status="unknown", found="no file names it", advice=advice))
     ok = all(finding.status != "fail" for finding in found)
     answer(found, lambda: _show(found), as_json=as_json, ok=ok)

@@ -1,8 +1,8 @@
-"""What the exit codes of all commands mean that click does not set by itself (docs/configuration.md)."""
+"""The exit codes that click does not set by itself (docs/configuration.md)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-LEFT_ALONE: Final = 3
-"""Nothing has failed, but something was left: to another process that is at work, or records as they are."""
+INCOMPLETE: Final = 3
+"""Nothing failed, but another process is at work on the topic, or some records were not handled."""

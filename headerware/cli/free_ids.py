@@ -1,4 +1,4 @@
-"""Find what is free in a registry: the next id for an owner, or the next block of a size."""
+"""Find the next free id of an owner, or the next free block of a size, in a registry."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EVERYWHERE: Final = IPv4Network("0.0.0.0/0")
 
 
 def next_id(registry: Registry, owner: str, within: IPv4Network = EVERYWHERE) -> HeaderId:
-    """Return the lowest id that an owner may register; retired ones are never free again.
+    """Return the lowest id that an owner may register; retired ids are never free again.
 
-    The first id of a block comes last, because it is written as the block is.
+    The first id of a block is taken last, because it reads like the name of the block.
     """
     regions = [_common(block.network, within) for block in _blocks_of(registry, owner, within)]
     if not regions:
@@ -59,7 +59,7 @@ def _common(one: IPv4Network, other: IPv4Network) -> IPv4Network:
 
 
 def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[HeaderId]:
-    """Yield the free ids of a region in an owner's block, without those in blocks of others."""
+    """Yield the free ids of a region in an owner's block, except ids in blocks of other owners."""
     at = _first(region)
     while at < _end(region):
         block = registry.block_of(at)
@@ -74,7 +74,7 @@ def _free_ids(registry: Registry, owner: str, region: IPv4Network) -> Iterator[H
 def _free_networks(
     registry: Registry, parent: Block | None, region: IPv4Network, prefix: int
 ) -> Iterator[IPv4Network]:
-    """Yield the free networks of a region whose parent is a block, or that have no parent."""
+    """Yield the free networks of a region that have this parent block, or no parent."""
     size = 1 << (32 - prefix)
     at = _first(region)
     while at + size <= _end(region):
@@ -86,7 +86,7 @@ def _free_networks(
 
 
 def _obstacle(registry: Registry, parent: Block | None, network: IPv4Network) -> IPv4Network | None:
-    """Return a network that overlaps another network, to continue after it; None if the other is free."""
+    """Return the network after which to look on because it overlaps; None if the network is free."""
     for reserved in (OWN_NETWORK, PRIVATE_NETWORK):
         if network.overlaps(reserved):
             return reserved

@@ -45,12 +45,12 @@ _STALLED_S: Final = 60.0
 @click.option(
     "--second",
     type=click.Path(exists=True, dir_okay=False),
-    help="A chain that admitted records are sent through; without it, they go on as they came.",
+    help="The chain through which admitted records are sent; without it, they are forwarded unchanged.",
 )
 @click.option("--group", default="headerware-guard", show_default=True, help="The consumer group.")
 @click.option(
     "--instance",
-    help="A name of this process alone, the same after a restart, which then takes over at once.",
+    help="A name that only this process has, also after a restart, which then takes over at once.",
 )
 @click.option(
     "--dead-letter-topic",
@@ -86,7 +86,7 @@ _STALLED_S: Final = 60.0
     help="Print the counts so far this often, with --json one object a line.",
 )
 @health_option
-@click.option("--dry-run", is_flag=True, help="Judge what is there, and show what would be done.")
+@click.option("--dry-run", is_flag=True, help="Judge the present records, and show what would be done.")
 @json_option
 def guard(
     config: str,
@@ -103,14 +103,14 @@ def guard(
     every: float | None,
     health: tuple[str, int] | None,
     dry_run: bool,  # noqa: FBT001 - click passes flags by name
-    as_json: bool,  # noqa: FBT001 - as above
+    as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
     """Forward what a chain admits, from topic to topic.
 
     The command works until SIGINT or SIGTERM. On standard error it says what it will do, and what happens,
     with times.
 
-    An admitted record goes on as it came, in the order of its partition; a refused record becomes a dead
+    An admitted record is forwarded unchanged, in the order of its partition; a refused record becomes a dead
     letter with the reason. One transaction holds both, and the offsets, so the command may be killed at any
     moment. Several processes of one group share the partitions. -X headerware.reload=watch follows the
     chain's file; the policy's file is always followed.
@@ -171,7 +171,7 @@ def guard(
 def _route(text: str) -> tuple[str, str]:
     ingress, equals, egress = text.partition("=")
     if not (ingress and equals and egress):
-        raise click.BadParameter(f"expected INGRESS=EGRESS, not {text!r}", param_hint="--route")
+        raise click.BadParameter(f"expected INGRESS=EGRESS, found {text!r}", param_hint="--route")
     return ingress.strip(), egress.strip()
 
 
@@ -215,4 +215,4 @@ def _print(status: Status, *, executed: bool) -> None:
             f"{counted(status.deleted, 'offset')} were deleted before they were judged; keep records longer"
         )
     if not executed:
-        click.echo("nothing was sent or committed; run without --dry-run to do it")
+        click.echo("nothing was sent or committed; without --dry-run, the records are forwarded")

@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from headerware.registry.stores.topic import TopicStore
 
 _STDIN: Final = "-"
-"""A location, to read only: TOML that another program gives, such as ``git show``."""
+"""The location of TOML on standard input, for reading only, such as from ``git show``."""
 _LOCATION: Final[dict[str, Any]] = {"envvar": "HEADERWARE_REGISTRY", "default": "registry.toml"}
-"""The location of the registry unless another one is named."""
+"""The default location of the registry."""
 _TOPIC: Final = "kafka://"
 """The prefix of the location of a topic."""
 
@@ -72,7 +72,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 class _HeaderIdsGroup(click.Group):
-    """Show a refusal as one line, however many rules it breaks."""
+    """Show a RegistryError as one line, even if several rules are broken."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a RegistryError becomes an error of click."""
@@ -88,7 +88,7 @@ def header_ids() -> None:
 
 
 def _network(text: str) -> IPv4Network:
-    """Read a block's network, in the one form in which it is written everywhere."""
+    """Parse a block's network; only its canonical form is accepted."""
     try:
         found = IPv4Network(text)
     except ValueError as error:
@@ -99,7 +99,7 @@ def _network(text: str) -> IPv4Network:
 
 
 def _dotted_id(text: str) -> HeaderId:
-    """Read a header id in its dotted form."""
+    """Parse a header id in its dotted form."""
     header_id = parse_id(text)
     if header_id is None:
         raise click.BadParameter(f"expected an id such as 0.1.0.7, found {text!r}")
@@ -107,7 +107,7 @@ def _dotted_id(text: str) -> HeaderId:
 
 
 def _size(text: str) -> int:
-    """Read a block's size, as the length of its prefix."""
+    """Parse a block's size, the length of its prefix."""
     found = _SIZE_PATTERN.fullmatch(text)
     if found is None:
         raise click.BadParameter(f"expected a size such as /24, which is 256 ids, found {text!r}")
@@ -138,7 +138,7 @@ def _day(given: datetime | None) -> str:
 
 
 def _load(location: str) -> Registry:
-    """Read a registry, and warn if it comes from a snapshot because its brokers are away."""
+    """Read a registry; warn if it comes from a snapshot because its brokers are out of reach."""
     if location == _STDIN:
         reading = read_registry(*_read_toml(location))
         require_sound(reading.problems)
@@ -150,7 +150,7 @@ def _load(location: str) -> Registry:
 
 
 def _read_toml(location: str) -> tuple[str, str]:
-    """Return the text of a registry's TOML, and what it is called in messages."""
+    """Return the text of a registry's TOML, and its name in messages."""
     source = "standard input" if location == _STDIN else location
     try:
         with click.open_file(location, "rb") as file:
@@ -158,7 +158,9 @@ def _read_toml(location: str) -> tuple[str, str]:
     except OSError as error:
         raise RegistryError(f"{source}: {error.strerror or type(error).__name__}") from error
     except UnicodeDecodeError as error:
-        raise RegistryError(f"{source}: expected UTF-8, as TOML is; byte {error.start} is none") from None
+        raise RegistryError(
+            f"{source}: expected UTF-8, found another encoding at byte {error.start}"
+        ) from None
     if not text.strip():
         raise RegistryError(f"{source}: expected a registry's TOML, found nothing")
     return text, source
@@ -183,11 +185,11 @@ def _as_topic(store: Store, location: str) -> TopicStore | None:
 
 
 def _warn_of_age(store: Store, location: str) -> None:
-    """Say on standard error that a topic's registry may have changed unseen."""
+    """Warn on standard error if a topic's registry may have changed since it was read."""
     topic = _as_topic(store, location)
     if topic is not None and topic.stale is not None:
         read_at = f"{topic.stale:%Y-%m-%d %H:%M:%S} UTC"
-        click.echo(f"Warning: the brokers are out of reach; this was read at {read_at}", err=True)
+        click.echo(f"Warning: the brokers are out of reach; this registry was read at {read_at}", err=True)
 
 
 def _show_table(table: Table) -> None:
@@ -207,7 +209,7 @@ def _one_line(text: str) -> str:
     lines = text.splitlines()
     shown = "; ".join(lines[:_MAX_LINES])
     more = len(lines) - _MAX_LINES
-    return f"{shown}; and {more} more, which `headerware header-ids check` tells" if more > 0 else shown
+    return f"{shown}; and {more} more, which `headerware header-ids check` shows" if more > 0 else shown
 
 
 _HEX: Final = re.compile(r"0[xX]([0-9a-fA-F]{1,8})")
@@ -220,7 +222,7 @@ def lookup(name_or_id: str, location: str, *, as_json: bool) -> None:
     """Show what a header's name or id stands for, and who owns it.
 
     An id may be in dotted form, in hexadecimal (0x00010001), or a compact key as it stands on the wire
-    (~Kq; quote it for the shell). The exit code is 1 if it is not registered.
+    (~Kq; quote it for the shell). The exit code is 1 if the id is not registered.
     """
     registry = _load(location)
     header_id = _id_meant(name_or_id, registry)
@@ -291,7 +293,7 @@ def _entry_row(entry: Entry) -> dict[str, Any]:
 
 
 def _allocator(block: Block, registry: Registry) -> str:
-    """Return the owner who allocated a block: that of the block around it, or the registrar."""
+    """Return the owner who allocated a block: the owner of the block around it, or the registrar."""
     around = registry.around(block.network)
     if around is not None:
         return around.owner
@@ -360,7 +362,7 @@ def _entry_lines(entry: Entry, registry: Registry) -> Iterable[tuple[str, str]]:
     if entry.retired is not None:
         yield "retired", f"{entry.retired}: it can be read, and is not written any more"
     if entry.foreign:
-        yield "foreign", "a name of other software: written as an id only where that is asked for"
+        yield "foreign", "other software defines this name; it is an id only if header_ids has it in also"
     yield "description", entry.description
     yield from _block_lines(entry.id, registry)
 
@@ -392,7 +394,7 @@ def _entry_table(entries: list[Entry]) -> Table:
 
 _Change = TypeVar("_Change", Allocate, Register, Retire)
 
-_description = click.option("--description", required=True, help="What it is for, in one line.")
+_description = click.option("--description", required=True, help="The purpose, in one line.")
 _since = click.option("--since", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 
 
@@ -401,7 +403,7 @@ _since = click.option("--since", type=_DAY, metavar="DAY", help="The first day; 
 @click.option("--registrar", required=True, help="Who allocates blocks that are not part of another block.")
 @json_option
 def init(location: str, registrar: str, *, as_json: bool) -> None:
-    """Make an empty registry; an existing registry is not changed.
+    """Create an empty registry; an existing registry is not changed.
 
     LOCATION is PATH.toml or kafka://HOST:PORT/TOPIC; without it, HEADERWARE_REGISTRY or registry.toml.
     """
@@ -427,11 +429,14 @@ def block() -> None:
     help="Instead of NETWORK: the next free block of this size, such as /24.",
 )
 @click.option(
-    "--within", type=_network, metavar="NETWORK", help="With --size: the network in which to look for it."
+    "--within",
+    type=_network,
+    metavar="NETWORK",
+    help="With --size: the network in which to look for the block.",
 )
 @click.option("--owner", required=True, help="Who gets the block.")
 @click.option(
-    "--by", required=True, help="Who allocates it: the owner of the block around it, or the registrar."
+    "--by", required=True, help="Who allocates the block: the owner of the block around it, or the registrar."
 )
 @_description
 @_since
@@ -488,7 +493,7 @@ def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
     metavar="NETWORK",
     help="Where to look for the next free id; without it, in all blocks of the owner.",
 )
-@click.option("--owner", required=True, help="Who registers it: the owner of its block.")
+@click.option("--owner", required=True, help="Who registers the id: the owner of its block.")
 @click.option(
     "--encoding",
     required=True,
@@ -498,7 +503,7 @@ def list_blocks(owner: str | None, location: str, *, as_json: bool) -> None:
 @click.option(
     "--foreign",
     is_flag=True,
-    help="Other software defines the name: write it as an id only where that is asked for.",
+    help="Other software defines the name: write it as an id only if header_ids has it in also.",
 )
 @_description
 @_since
@@ -539,7 +544,7 @@ def register(
 
 @header_ids.command()
 @click.argument("name_or_id", metavar="NAME|ID")
-@click.option("--by", required=True, help="Who retires it: its owner.")
+@click.option("--by", required=True, help="Who retires the id: its owner.")
 @click.option("--date", type=_DAY, metavar="DAY", help="The first day; without it, today in UTC.")
 @yes_option
 @_on_a_registry
@@ -568,7 +573,7 @@ def _create(location: str, registry: Registry) -> None:
 def _network_chooser(
     wanted: IPv4Network | None, prefix: int | None, within: IPv4Network | None, by: str
 ) -> Callable[[Registry], IPv4Network]:
-    """Return a function that says which network of a registry is meant."""
+    """Return a function that chooses the block's network in a registry."""
     if wanted is not None and prefix is None and within is None:
         return lambda _: wanted
     if wanted is None and prefix is not None:
@@ -577,9 +582,10 @@ def _network_chooser(
 
 
 def _changed(location: str, make: Callable[[Registry], _Change]) -> tuple[_Change, Registry]:
-    """Make a change of a registry, store it, and return it with the changed registry.
+    """Store the change that ``make`` returns for a registry; return the change and the changed registry.
 
-    If another writer was first, the change is made again; if it comes out different, it is tried again.
+    If the registry refuses the change, another writer may have been first. So ``make`` is called again, and
+    a different change is tried.
     """
     with _open_location(location) as store:
         change = make(store.load())
@@ -605,30 +611,28 @@ _KEYS: Final = {"block": "network", "entry": "id"}
 
 
 class _Inspected(NamedTuple):
-    """A registry as it was found, with all that is wrong in it.
+    """A registry and its problems.
 
-    ``registry`` is None if nothing could be read. ``places`` says where the tables of ids and blocks stand in
-    TOML; ``conflicts`` are the records of a topic that changed nothing.
+    ``registry`` is None if nothing could be read. ``lines`` has the file and line of each id's or block's
+    table in TOML; ``conflicts`` are the records of a topic that changed nothing.
     """
 
     registry: Registry | None
     problems: list[Problem]
-    places: Mapping[str, str] = MappingProxyType({})
+    lines: Mapping[str, str] = MappingProxyType({})
     conflicts: tuple[str, ...] = ()
 
 
 @header_ids.command()
 @click.argument("location", metavar="[LOCATION]", **_LOCATION)
-@click.option(
-    "--against", metavar="LOCATION", help="The registry as it was; - reads TOML from another program."
-)
+@click.option("--against", metavar="LOCATION", help="The earlier registry; - reads TOML from standard input.")
 @json_option
 def check(location: str, against: str | None, *, as_json: bool) -> None:
     """Check a registry by every rule, for CI.
 
-    With --against, also check for forbidden changes: ids that are gone, renamed or given to another. All
-    problems are shown at once, and the exit code is 1 if there are any. LOCATION is HEADERWARE_REGISTRY or
-    registry.toml if it is left out.
+    With --against, also check for forbidden changes: ids that are gone, renamed or given to another owner.
+    All problems are shown at once, and the exit code is 1 if there are any. Without LOCATION, the command
+    checks HEADERWARE_REGISTRY or registry.toml.
     """
     now = _inspect(location)
     found = [] if against is None or now.registry is None else diff(_earlier(against), now.registry)
@@ -650,7 +654,7 @@ def check(location: str, against: str | None, *, as_json: bool) -> None:
 def diff_registries(before: str, after: str, *, as_json: bool) -> None:
     """Show the changes from one registry to another.
 
-    BEFORE and AFTER are locations; one of them may be - for TOML from another program. The exit code is 1 if
+    BEFORE and AFTER are locations; one of them may be - for TOML from standard input. The exit code is 1 if
     there are forbidden changes: ids that are gone, renamed or given to another owner.
     """
     if before == after == _STDIN:
@@ -677,7 +681,8 @@ def diff_registries(before: str, after: str, *, as_json: bool) -> None:
 def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -> None:
     """Write a snapshot of a registry.
 
-    The form toml is a registry again, without the ids that come with Headerware; csv has the entries only.
+    The form toml can be used as a registry, and lacks the ids that come with Headerware; csv has the entries
+    only.
     """
     if as_json and kind not in {None, "json"}:
         raise click.UsageError("--json is --format json")
@@ -685,7 +690,7 @@ def export(kind: str | None, output: IO[str], location: str, *, as_json: bool) -
     if as_json and output.name == "-":
         show_json(msgspec.json.decode(text))
         return
-    output.write(text)  # this opens the file, so a refusal above leaves an older one as it was
+    output.write(text)  # this opens the file, so an error above does not change an older file
     if as_json:
         show_json({"output": output.name})
 
@@ -709,7 +714,7 @@ def _inspect_toml(location: str) -> _Inspected:
     registry, problems = read_registry(text, source)
     if any(problem.about == "TOML" for problem in problems):
         return _Inspected(None, problems)
-    return _Inspected(registry, problems, _places(text, source))
+    return _Inspected(registry, problems, _table_lines(text, source))
 
 
 def _earlier(location: str) -> Registry:
@@ -720,18 +725,18 @@ def _earlier(location: str) -> Registry:
     return seen.registry
 
 
-def _places(text: str, source: str) -> dict[str, str]:
+def _table_lines(text: str, source: str) -> dict[str, str]:
     """Return the file and line of each table, by its id or network."""
     document = tomllib.loads(text)
     tables = {kind: iter(document.get(kind, ())) for kind in _KEYS}
     return {
-        str(next(tables[place.kind]).get(_KEYS[place.kind])): f"{source}:{place.header + 1}"
-        for place in find_tables(text)
+        str(next(tables[table.kind]).get(_KEYS[table.kind])): f"{source}:{table.header + 1}"
+        for table in find_tables(text)
     }
 
 
 def _forbidden(found: list[Difference], now: _Inspected) -> list[Problem]:
-    """Return the forbidden changes between two registries, except problems that the later one has anyway."""
+    """Return the forbidden changes between two registries as problems, except those that ``now`` shows."""
     told = {(problem.about, problem.message) for problem in now.problems}
     unread = {problem.where for problem in now.problems if problem.rule == "type"}
     forbidden = (
@@ -739,7 +744,7 @@ def _forbidden(found: list[Difference], now: _Inspected) -> list[Problem]:
             difference.about,
             "history",
             printable(difference.message),  # it may quote an earlier registry that was never checked
-            now.places.get(difference.about, ""),
+            now.lines.get(difference.about, ""),
         )
         for difference in found
         if difference.kind == "forbidden"

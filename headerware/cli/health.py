@@ -52,10 +52,10 @@ def health_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def served_health(address: tuple[str, int] | None, look: Callable[[], Health]) -> Iterator[int | None]:
-    """Answer at an address while the worker runs, on threads of its own; yield the port.
+    """Serve a worker's health at an address, on threads of its own; yield the port.
 
     Args:
-        address: the host and the port, 0 for any; None answers nowhere.
+        address: the host and the port, 0 for any; None serves nothing.
         look: returns the worker's health; called from several threads.
 
     Raises:

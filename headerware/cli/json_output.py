@@ -1,10 +1,10 @@
-"""Print a command's answer; with ``--json`` it is one object a line, of one shape for all commands.
+"""Print a command's answer; with ``--json`` it is one object a line, in one shape for all commands.
 
     {"ok": true,  "result": <what the command answers>, "error": null}
     {"ok": false, "result": null, "error": {"type": "ConfigError", "message": "...", "path": "..."}}
 
-``ok`` is true exactly if the exit code is 0; but ``trail`` prints a line for each record, and ``ok`` is that
-record's. A command that answers no, such as a check of a registry with problems, has a result and no error.
+``ok`` is true exactly if the exit code is 0; in the lines of ``trail``, ``ok`` is about the record of the
+line. A command that answers no, such as a check of a registry with problems, has a result and no error.
 ``type`` is the class of an error of ours, ``UsageError`` if the command was used wrongly, else ``Error``.
 ``path`` says where in a configuration the error is, else it is null.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def answer(result: Any, show: Callable[[], object], *, as_json: bool, ok: bool = True, code: int = 1) -> None:
-    """Print a command's answer, as JSON or as ``show`` does; unless all is well, end with the exit code."""
+    """Print a command's answer, as JSON or by ``show``; exit with ``code`` unless ``ok``."""
     if as_json:
         show_json(result, ok=ok)
     else:
@@ -48,7 +48,7 @@ def show_error(error: Exception, result: Any = None) -> None:
         kind = "UsageError" if isinstance(error, click.UsageError) else "Error"
     message = error.format_message() if isinstance(error, click.ClickException) else str(error)
     found = {"type": kind, "message": message, "path": getattr(ours, "path", None) or None}
-    _print(False, result, found)  # noqa: FBT003 - it is what the key says
+    _print(False, result, found)  # noqa: FBT003 - the value of the key ok
 
 
 def _print(ok: bool, result: Any, error: dict[str, Any] | None) -> None:  # noqa: FBT001 - likewise

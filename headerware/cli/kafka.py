@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0}
-"""The settings of every client: errors are shown once, by the exception."""
+"""The settings of every client: it logs nothing, because the exception shows the error."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     client_config: str | None
 
     def settings(self) -> dict[str, Any]:
-        """Return a client's settings; the servers may be in each of the options."""
+        """Return a client's settings from all three options."""
         settings = dict(QUIET)
         if self.client_config is not None:
             lines = _text_of(self.client_config).splitlines()
@@ -42,7 +42,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return settings
 
     def settings_for(self, what: str) -> dict[str, Any]:
-        """Return a client's settings; without any servers it is wrong use, for ``what`` needs them."""
+        """Return a client's settings; raise UsageError if they lack the servers, which ``what`` needs."""
         settings = self.settings()
         if not settings.get("bootstrap.servers"):
             raise click.UsageError(
@@ -72,7 +72,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-F",
             "--client-config",
             type=click.Path(exists=True, dir_okay=False),
-            help="A file of client properties, one KEY=VALUE a line; -X counts for more.",
+            help="A file of client properties, one KEY=VALUE a line; -X overrides it.",
         ),
         click.option(
             "-X", "--property", "properties", multiple=True, help="A client property, KEY=VALUE; repeatable."
@@ -103,7 +103,7 @@ def _property(text: str, option: str, where: str = "") -> tuple[str, str]:
 
 @contextmanager
 def kafka_errors(what: str | None = None) -> Iterator[None]:
-    """Show an error of the client as one line, with what it is about before it."""
+    """Show an error of the client as one line, after its subject."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - only few commands need a client
 
     try:

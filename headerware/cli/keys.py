@@ -1,6 +1,6 @@
 """``headerware keys``: make, list, rotate, revoke, delete, publish and certify keys.
 
-Nothing here shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
+No command shows a secret. Exit codes: 0 done; 1 the keyring or the key does not allow it; 2 the command
 was used wrongly.
 """
 
@@ -68,13 +68,13 @@ _REVOKED_FROM: Final = re.compile(r"([^/\s]+/[^/:\s]+):([0-9]+):([0-9]+)")
 
 
 def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
-    """Read ``CLUSTER/TOPIC:PARTITION:OFFSET`` options into the form of the keyring."""
+    """Parse ``CLUSTER/TOPIC:PARTITION:OFFSET`` options into the form of the keyring."""
     positions: dict[str, int] = {}
     for text in given:
         found = _REVOKED_FROM.fullmatch(text)
         if found is None:
             raise click.BadParameter(
-                f"{text!r} is no CLUSTER/TOPIC:PARTITION:OFFSET, such as lkc-1/orders:3:1042"
+                f"expected CLUSTER/TOPIC:PARTITION:OFFSET, such as lkc-1/orders:3:1042, found {text!r}"
             )
         positions[f"{found[1]}[{int(found[2])}]"] = int(found[3])
     return positions
@@ -85,7 +85,7 @@ permissions_option: Final = click.option(
     type=click.Choice(["owner", "kubernetes"]),
     default="owner",
     show_default=True,
-    help="Who may read the file; kubernetes also takes links and readers in its group.",
+    help="Who may read the file: the owner alone; kubernetes also allows links and the file's group.",
 )
 
 
@@ -121,7 +121,7 @@ def _moment(_: click.Context, __: click.Parameter, text: str | None) -> datetime
         return None if text is None else msgspec.convert(text, Moment)
     except msgspec.ValidationError:
         wanted = "expected a date and time with a zone, such as 2026-12-31T23:59:59Z"
-        raise click.BadParameter(f"{wanted}, not {text!r}") from None
+        raise click.BadParameter(f"{wanted}, found {text!r}") from None
 
 
 _key_id = click.option(
@@ -131,8 +131,8 @@ _key_id = click.option(
 
 def _times(command: Callable[..., None]) -> Callable[..., None]:
     for name, helped in (
-        ("--not-after", "The last moment at which it may sign, such as 2026-12-31T23:59:59Z."),
-        ("--not-before", "The first moment at which it may sign."),
+        ("--not-after", "The last moment at which the key may sign, such as 2026-12-31T23:59:59Z."),
+        ("--not-before", "The first moment at which the key may sign."),
     ):
         command = click.option(name, callback=_moment, metavar="TIME", help=helped)(command)
     return command
@@ -151,23 +151,23 @@ def keys() -> None:
     type=click.Choice(get_args(Algorithm)),
     default="hmac-sha256",
     show_default=True,
-    help="HMAC is fast, but who verifies can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
-    "those who verify; AES-256 wraps data keys.",
+    help="HMAC is fast, but every verifier can also sign; Ed25519, ECDSA and RSA-PSS have a public half for "
+    "verifiers; AES-256 wraps data keys.",
 )
 @click.option(
     "--topic",
     "topics",
     metavar="PATTERN",
     multiple=True,
-    help="A topic or pattern that it may sign for, or with ! may not; may be given several times. "
-    "Every topic without it.",
+    help="A topic or pattern for which the key may sign, or with ! may not; repeatable. Without it, the key "
+    "may sign for every topic.",
 )
 @click.option(
     "--use",
     metavar="WORD",
     multiple=True,
-    help="What it is for; sign without it, and wrap for AES-256. Without sign it neither signs nor verifies "
-    "records, and without wrap it wraps no data keys.",
+    help="The key's use; by default sign, or wrap for AES-256. Without sign, the key neither signs nor "
+    "verifies records; without wrap, it wraps no data keys.",
 )
 @_times
 def generate(
@@ -182,7 +182,7 @@ def generate(
     not_after: datetime | None,
     as_json: bool,
 ) -> None:
-    """Make a new key, and the file if there is none."""
+    """Create a key, and the file if it does not exist."""
 
     def change(ring: Keyring) -> Keyring:
         return with_new_key(
@@ -213,7 +213,7 @@ def list_keys(path: Path, permissions: Permissions, *, as_json: bool) -> None:
 _public_option: Final = click.option(
     "--public",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file of public halves that readers have, a keyring or a JWKS: it is changed first.",
+    help="The readers' file of public halves, a keyring or a JWKS; it is changed first.",
 )
 
 
@@ -226,8 +226,8 @@ _public_option: Final = click.option(
     "lead_s",
     type=Duration(),
     metavar="DURATION",
-    help="How long from now the version before goes on, such as 10m: the time to bring the new one to all "
-    "readers. In place of --not-before.",
+    help="How long the present version is still used, such as 10m: the time to bring the new version to all "
+    "readers. Instead of --not-before.",
 )
 @_public_option
 def rotate(
@@ -278,10 +278,10 @@ def rotate(
         lines.append(f"its public half is in {public}, which was written first")
     elif made.public is not None:
         lines.append(
-            "readers with a file of public halves need the new one: export-public, or --public next time"
+            "readers with a file of public halves need the new half: export-public, or --public next time"
         )
     if begins is not None:
-        lines.append(f"bring {public or path} to all who read before then")
+        lines.append(f"bring {public or path} to all readers before then")
     _show(
         [made],
         as_json=as_json,
@@ -317,8 +317,7 @@ def _current_version(ring: Keyring, made: Key) -> int | None:
     callback=_positions,
     metavar="CLUSTER/TOPIC:PARTITION:OFFSET",
     multiple=True,
-    help="Records of that partition, in the cluster of that id, below the offset still verify; may be given "
-    "several times.",
+    help="Records of this partition, in the cluster of this id, below the offset still verify; repeatable.",
 )
 @click.option("--reason", help="The reason, for people; it is written to the file.")
 @_public_option
@@ -340,13 +339,13 @@ def revoke(
     Records that it signed are refused from now on, and values that it wrapped cannot be read. To have a
     version that signs, rotate the key first.
     """
-    confirm(f"Revoke key {key_id!r}, {_which(version)}? Nothing makes it trusted again", yes=yes)
+    confirm(f"Revoke key {key_id!r}, {_which(version)}? This cannot be undone", yes=yes)
 
     def change(ring: Keyring) -> Keyring:
         return with_revocation(ring, key_id, version=version, revoked_from=positions or None, reason=reason)
 
     def change_both(ring: Keyring, there: Keyring) -> tuple[Keyring, Keyring]:
-        # A JWKS has left it out, if this was interrupted before.
+        # If an earlier revocation was interrupted, a JWKS may already lack the key.
         is_there = any(key.id == key_id and version in {None, key.version} for key in there.keys)
         return change(ring), change(there) if is_there else there
 
@@ -480,7 +479,7 @@ def key_secret(config: str, interceptor: str | None) -> None:
         raise ConfigError(f"expected {wanted} in {config}, found {counted(len(found), 'interceptor')}")
     [encrypt] = found.values()
     if encrypt.key_id is None:
-        raise ConfigError("the secret is wrapped under the key_id, and there is none", path="key_id")
+        raise ConfigError("expected a key_id, under which the secret is wrapped; found none", path="key_id")
     service = open_key_service(encrypt.key_service, Context(side="producer"), path="key_service")
     try:
         if encrypt.key_secret is None:
@@ -493,7 +492,7 @@ def key_secret(config: str, interceptor: str | None) -> None:
 
 
 def _chain_with_plain_keys(config: str) -> Chain:
-    """Load a chain whose ``encrypt`` may lack its ``key_secret`` as yet: it is made with plain keys."""
+    """Load a chain; an ``encrypt`` that lacks its ``key_secret`` is made with plain record keys."""
     sources = read_sources(config)
     complete = {each.name for source in sources for each in source.declared if "key_secret" in each.settings}
     for source in sources:
@@ -513,7 +512,7 @@ def _chain_with_plain_keys(config: str) -> Chain:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The keyring file with the root's private half, which is kept offline.",
 )
-@click.option("--root-id", required=True, callback=_checked_id, help="The root key's name in it.")
+@click.option("--root-id", required=True, callback=_checked_id, help="The root key's id in that file.")
 @click.option(
     "--counter",
     type=click.IntRange(min=1),
@@ -524,7 +523,7 @@ def _chain_with_plain_keys(config: str) -> Chain:
     type=click.FloatRange(min=0, min_open=True, max=36_500),
     default=30,
     show_default=True,
-    help="For how many days it may be used; sign the next snapshot before they end.",
+    help="For how many days the snapshot is valid; sign the next snapshot before they end.",
 )
 @_out_option("The snapshot to write; an older one there is replaced.")
 def sign_snapshot_command(
@@ -695,13 +694,13 @@ def follow_snapshot_command(
         while True:
             changed.clear()
             try:
-                follower.trust(read_keyring(root_path))  # it is rotated and revoked meanwhile
+                follower.trust(read_keyring(root_path))  # the root may be rotated or revoked meanwhile
                 if (found := follower.look(wall_clock_ms())) is not None:
                     click.echo(f"snapshot {found.counter} is in {out}")
             except KeyringError as error:
                 if once:
                     raise
-                if str(error) != told:  # each look meets it again
+                if str(error) != told:  # every look finds the error again
                     told = str(error)
                     click.echo(f"{told}; {out} is not changed", err=True)
             if once and not out.exists():
@@ -725,7 +724,7 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
 @keys.command("certify")
 @_keyring_options
 @click.option("--issuer-key", required=True, metavar="ID", help="The id of the key that certifies.")
-@click.option("--issuer", required=True, help="The issuer's name, as readers' policies have it.")
+@click.option("--issuer", required=True, help="The issuer's name, as in the readers' policies.")
 @click.option(
     "--for",
     "holder",
@@ -736,13 +735,22 @@ def _show_snapshot(snapshot: Snapshot, keyring: Keyring, *, as_json: bool, text:
 @_key_id
 @click.option("--subject", required=True, help="Who holds the key.")
 @click.option(
-    "--audience", multiple=True, required=True, help="The audience that it is for, such as the cluster."
+    "--audience", multiple=True, required=True, help="An audience of the certificate, such as the cluster."
 )
 @click.option(
-    "--topic", "topics", metavar="PATTERN", multiple=True, required=True, help="A topic that it is for."
+    "--topic",
+    "topics",
+    metavar="PATTERN",
+    multiple=True,
+    required=True,
+    help="A topic for which the key may sign.",
 )
 @click.option(
-    "--hours", type=click.IntRange(min=1), default=24, show_default=True, help="How long it is valid."
+    "--hours",
+    type=click.IntRange(min=1),
+    default=24,
+    show_default=True,
+    help="For how many hours it is valid.",
 )
 @_out_option("The file for the certificate; an older one there is replaced.")
 def certify_key(
@@ -768,7 +776,7 @@ def certify_key(
     issuers = read_keyring(path, permissions=permissions)
     with naming_file(path):
         certifying = issuers.current_key(issuer_key, CERTIFY_USE, wall_clock_ms())
-    # The newest one, also before it begins: it is shown from then on.
+    # The newest version, even before it begins, because producers present the certificate from then on.
     key = _active(read_keyring(holder, permissions=permissions), key_id)
     text = certify(
         certifying,

@@ -1,4 +1,4 @@
-"""``headerware lineage``: which jobs the trails of a topic's records name, what they read and write."""
+"""``headerware lineage``: show the jobs that the trails of records name, and their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _namespaces(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -
     for text in given:
         cluster, equals, servers = text.partition("=")
         if not (cluster and equals and servers):
-            raise click.BadParameter(f"{text!r} is no CLUSTER=SERVERS, such as eu=broker.eu:9092")
+            raise click.BadParameter(f"expected CLUSTER=SERVERS, such as eu=broker.eu:9092, found {text!r}")
         found[cluster] = kafka_namespace(servers)
     return found
 
@@ -116,7 +116,7 @@ class _Counts:
 def _runs_of(
     messages: Iterable[Message], found: TrailRuns, found_in: Dataset
 ) -> tuple[list[JobRun], _Counts]:
-    """Return the runs, and what else the records are."""
+    """Return the runs, and the counts of records that belong to no run or are dead letters."""
     from headerware.kafka.messages import record_of  # noqa: PLC0415 - only this needs a client
 
     decode = HeaderIdCodec(lambda _name: None, default_name_of).decode
@@ -125,12 +125,12 @@ def _runs_of(
         try:
             headers = decode(Headers(record_of(message).headers))
             trail = read_trail(headers)
-            # Of a message in slices, the first slice has the trail.
+            # In a message in slices, the first slice has the trail.
             counts.without += not trail.entries and SLICE_HEADER not in headers
             origin = origin_of(headers, found_in.name)
             if origin is not None:
                 counts.dead_letters[origin.topic] += 1
-            # No entry of a trail says that a record became a dead letter: the last entry is of its own topic.
+            # A trail has no entry for becoming a dead letter: its last entry is about the original's topic.
             found.add(trail, found_in if origin is None else Dataset(found_in.namespace, origin.topic))
         except (WireFormatError, HeaderError):
             counts.corrupt += 1
@@ -156,7 +156,7 @@ def _emit(runs: list[JobRun], *, emits: bool, as_json: bool) -> None:
                     client.emit(event)
                 except Exception as error:
                     raise click.ClickException(
-                        f"OpenLineage's receiver took no event: {type(error).__name__}"
+                        f"OpenLineage's receiver did not take an event: {type(error).__name__}"
                     ) from error
             if as_json:
                 show_json(as_json_object(event))
@@ -171,8 +171,8 @@ def _show(runs: list[JobRun], counts: _Counts, *, emitted: bool) -> None:
         console.print(Text(printable(run.job.name), "bold").append(span, "dim"))
         for verb, datasets in (("reads", run.inputs), ("writes", run.outputs)):
             for dataset, count in sorted(datasets.items(), key=lambda item: item[0]):
-                place = printable(f"{dataset.namespace}/{dataset.name}")
-                console.print(Text(f"  {verb:6} {place}").append(f"  {counted(count or 0, 'record')}", "dim"))
+                name = printable(f"{dataset.namespace}/{dataset.name}")
+                console.print(Text(f"  {verb:6} {name}").append(f"  {counted(count or 0, 'record')}", "dim"))
     if not runs:
         console.print(Text("no trail in these records", "dim"))
     elif counts.without:

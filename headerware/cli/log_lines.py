@@ -1,4 +1,4 @@
-"""What a worker logs, as lines with their time on standard error."""
+"""Write a worker's log to standard error, as lines with their time."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class _Lines(logging.Formatter):
 
 
 def time_now() -> str:
-    """Return the time as lines have it: ISO 8601, in UTC."""
+    """Return the present time in the form of log lines: ISO 8601, in UTC."""
     return time.strftime(_TIME, time.gmtime())
 
 
 def log_nothing() -> None:
-    """Show nothing that the package logs; the command's answer says it."""
+    """Discard the package's log, because the command's answer says the same."""
     logging.getLogger("headerware").addHandler(logging.NullHandler())
 
 
 @contextmanager
 def log_lines() -> Iterator[None]:
-    """Show what the package logs, from INFO on, a line each, with its time."""
+    """Write the package's log, from INFO on, to standard error, each line with its time."""
     log, handler = logging.getLogger("headerware"), logging.StreamHandler()
     handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s", _TIME))
     level = log.level

@@ -2,7 +2,7 @@
 
 The line goes to standard error; with ``--json`` it is an object on standard output, as all answers are.
 Exit codes: 0 all is well; 1 something is wrong, or the answer is no; 2 the command was used wrongly;
-3 nothing has failed, but something was left: to another process, or records as they are.
+3 nothing failed, but another process is at work on the topic, or some records were not handled.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ REMOVED: Final = {
     "slices": "slices of messages on compacted topics have no keys of their own any more; claim_check stores "
     "large values of compacted topics beside Kafka",
 }
-"""The commands that earlier versions had, each with what to do now."""
+"""Commands of earlier versions, each with the advice that its error gives."""
 
 
 class _PathFromHome(click.Path):
-    """A path with ``~`` at its beginning, as the shell leaves it in ``--config=~/chain.toml``."""
+    """A path that may begin with ``~``, which the shell does not expand in ``--config=~/chain.toml``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Check the path, with the user's home for the ``~``; refuse an option where a path is expected."""
+        """Expand the ``~`` and check the path; fail if it is one of the command's options."""
         options = [] if ctx is None else [name for each in ctx.command.params for name in each.opts]
         if isinstance(value, str) and value.partition("=")[0] in options:
-            self.fail(f"expected a path, found the option {value!r}; write the path in between", param, ctx)
+            self.fail(f"expected a path, found the option {value!r}; write the path before it", param, ctx)
         return super().convert(from_home(value) if isinstance(value, str) else value, param, ctx)
 
 
-def _find_homes(command: click.Command) -> None:
-    """Let every path of a command and of the commands below begin with ``~``."""
+def _expand_homes(command: click.Command) -> None:
+    """Let every path of a command and its subcommands begin with ``~``."""
     for param in command.params:
         if isinstance(param.type, click.Path):
             param.type.__class__ = _PathFromHome
     for below in command.commands.values() if isinstance(command, click.Group) else ():
-        _find_homes(below)
+        _expand_homes(below)
 
 
 _RENAMED: Final = {"registry": "header-ids"}
@@ -74,7 +74,6 @@ class _Root(click.Group):
     """Show commands in groups, and errors that were raised on purpose in one line, or as JSON."""
 
     def __init__(self, **options: Any) -> None:
-        """Begin without commands."""
         super().__init__(**options)
         self._sections: dict[str, tuple[click.Command, ...]] = {}
 
@@ -85,7 +84,7 @@ class _Root(click.Group):
             self.add_command(command)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
-        """Run the command line; where it asks for JSON, errors are JSON, too."""
+        """Run the command line; with ``--json``, errors are JSON, too."""
         given = sys.argv[1:] if args is None else list(args)
         if "--json" not in given or not options.get("standalone_mode", True):
             return super().main(given, *rest, **options)
@@ -116,7 +115,7 @@ class _Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error for a former name says the name of now."""
+        """Find a command; the error for a former name says the present name."""
         if args[0] in _RENAMED:
             now = _RENAMED[args[0]]
             ctx.fail(f"No such command {args[0]!r}: `headerware {args[0]}` is `headerware {now}` now.")
@@ -125,7 +124,7 @@ class _Root(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; what it raises on purpose becomes click's kind of error."""
+        """Run a command; a HeaderwareError becomes click's kind of error."""
         try:
             return super().invoke(ctx)
         except HeaderwareError as error:
@@ -142,4 +141,4 @@ main.add_section("Develop", run, check, explain, doctor, dictionaries, header_id
 main.add_section("Look", tail, trail, lineage, verify, audit)
 main.add_section("Keys", keys)
 main.add_section("Operate", source, guard, redrive, retain, compact, claims, chargeback)
-_find_homes(main)
+_expand_homes(main)

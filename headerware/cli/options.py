@@ -15,7 +15,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 execute_option: Final = click.option(
-    "--execute", is_flag=True, help="Do it; without this, the command only shows what it would do."
+    "--execute", is_flag=True, help="Do the work; without this, the command only shows what it would do."
 )
 timeout_option: Final = click.option(
     "--timeout",
@@ -23,7 +23,7 @@ timeout_option: Final = click.option(
     type=Duration(most_s=LONGEST_ANSWER_S),
     default="60s",
     show_default=True,
-    help="How long the cluster may give no answer.",
+    help="Give up if the cluster gives no answer for this long.",
 )
 
 
@@ -41,7 +41,9 @@ def config_option(text: str, *, required: bool = False) -> Callable[[_Command], 
 def rate_option(verb: str) -> Callable[[_Command], _Command]:
     """Return the option ``--rate``; the verb says what is limited."""
     return click.option(
-        "--rate", type=click.FloatRange(min=0, min_open=True), help=f"{verb} this many a second at most."
+        "--rate",
+        type=click.FloatRange(min=0, min_open=True),
+        help=f"{verb} at most this many records a second.",
     )
 
 
@@ -53,5 +55,5 @@ def total_time_option(default: str) -> Callable[[_Command], _Command]:
         type=Duration(),
         default=default,
         show_default=True,
-        help="How long it may take in all.",
+        help="How long the command may take in all.",
     )

@@ -32,5 +32,5 @@ class ReadingBar(ProgressBar):
         self._task = self.add_task(printable(topic), total=None)
 
     def show(self, progress: Progress) -> None:
-        """Show how far it is, in offsets."""
+        """Show the progress, in offsets."""
         self.update(self._task, completed=progress.done, total=progress.total)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.text import Text
 
-from headerware.cli.exit_codes import LEFT_ALONE
+from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.options import config_option, execute_option, json_option, rate_option
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     default="original",
     show_default=True,
     metavar="TOPIC",
-    help="Where records go: to this topic, or to the one that each dead letter names.",
+    help="Where records go: a topic, or original for the topic that each dead letter names.",
 )
 @click.option(
     "--allow",
     multiple=True,
     metavar="PATTERN",
-    help="A topic that dead letters may name; repeatable. Default: those whose dead-letter topic is TOPIC.",
+    help="A topic that dead letters may name; repeatable. Default: topics whose dead-letter topic is TOPIC.",
 )
 @click.option(
     "--where",
@@ -48,18 +48,22 @@ if TYPE_CHECKING:
 )
 @click.option("--reason", metavar="REGEX", help="Send only records whose reason, error or step matches.")
 @rate_option("Send")
-@click.option("--limit", type=click.IntRange(1), help="Send this many at most.")
+@click.option("--limit", type=click.IntRange(1), help="Send at most this many records.")
 @click.option(
     "--max-attempts",
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="Send a record back this often at most; 0 does not count, and adds no header.",
+    help="Send a record back at most this often; 0 sets no limit, and adds no header.",
 )
-@click.option("--parking", metavar="TOPIC", help="Move dead letters here that were sent back that often.")
+@click.option("--parking", metavar="TOPIC", help="Move dead letters that have reached --max-attempts here.")
 @click.option("--group", help="The group that keeps the offsets.  [default: headerware-redrive-TOPIC]")
 @click.option(
-    "--show", type=click.IntRange(0), default=20, show_default=True, help="Show this many dead letters."
+    "--show",
+    type=click.IntRange(0),
+    default=20,
+    show_default=True,
+    help="Show at most this many dead letters.",
 )
 @execute_option
 @json_option
@@ -86,12 +90,12 @@ def redrive(
     letters of Headerware, Kafka Connect, Spring and Kafka's own brokers. If a dead letter has no payload, the
     payload is read from the original's topic.
 
-    One transaction holds the records that are sent, and which dead letters are done. So the command can be
+    One transaction holds the records that are sent, and which dead letters are done, so the command can be
     stopped or killed at any moment, and started again. Dead letters that are not sent are kept, and the next
     run looks at them again.
 
-    Exit codes: 0 all that was selected is sent (or can be); 1 some dead letters were deleted, or the command
-    was stopped; 2 it was used wrongly; 3 it is done, but some dead letters are left.
+    Exit codes: 0 all selected dead letters are sent (or can be); 1 some dead letters were deleted, or the
+    command was stopped; 2 it was used wrongly; 3 it is done, but some dead letters are left.
     """
     from headerware.ops.redrive import DEFAULT_PATTERN, Redrive, Selection  # noqa: PLC0415 - it takes a client
     from headerware.ops.tail import Condition  # noqa: PLC0415 - as above
@@ -118,7 +122,7 @@ def redrive(
         result = _executed(work) if execute else work.preview()
     is_done = not (result.deleted or result.stopped)
     is_well = is_done and not result.pending
-    code = LEFT_ALONE if is_done else 1
+    code = INCOMPLETE if is_done else 1
     answer(result, lambda: _print(result), as_json=as_json, ok=is_well, code=code)
 
 

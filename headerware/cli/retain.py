@@ -1,6 +1,7 @@
-"""``headerware retain``: remove the records of a topic that have outlived the time in their headers.
+"""``headerware retain``: remove the records of a topic whose lifetime is over.
 
-With ``--into`` it removes nothing, but copies the others, as ``headerware compact`` does by another rule.
+With ``--into`` it removes nothing, but copies all other records, as ``headerware compact`` does by another
+rule.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import msgspec
 from rich.text import Text
 
 from headerware.cli.compact import Copy
-from headerware.cli.exit_codes import LEFT_ALONE
+from headerware.cli.exit_codes import INCOMPLETE
 from headerware.cli.json_output import answer
 from headerware.cli.kafka import Cluster, cluster_options, kafka_errors
 from headerware.cli.log_lines import log_nothing
@@ -38,13 +39,13 @@ if TYPE_CHECKING:
     from headerware.ops.retention.worker import HeldBack, Objects, RetentionResult
 
 _SHOWN: Final = 10
-"""Partitions of a line."""
+"""How many partitions a line lists."""
 
 
 class _AtWorkError(click.ClickException):
-    """Another pass is at work, which is no failure for a timer."""
+    """Another process is at work on the topic, which is no failure for a timer."""
 
-    exit_code = LEFT_ALONE
+    exit_code = INCOMPLETE
 
 
 @click.command()
@@ -60,12 +61,14 @@ class _AtWorkError(click.ClickException):
 @click.option(
     "--unverified-after",
     type=Duration(),
-    help="Let records that do not verify, or cannot be read, expire at this age; above all of --rules.",
+    help="Let records that do not verify, or cannot be read, expire at this age, over all lifetimes.",
 )
 @cluster_options
-@click.option("--audit", metavar="TOPIC", help="Write to this topic what is removed and why, as JSON.")
+@click.option(
+    "--audit", metavar="TOPIC", help="Write an account of what is removed, and why, to this topic, as JSON."
+)
 @click.option("--beginnings", is_flag=True, help="Read each partition up to its first record that is kept.")
-@click.option("--objects", is_flag=True, help="Then delete the topic's objects that no record claims.")
+@click.option("--objects", is_flag=True, help="Afterwards, delete the topic's objects that no record claims.")
 @click.option(
     "--copies", multiple=True, metavar="TOPIC", help="With --objects: a topic with copies of records."
 )
@@ -80,7 +83,8 @@ class _AtWorkError(click.ClickException):
 @click.option(
     "--translate-group",
     metavar="GROUP",
-    help="With --into: show where GROUP, which has read TOPIC, goes on in TARGET; with --execute, commit it.",
+    help="With --into: show at which offsets of TARGET the group, which has read TOPIC, continues; with "
+    "--execute, commit them.",
 )
 @rate_option("Read")
 @execute_option
@@ -125,20 +129,20 @@ def retain(
     from headerware.workers.ownership import LeaseHeldError  # noqa: PLC0415 - likewise
 
     if into is None:
-        _refuse({"--store": store, "--translate-group": translate_group}, "goes with --into")
+        _refuse({"--store": store, "--translate-group": translate_group}, "needs --into")
     else:
-        _refuse({"--beginnings": beginnings, "--objects": objects}, "removes, and --into only copies")
+        _refuse({"--beginnings": beginnings, "--objects": objects}, "is for removing, and --into only copies")
     if not objects:
-        _refuse({"--copies": copies}, "goes with --objects")
+        _refuse({"--copies": copies}, "needs --objects")
     elif config is None:
-        raise click.UsageError("--objects needs --config: the chain's claim_check says where they are")
+        raise click.UsageError("--objects needs --config: the chain's claim_check says where the objects are")
     settings = cluster.settings_for("TOPIC")
     rule = _rule(rules, unverified_after)
     if rule.lifetimes and not rule.for_topic(topic).lifetimes:
         patterns = ", ".join(pattern for each in rule.lifetimes for pattern in each.topics)
         click.echo(
             f"warning: no lifetime in {rules} is for {printable(topic)} (but for {printable(patterns)}); "
-            "only what has hw.expires can expire",
+            "only records with hw.expires can expire",
             err=True,
         )
     chain = None if config is None else load_chain(config)
@@ -209,7 +213,7 @@ def _rule(path: str | None, unverified_after_s: float | None) -> RetentionRule:
         found = {} if path is None else tomllib.loads(Path(path).read_text(encoding="utf-8"))
         rule = RetentionRule() if path is None else table_from(found, RetentionRule, source=path)
     except (tomllib.TOMLDecodeError, UnicodeError) as error:
-        raise click.BadParameter(f"{path} is no TOML: {error}", param_hint="--rules") from error
+        raise click.BadParameter(f"{path} is not valid TOML: {error}", param_hint="--rules") from error
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="--rules") from error
     if unverified_after_s is None:
@@ -280,7 +284,7 @@ def _print(result: RetentionResult, objects: Objects | None) -> None:
 
 
 def _in_the_way(partition: str, held: HeldBack) -> str:
-    """Return the lines about a kept record that nobody wants to keep."""
+    """Return the lines about a kept record that keeps expired records after it from being deleted."""
     from headerware.ops.retention.rules import DISPOSITIONS  # noqa: PLC0415 - as above
 
     since = "" if held.timestamp_ms is None else f" since {time_text(held.timestamp_ms)}"
@@ -293,7 +297,7 @@ def _in_the_way(partition: str, held: HeldBack) -> str:
         text += f"\n  its readers say: {printable(held.reason)}{claims}"
     if held.expired:
         later = counted(held.expired, "expired record")
-        text += f"\n  {later} after it cannot be deleted as long as it is there"
+        text += f"\n  {later} after it cannot be deleted as long as this record is there"
     if held.disposition in ("unverified", "malformed"):
         text += "\n  repair the keyring of --config if the record is genuine; else use --unverified-after"
     return text

@@ -1,4 +1,4 @@
-"""``headerware run``: run a command whose Kafka clients have a chain, though it does not know of us."""
+"""``headerware run``: run an unchanged application whose Kafka clients get a chain."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _OF_PYTHON: Final = ("-m", "-c")
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 _IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores, and that a program which replaces it would ignore, too."""
+"""Signals that Python ignores; a program that replaces this process would inherit that."""
 
 
 class _Run(click.Command):
-    """A command that takes ``-cCODE`` as Python does, and not for the options ``-c -C -O ...``."""
+    """A command that reads ``-cCODE`` as Python does, and not as the options ``-c -C -O ...``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, with the code apart from its option."""
+        """Separate the code from ``-c``, and parse the arguments."""
         at = 0
         while args[at : at + 1] and args[at].partition("=")[0] == "--config":
             at += 1 if "=" in args[at] else 2
@@ -46,7 +46,7 @@ class _Run(click.Command):
     "--config",
     metavar="FILE",
     type=click.Path(dir_okay=False),
-    help="The chain's TOML file. Default: the one that HEADERWARE_CONFIG names.",
+    help="The chain's TOML file; without this, HEADERWARE_CONFIG names the file.",
 )
 @click.argument("command", nargs=-1, required=True, metavar="COMMAND [ARGS]...", type=click.UNPROCESSED)
 def run(config: str | None, command: tuple[str, ...]) -> None:
@@ -64,7 +64,7 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     The chain's file is checked first, as `headerware check` does; if it is wrong, nothing runs and the exit
     code is 1. HEADERWARE_DISABLED=1 runs the command regardless, with the chain off. The command
     replaces this process, so signals and the exit code are its own.
-    """  # noqa: D301 - click's mark for text as it is
+    """  # noqa: D301 - click's mark for preformatted text
     _require_no_option(command)
     _require_file(config)
     environment = dict(os.environ)
@@ -86,13 +86,13 @@ def run(config: str | None, command: tuple[str, ...]) -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execve(program, arguments, environment)  # noqa: S606 - that is what the command is for
+        os.execve(program, arguments, environment)  # noqa: S606 - the purpose of the command
     except OSError as error:
         raise _exit_with(f"cannot run {program}: {error.strerror}", _NOT_EXECUTABLE) from error
 
 
 def _require_file(config: str | None) -> None:
-    """Refuse a part of the command as the chain's file: the option had no value."""
+    """Raise if ``--config`` has no value of its own, and took a part of the command for the file."""
     if config and not os.path.exists(config) and (config in _OF_PYTHON or shutil.which(config)):  # noqa: PTH110 - any text
         raise click.UsageError(
             f"--config takes the chain's file, found {config!r}; write --config FILE {config} ..."
@@ -100,7 +100,7 @@ def _require_file(config: str | None) -> None:
 
 
 def _require_no_option(command: tuple[str, ...]) -> None:
-    """Refuse what looks like an option of ours: the program's own options come after its name."""
+    """Raise if the command begins with an option; a program's own options come after its name."""
     first, *rest = command
     if first == "-c" and rest and (rest[0].endswith(".toml") or os.path.isfile(rest[0])):  # noqa: PTH113 - any text
         file = rest[0].removeprefix("=")
@@ -111,13 +111,11 @@ def _require_no_option(command: tuple[str, ...]) -> None:
         )
     if first.startswith("-") and first not in _OF_PYTHON:
         hint = did_you_mean(first.partition("=")[0], ["--config", "--help"])
-        raise click.UsageError(
-            f"no such option {first.partition('=')[0]!r}; {hint}the command is to come next"
-        )
+        raise click.UsageError(f"no such option {first.partition('=')[0]!r}; {hint}expected the command here")
 
 
 def _check(path: str) -> None:
-    followed_file({FILE: path})  # with what says when clients read the file again (HEADERWARE_RELOAD)
+    followed_file({FILE: path})  # this also checks HEADERWARE_RELOAD, which says when clients read it again
     try:
         load_chain(path)
     except ConfigError as error:
@@ -127,9 +125,9 @@ def _check(path: str) -> None:
 
 
 def _import_path(environment: dict[str, str]) -> list[str]:
-    """Return PYTHONPATH with our sitecustomize first, then that of a tool that runs this command.
+    """Return PYTHONPATH with our folder first, then the folder of a tool that runs this command.
 
-    Such a tool, as opentelemetry-instrument, may take itself off the path when it has done its work here.
+    A tool such as opentelemetry-instrument may have removed its folder from PYTHONPATH in this process.
     """
     before = environment.get(_PATH, "").split(os.pathsep) if environment.get(_PATH) else []
     other = getattr(sys.modules.get("sitecustomize"), "__file__", None)
@@ -140,7 +138,7 @@ def _import_path(environment: dict[str, str]) -> list[str]:
 
 
 def _with_python(command: tuple[str, ...]) -> list[str]:
-    """Return the command with this Python before it, if it is only for a Python to run."""
+    """Return the command; put this Python before a script or ``-m``."""
     if command[0] in _OF_PYTHON or (command[0].endswith(".py") and shutil.which(command[0]) is None):
         return [sys.executable, *command]
     return list(command)

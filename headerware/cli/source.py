@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _COLLECTOR_THRESHOLDS: Final = (250_000, 20, 20)
 _REFRESH_S: Final = 0.5
 _LINE_S: Final = 30.0
-"""How often a line is written where there is no terminal."""
+"""How often a line is written if there is no terminal."""
 _BAR_WIDTH: Final = 10
 _SHOWN: Final = {
     "complete": "complete",
@@ -49,7 +49,7 @@ _SHOWN: Final = {
     "bad": "bad_records",
     "records": "records",
 }
-"""What is shown of each task's counts, by the word for it; all of it fits 80 columns."""
+"""The counts of a task that are shown, by their titles; together they fit into 80 columns."""
 _FLOW: Final = ("records/s", "in flight")
 _config = click.argument("config", type=click.Path(exists=True, dir_okay=False))
 
@@ -68,7 +68,7 @@ source.add_command(status)
 
 @source.command()
 @click.argument("path", type=click.Path(exists=True))
-@click.option("--once", is_flag=True, help="Read what is there, and end.")
+@click.option("--once", is_flag=True, help="Read the objects that exist now, and end.")
 @click.option(
     "--task", "tasks", type=click.IntRange(0), multiple=True, help="Run this task only; repeatable, from 0."
 )
@@ -83,14 +83,14 @@ def run(
     fail_fast: bool,  # noqa: FBT001 - likewise
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Read the source of a file, or those of a folder, and produce its records, until SIGINT or SIGTERM.
+    """Run the source of a file, or all sources of a folder, until SIGINT or SIGTERM.
 
-    Each *.toml of a folder is a source, except kafka.toml, which has the [kafka] of all. All files are
-    checked before any source runs. A source that fails does not stop the others; when all have ended, the
-    exit code is then 1.
+    Each *.toml of a folder is a source, except kafka.toml, which has the [kafka] of all sources. All files
+    are checked before any source runs. A source that fails does not stop the others, but the exit code is 1
+    when all have ended.
 
-    A signal stops reading, waits for the records that were sent, and stores the offsets. A second signal ends
-    the process at once; nothing is lost by that.
+    After a signal, the command stops reading, waits for the records that were sent, and stores the offsets. A
+    second signal ends the process at once, without loss.
 
     Exit codes: 0 the source was stopped, or all is read; 1 it failed; 2 wrong use.
     """
@@ -144,7 +144,7 @@ def _working(
             for each in runners
         }
         return Health(
-            live=any(each.is_live for each in runners),  # one that fails leaves the others at work
+            live=any(each.is_live for each in runners),  # a source that fails leaves the others at work
             ready=all(each.is_ready for each in runners),
             details={"sources": sources},
         )
@@ -202,7 +202,7 @@ def plan(config: str, limit: int, everything: bool, as_json: bool) -> None:  # n
         )
     output_console().print(table)
     if more:
-        click.echo(f"and more; --limit {10 * limit} shows more of them")
+        click.echo(f"and more; --limit {10 * limit} shows more objects")
 
 
 @source.group()
@@ -260,14 +260,14 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         ends = _still_at_work(store) if loaded.offsets.transactional else []
     writers = [writer for sharing in sharings for writer in sharing.writers(loaded.name)]
     try:
-        # All of them have ended before anything is forgotten.
+        # Opening the store for writing ends all tasks before anything is forgotten.
         with closing(loaded.offsets.open(loaded.kafka, source=loaded.name, writers=writers)) as writing:
             if found:
                 writing.put(dict.fromkeys(found))
     except OtherWriterError as error:
         raise SourceError(
             f"nothing was reset: source {loaded.name!r} is at work, as {error.writer!r} in another process; "
-            "stop it, and reset then"
+            "stop the source, then reset"
         ) from error
     if as_json:
         show_json({"reset": [object_text(key) for key in found], "ends": ends})
@@ -276,8 +276,8 @@ def reset(config: str, keys: tuple[str, ...], everything: bool, as_json: bool) -
         for task in ends:
             within = f"within {_sign_interval():.0f} s"
             click.echo(
-                f"{task} was at work a moment ago; if it still is, it ends {within}, and reads them when it "
-                "is started again"
+                f"{task} was at work a moment ago; if it still is, it ends {within}, and reads these "
+                "objects when it is started again"
             )
 
 
@@ -288,7 +288,7 @@ def _sign_interval() -> float:
 
 
 def _still_at_work(store: StoredOffsets) -> list[str]:
-    """Return the tasks that may be at work, because they said so a short time ago."""
+    """Return the tasks that may be at work, because their last sign is recent."""
     since_ms = wall_clock_ms() - 2_000 * _sign_interval()
     return [sign.task for sign in store.signs() if sign.at_ms >= since_ms]
 
@@ -303,7 +303,7 @@ def _opened(config: str) -> tuple[RunConfig, StoredOffsets]:
 def _chosen(
     loaded: RunConfig, store: StoredOffsets, keys: tuple[str, ...]
 ) -> list[tuple[OffsetKey, OffsetEntry]]:
-    """Return the entries of keys, which are given as text, or all."""
+    """Return the entries of these keys, or all entries if no key is given."""
     from headerware.sources.engine.decision import offset_key  # noqa: PLC0415 - as above
 
     if not keys:
@@ -431,7 +431,7 @@ def _bar(reads: ObjectProgress) -> ProgressBar:
 
 
 def _work(runner: SourceRunner) -> str:
-    """Return what a source does as a line."""
+    """Return a line about what a source does."""
     config = runner.config
     given, topic, how = config.source.type, printable(config.topic), config.delivery.replace("_", " ")
     return f"{config.name}: reads {given}, sends to topic {topic}, {how}"

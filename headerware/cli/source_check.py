@@ -1,4 +1,4 @@
-"""``headerware source check``: check the files of sources before they run, and ask their cluster."""
+"""``headerware source check``: check the files of sources before they run, and ask the cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SERVERS: Final = "localhost:9092"
 
 
 class _Checked(NamedTuple):
-    """What was found of one file."""
+    """The result of checking one file."""
 
     file: str
     loaded: RunConfig
@@ -50,10 +50,10 @@ class _Checked(NamedTuple):
 def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - click passes flags by name
     """Check the file of a source, or each one of a folder, for CI.
 
-    Types, options, extractor, transformers, the store of offsets and the chain are checked, and no source is
+    Types, options, extractor, transformers, the store of offsets and the chain are checked; no objects are
     listed. With --open the chain and the transformers are opened as `run` does, and the cluster is asked
-    whether the topics are there and what this user may do. Nothing is written but the state of a
-    transactional id that no task has.
+    whether the topics exist and what this user may do. Nothing is written but the state of a transactional id
+    that no task uses.
 
     If something is wrong, the exit code is 1, and one line says what and where.
     """
@@ -61,7 +61,7 @@ def check(path: str, opens: bool, as_json: bool) -> None:  # noqa: FBT001 - clic
     from headerware.sources.toml_files import source_files  # noqa: PLC0415 - as above
 
     checked = [_checked(str(file), opens=opens) for file in source_files(path)]
-    RunConfig.load_all(path)  # that no two have the same name
+    RunConfig.load_all(path)  # this checks that no two sources have the same name
     ok = all(each.status != "fail" for found in checked for each in found.findings)
     shown = [_as_json(each, opens=opens) for each in checked]
 
@@ -89,7 +89,7 @@ def _checked(file: str, *, opens: bool) -> _Checked:
 
 
 def _open(loaded: RunConfig, chain: Chain) -> None:
-    """Open what a run opens on this machine; without servers, what reports to others needs nothing."""
+    """Open what a run opens on this machine; interceptors that report to topics need no cluster here."""
     transactional = loaded.delivery == "exactly_once"
     chain.open(Context(side="producer", bootstrap_servers=_SERVERS, transactional=transactional)).close()
     with loaded.opened_transformers():
@@ -97,13 +97,13 @@ def _open(loaded: RunConfig, chain: Chain) -> None:
 
 
 def _topics(loaded: RunConfig) -> list[str]:
-    """Return the topics of records that depend on no object."""
+    """Return the topics whose names do not depend on an object."""
     topic = loaded.topic.replace("{name}", loaded.name).replace("{source}", loaded.source.type)
     return [] if "{" in topic else [topic]
 
 
 def _asked(loaded: RunConfig) -> Iterator[Finding]:
-    """Yield what the cluster says of the topics and of what this user may do."""
+    """Yield findings about the topics and this user's rights."""
     from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
     from headerware.sources.runtime.topic_offsets import client_settings  # noqa: PLC0415 - as above
 
@@ -126,7 +126,7 @@ def _of_topics(settings: dict[str, Any], topics: list[str], side: Any) -> Iterat
     from headerware.ops.doctor import examine  # noqa: PLC0415 - as above
 
     for each in examine(None, settings, topics, side=side, timeout_s=_TIMEOUT_S):
-        # Advice about the cluster is the doctor's, and so are settings and clocks that it does not tell.
+        # Only the doctor shows advice about the cluster, and unknown settings and clocks.
         of_cluster = each.check == "cluster" and each.status in {"ok", "fail"}
         of_topic = each.check in {f"topic {topic}" for topic in topics}
         if of_cluster or of_topic or (each.check.startswith("topic ") and each.status != "unknown"):
@@ -145,7 +145,7 @@ def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding
                         check=each.check,
                         status="warn",
                         found="is not there, or this user may not see it; a run creates it",
-                        advice="that needs CREATE on it",
+                        advice="give this user CREATE on the topic",
                     )
                     return
                 yield each
@@ -153,7 +153,7 @@ def _of_offsets(loaded: RunConfig, settings: dict[str, Any]) -> Iterator[Finding
 
 
 def _of_reading(loaded: RunConfig) -> Finding:
-    """Read the offsets as a run does: that needs a right on a group, too."""
+    """Read the offsets as a run does, which also needs a right on a group."""
     from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
 
     check = f"offsets in {loaded.offsets.topic}"
@@ -166,13 +166,13 @@ def _of_reading(loaded: RunConfig) -> Finding:
             check=check,
             status="fail",
             found=str(error),
-            advice="give it READ on the topic, and DESCRIBE on the group headerware-table",
+            advice="give this user READ on the topic, and DESCRIBE on the group headerware-table",
         )
     return Finding(check=check, status="ok", found=found)
 
 
 def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
-    """Try a transactional id that no task has, so that none is fenced."""
+    """Try a transactional id that no task uses, so that no task is fenced."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
     from headerware.ops.doctor import Finding  # noqa: PLC0415 - as above
@@ -194,7 +194,7 @@ def _of_transactions(loaded: RunConfig, settings: dict[str, Any]) -> Finding:
             check=check,
             status="fail",
             found=error.args[0].str(),
-            advice="give it WRITE and DESCRIBE on them (prefixed)",
+            advice="give this user WRITE and DESCRIBE on these ids (prefixed)",
         )
     return Finding(check=check, status="ok", found="this user may write with them")
 
@@ -215,7 +215,7 @@ def _print(checked: _Checked, *, opens: bool) -> None:
     parts = f"{loaded.source.type} -> {loaded.extractor.type} -> " + (
         " -> ".join(checked.chain.names) or "an empty chain"
     )
-    opened = "opened" if opens else "not opened; --open does that, too, and asks the cluster"
+    opened = "opened" if opens else "not opened; --open opens it, too, and asks the cluster"
     click.echo(f"{checked.file}: {'not ok' if failed else 'ok'} ({parts}; {opened})")
     for name, text in checked.warnings:
         click.echo(f"warning: {name}: {text}")

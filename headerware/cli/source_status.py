@@ -1,10 +1,10 @@
-"""``headerware source status``: how far all sources are that store their offsets in a topic."""
+"""``headerware source status``: show the progress of sources, from their stored offsets."""
 
 from __future__ import annotations
 
 import time
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -27,11 +27,8 @@ if TYPE_CHECKING:
     from headerware.sources.runtime.stores import Sign, StoredOffsets
 
 
-_PIPE_COLUMNS: Final = 10_000  # no line is folded that other programs read
-
-
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an object is that was read in part."""
+class _PartlyRead(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that was read in part."""
 
     object: str
     record_number: int
@@ -44,7 +41,7 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True):
     complete: int
     in_work: int
     records: int
-    places: list[_Place]
+    places: list[_PartlyRead]
     """The objects that were read in part."""
     at_work_ms: int | None
     """When a task last said that it is at work, in milliseconds since the epoch."""
@@ -70,10 +67,11 @@ def status(
     lag: bool,  # noqa: FBT001 - click passes flags by name
     as_json: bool,  # noqa: FBT001 - likewise
 ) -> None:
-    """Show the progress of sources: all that keep offsets in a topic, or those of PATH, a file or a folder.
+    """Show the progress of all sources that keep offsets in a topic, or of the sources of PATH.
 
-    Without PATH, name the cluster as for other commands; only the topic of offsets is read. With --lag the
-    sources of PATH are listed, too; no object is opened. Nothing is stored.
+    PATH is the file of a source or a folder. Without PATH, name the cluster as for other commands; only the
+    topic of offsets is read. With --lag the objects of the sources of PATH are listed; no object is opened.
+    Nothing is stored.
     """
     if path is None:
         if lag:
@@ -135,7 +133,9 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
         complete=len(entries) - len(in_work),
         in_work=len(in_work),
         records=sum(entry.record_number for _, entry in entries),
-        places=[_Place(object=object_text(key), record_number=entry.record_number) for key, entry in in_work],
+        places=[
+            _PartlyRead(object=object_text(key), record_number=entry.record_number) for key, entry in in_work
+        ],
         at_work_ms=latest,
         bad_records=sum(sign.counts.get("bad_records", 0) for sign in signs),
         failed=sum(sign.counts.get("failed", 0) for sign in signs),
@@ -143,7 +143,7 @@ def _status(source: str, entries: list[tuple[OffsetKey, OffsetEntry]], signs: li
 
 
 def object_text(key: OffsetKey) -> str:
-    """Return the name of an object among the offsets as text."""
+    """Return the name of the object that an offset is about."""
     partition = key.partition.get("object", {})
     return str(partition["key"]) if set(partition) == {"key"} else str(partition)
 
@@ -152,7 +152,7 @@ def _print(found: list[_Status], *, lag: bool) -> None:
     columns = ["source", "complete", "in work", "records", "failed", "bad", "at work", "reads"]
     table = Table(*columns, *(["waiting"] if lag else []), box=None, pad_edge=False)
     for each in found:
-        place = each.places[-1] if each.places else None
+        current = each.places[-1] if each.places else None
         cells = [
             each.source,
             f"{each.complete:,}",
@@ -161,7 +161,7 @@ def _print(found: list[_Status], *, lag: bool) -> None:
             f"{each.failed:,}",
             f"{each.bad_records:,}",
             _when(each.at_work_ms),
-            "" if place is None else f"{place.object} to record {place.record_number:,}",
+            "" if current is None else f"{current.object} to record {current.record_number:,}",
         ]
         table.add_row(*(Text(printable(cell)) for cell in cells), *([f"{each.waiting:,}"] if lag else []))
     output_console().print(table)
@@ -169,7 +169,7 @@ def _print(found: list[_Status], *, lag: bool) -> None:
 
 
 def _when(at_ms: int | None) -> str:
-    """Return a time as text, with how long ago it was."""
+    """Return a time and its age as text."""
     if at_ms is None:
         return "never"
     shown = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1_000))

@@ -1,4 +1,4 @@
-"""Text for people on standard output: a console and a table of one look for all commands."""
+"""The console and the table by which all commands print text for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIPE_COLUMNS: Final = 10_000
 
 
 def output_console() -> Console:
-    """Return a console that folds no line; other programs read what goes into a pipe."""
+    """Return a console that folds no line in a pipe, which another program reads."""
     made = Console(highlight=False, soft_wrap=True)
     if not made.is_terminal:
         made.width = _PIPE_COLUMNS

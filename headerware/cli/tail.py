@@ -1,4 +1,4 @@
-"""``headerware tail``: a topic's records as on the wire and as an application sees them."""
+"""``headerware tail``: show a topic's records as they are on the wire and as an application sees them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("topic")
-@config_option("The chain's file; without it, that of HEADERWARE_CONFIG, or no chain.")
+@config_option("The chain's file; without this, HEADERWARE_CONFIG names the file, or there is no chain.")
 @cluster_options
 @click.option(
     "--from",
@@ -42,12 +42,16 @@ if TYPE_CHECKING:
 )
 @click.option("--partition", type=click.IntRange(0), help="Read this partition only.")
 @click.option("--count", "-n", type=click.IntRange(1), help="Stop after this many records.")
-@click.option("--until-end", is_flag=True, help="Stop at what was the end when it began; else it follows.")
+@click.option(
+    "--until-end",
+    is_flag=True,
+    help="Stop at the end that the topic had at the start; without this, follow the topic.",
+)
 @click.option(
     "--where",
     multiple=True,
     metavar="HEADER=VALUE",
-    help="Show these only: HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, and all must hold.",
+    help="Show only records with HEADER=VALUE, HEADER~REGEX, HEADER or !HEADER; repeatable, all must hold.",
 )
 @click.option("--key", help="Show records with this key only.")
 @click.option(
@@ -77,9 +81,9 @@ def tail(
 ) -> None:
     """Show TOPIC's records, and what a chain makes of them.
 
-    For each record: its headers on the wire, the sizes before and after each step, who signed it or why it is
-    refused or held back, its slices and its trail. In a terminal this is a view in which to follow, pause,
-    search and open records.
+    Each record is shown with its headers on the wire, the sizes before and after each step, its signer, why
+    it is refused or held back, its slices and its trail. In a terminal, the command opens a view to follow,
+    pause, search and open records.
 
     Nothing is committed, no consumer group is joined, and the chain leaves no mark: interceptors that only
     observe do not run, dead letters are not published, and dedup does not open its store.
@@ -90,7 +94,7 @@ def tail(
     with _wrong_use("--where"):
         conditions = [Condition.parse(text) for text in where]
     chain = Chain() if config is None else load_chain(config)
-    log_nothing()  # a line would stand in the middle of the view
+    log_nothing()  # a log line would appear in the middle of the view
     view = None
     try:
         with (
@@ -137,11 +141,11 @@ def _until(
 
 
 def _is_terminal() -> bool:
-    # The view reads keys from the first, and is drawn on the last.
+    # The view reads keys from standard input, and is drawn on standard error.
     if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         return False
     if importlib.util.find_spec("textual") is None:
-        click.echo(f"The view takes textual ({install_command('tail')}); these are plain lines.", err=True)
+        click.echo(f"The view needs textual ({install_command('tail')}); showing plain lines.", err=True)
         return False
     return True
 
@@ -164,5 +168,5 @@ def _print(batches: Iterator[list[TailedRecord]], values: Values, *, json_lines:
     except KeyboardInterrupt:
         return  # the usual way to end it
     except BrokenPipeError:
-        # The reader has enough; what Python would still flush at its end goes nowhere.
+        # The reader of the pipe has closed it; discard what Python would still flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

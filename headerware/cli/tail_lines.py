@@ -1,7 +1,7 @@
 """A tailed record as lines of text, for pipes and for the view in a terminal.
 
-All that the writer of a record chose (names, keys, payloads) is escaped, so that a terminal acts on none
-of it. An outcome has a sign and a word beside its colour.
+Names, keys and payloads, which the writer of a record chose, are escaped, so that a terminal does not act on
+them. An outcome has a sign and a word beside its colour.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STEP_STYLES: Final = {
 
 
 def record_lines(record: TailedRecord, values: Values) -> list[Text]:
-    """Return all that is known of a record, one fact a line."""
+    """Return all that is known about a record, one fact a line."""
     lines = [title(record)]
     for label, found in (
         ("", reason_lines(record)),
@@ -60,7 +60,7 @@ def record_lines(record: TailedRecord, values: Values) -> list[Text]:
 
 
 def brief_line(record: TailedRecord) -> Text:
-    """Return what is most worth knowing of a record on one line."""
+    """Return the most important facts about a record on one line."""
     return title(record).append(f"  {signer(record)}", "not bold dim").append(f"  {note(record)}", "not bold")
 
 
@@ -83,7 +83,7 @@ def sizes_text(record: TailedRecord) -> str:
 
 
 def note(record: TailedRecord) -> str:
-    """Return in a few words what is worth knowing: what keeps it back, which slice it is, what changed."""
+    """Return a few words about a record: its slice, why it is not delivered, or which steps changed it."""
     parts = []
     if record.slice is not None:
         part = record.slice
@@ -101,7 +101,7 @@ def note(record: TailedRecord) -> str:
 
 
 def signer(record: TailedRecord) -> str:
-    """Return who signed a record in a few words."""
+    """Return the signer of a record in a few words."""
     if record.signature is None:
         return "unsigned"
     name = f"{printable(record.signature.key_id)} v{record.signature.key_version}"
@@ -158,7 +158,7 @@ def signature_lines(record: TailedRecord) -> list[Text]:
         return [Text("unsigned", "dim")]
     lines = [
         _verdict(found),
-        Text(f"signed {time_text(found.signed_at_ms)} for {_place(found.cluster, found.topic)}"),
+        Text(f"signed {time_text(found.signed_at_ms)} for {_topic_text(found.cluster, found.topic)}"),
         Text(f"record {found.sequence:,} of session {found.producer}", "dim"),
     ]
     if found.uncovered:
@@ -176,7 +176,7 @@ def encryption_lines(record: TailedRecord) -> list[Text]:
     done = Text("decrypted", "green") if found.decrypted else Text("not decrypted", "yellow")
     lines = [
         Text.assemble(f"under {printable(found.key_id)}{version}, ", done),
-        Text(f"for {_place(found.cluster, found.topic)}"),
+        Text(f"for {_topic_text(found.cluster, found.topic)}"),
     ]
     if found.signer:
         lines.append(Text(f"to be signed with {printable(found.signer)}", "dim"))
@@ -186,7 +186,7 @@ def encryption_lines(record: TailedRecord) -> list[Text]:
 
 
 def timeline_lines(record: TailedRecord) -> list[Text]:
-    """Return where a record has been."""
+    """Return the lines of a record's trail."""
     if record.trail is None:
         return [Text("a trail that cannot be read", "yellow")]
     if record.dead_letter_of is not None:
@@ -215,7 +215,7 @@ def payload_text(part: Part, values: Values) -> str:
 
 
 def as_json(record: TailedRecord, values: Values) -> dict[str, Any]:
-    """Return a record as builtins for ``--json``; payloads are there only if they were asked for."""
+    """Return a record as builtins for ``--json``, with payloads only if they were asked for."""
     found: dict[str, Any] = msgspec.to_builtins(record, builtin_types=(bytes,))
     found["wire"] = None if record.wire is None else _view_json(record.wire, values)
     found["headers"] = _headers_json(record.headers, values)
@@ -258,10 +258,10 @@ def _verdict(found: SignatureView) -> Text:
     if found.verified:
         by = f", admitted as {printable(found.subject)}" if found.subject else ""
         return Text.assemble(("✓ verified", "green"), f", signed with {name}{by}")
-    return Text.assemble(("? not verified", "yellow"), f": it says that it is signed with {name}")
+    return Text.assemble(("? not verified", "yellow"), f": it claims to be signed with {name}")
 
 
-def _place(cluster: str, topic: str) -> str:
+def _topic_text(cluster: str, topic: str) -> str:
     return f"{printable(cluster) or '?'}/{printable(topic)}"
 
 
@@ -270,7 +270,7 @@ def _last_step(record: TailedRecord) -> str:
 
 
 def _decoded(data: bytes) -> str | None:
-    """Return text, or None if the bytes are none; a character that was cut in two at the end is left out."""
+    """Return the text of UTF-8, without a character that is cut at the end; None if it is not UTF-8."""
     try:
         return codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:

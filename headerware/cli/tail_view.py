@@ -1,6 +1,6 @@
-"""The view of ``headerware tail`` in a terminal: a table of records that follows, and a record in full.
+"""The view of ``headerware tail`` in a terminal: a table that follows the topic, and one record in full.
 
-One thread reads and runs the chain. It hands over batches by a short queue, so that a fast topic neither
+One thread reads and runs the chain. It passes batches through a short queue, so that a fast topic neither
 freezes the view nor fills the memory; while the view is paused, the records wait in Kafka.
 """
 
@@ -76,7 +76,7 @@ class TailView(App[None]):
         batches: the records; they are taken in a thread of the view's own, which ends with the view.
         topic: what is read, for the status line.
         chain: names of the interceptors that run.
-        left_out: names of those that only observe, and do not run.
+        left_out: names of the interceptors that only observe, and do not run.
         values: whether keys and values are shown at first.
         kept: how many of the latest records can be looked at.
     """
@@ -94,7 +94,7 @@ class TailView(App[None]):
         Binding("f", "follow", "Follow"),
         Binding("slash", "ask('search')", "Search"),
         Binding("n", "match(1)", "Next match", show=False),
-        Binding("N", "match(-1)", "Match before", show=False),
+        Binding("N", "match(-1)", "Previous match", show=False),
         Binding("w", "ask('where')", "Where"),
         Binding("r", "refused", "Refused only"),
         Binding("v", "values", "Values"),
@@ -175,7 +175,7 @@ class TailView(App[None]):
     # Drawing
 
     def _draw(self) -> None:
-        """Take over what was read, a bounded number at once."""
+        """Draw what was read, a bounded number of records at once."""
         if not self._table.is_attached:
             return  # the view is being closed
         if not self.paused:
@@ -202,7 +202,7 @@ class TailView(App[None]):
         self._table.add_row(*_row(record, self.values))
 
     def _draw_again(self) -> None:
-        """Draw the kept records anew, with the cursor on the record on which it was."""
+        """Draw the kept records again; the cursor stays on its record."""
         current = self.current
         self._table.clear()
         self.shown = []
@@ -240,11 +240,11 @@ class TailView(App[None]):
     # Keys
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
-        """Return whether a key has a meaning here: some work on the table only."""
+        """Return whether a key works on this screen; some keys work in the table only."""
         return not (action in _OF_THE_TABLE and isinstance(self.screen, RecordScreen))
 
     def stop_following(self) -> None:
-        """Leave the cursor where it is, whatever comes."""
+        """Stop moving the cursor to the latest record."""
         self.following = False
 
     def action_follow(self) -> None:
@@ -255,7 +255,7 @@ class TailView(App[None]):
         self._tell()
 
     def action_pause(self) -> None:
-        """Stop reading, or go on."""
+        """Pause or resume reading."""
         self.paused = not self.paused
         self._tell()
 
@@ -323,7 +323,7 @@ class TailView(App[None]):
         self._prompt.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the answer."""
+        """Search for the answer, or show only records that fit it."""
         if self._question == "search":
             self._sought = event.value.casefold()
             self.action_match(1)
@@ -341,7 +341,7 @@ class TailView(App[None]):
         self._leave_prompt()
 
     def action_match(self, step: int) -> None:
-        """Move to the next record, or the one before, in which the text that was searched is."""
+        """Move to the next or the previous record that contains the searched text."""
         count, at = len(self.shown), self._table.cursor_row
         if not self._sought:
             return
@@ -377,7 +377,7 @@ class RecordScreen(Screen[None]):
     """
     BINDINGS: ClassVar[list[Any]] = [
         Binding("escape,backspace,q", "app.pop_screen", "Back"),
-        Binding("left,p", "move(-1)", "Record before"),
+        Binding("left,p", "move(-1)", "Previous record"),
         Binding("right,n", "move(1)", "Next record"),
     ]
 
@@ -423,7 +423,7 @@ class RecordScreen(Screen[None]):
 
 
 class _Records(DataTable[Text]):
-    """The table; a user who goes up in it stops following the latest record."""
+    """The table of records; moving up in it stops following the latest record."""
 
     app: TailView
     BINDINGS: ClassVar[list[Any]] = [Binding("enter", "select_cursor", "Open")]
@@ -457,7 +457,7 @@ class _Reader(Thread):
         self._stopping = Event()
         self._ended = Event()
         self.failure: str | None = None
-        """Why it has ended, if that was not because all was read."""
+        """The reason if reading failed, else None."""
 
     @property
     def is_done(self) -> bool:
@@ -488,7 +488,7 @@ class _Reader(Thread):
             return None
 
     def stop(self) -> None:
-        """Wait until nobody reads any longer."""
+        """Stop reading, and wait until the thread has ended."""
         self._stopping.set()
         if self.is_alive():
             self.join(5)

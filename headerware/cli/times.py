@@ -14,23 +14,23 @@ from headerware.kafka.reader import Start
 if TYPE_CHECKING:
     _Seconds = click.ParamType[float]
     _Milliseconds = click.ParamType[int]
-else:  # older ones are not generic
+else:  # in older versions of click these are not generic
     _Seconds = _Milliseconds = click.ParamType
 
 _EPOCH_MS_DIGITS: Final = 12
-"""Milliseconds since the epoch have as many from 1973 on."""
+"""From 1973 on, milliseconds since the epoch have at least this many digits."""
 _MOST_S: Final = 1e10
 """Three centuries."""
 LONGEST_ANSWER_S: Final = 3_600.0
-"""Clients of Kafka wait no longer for one answer."""
+"""Kafka's clients wait at most this long for one answer."""
 
 
 class Duration(_Seconds):
     """A duration in seconds: ``90``, ``90s``, ``15m``, ``1.5h``, ``7d`` or ``500ms``.
 
     Args:
-        above_s: what it must be more than, in seconds; None permits 0.
-        most_s: the most that it may be, in seconds.
+        above_s: the lower limit in seconds, which is not allowed itself; None allows 0.
+        most_s: the upper limit in seconds.
     """
 
     name = "duration"
@@ -40,7 +40,7 @@ class Duration(_Seconds):
         self._most_s = most_s
 
     def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds; whatever is no duration is wrong use."""
+        """Return the seconds; fail if the text is not a duration."""
         seconds = duration_s(value) if isinstance(value, str) else None
         if seconds is None:
             try:
@@ -58,15 +58,15 @@ class Duration(_Seconds):
 
 
 class Moment(_Milliseconds):
-    """A moment: ISO 8601, in UTC unless it says otherwise; an age; or milliseconds since the epoch."""
+    """A moment: ISO 8601, in UTC if it has no zone; an age; or milliseconds since the epoch."""
 
     name = "time"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the milliseconds; whatever is no moment is wrong use."""
+        """Return the milliseconds since the epoch; fail if the text is not a moment."""
         if isinstance(value, int):
             return value
-        if value.isdecimal() and len(value) >= _EPOCH_MS_DIGITS:  # fewer may be meant as seconds of age
+        if value.isdecimal() and len(value) >= _EPOCH_MS_DIGITS:  # a shorter number may be an age in seconds
             return int(value)
         try:
             start = Start.parse(value)

@@ -136,7 +136,7 @@ class _RecordPrinter:
 
 
 def _no_id(name: str) -> None:
-    """Write no ids: they are only read here."""
+    """Return no id, because names are only decoded here."""
 
 
 def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -> None:
@@ -148,7 +148,7 @@ def _show(found: dict[str, Any] | None, trail: TrailReading, *, as_json: bool) -
         console.print(_title(found))
         if found.get("slice"):
             first = found["offset"] - found["slice"]
-            text = f"the trail is in the first slice, at offset {first} or before (--offset, --limit)"
+            text = f"the trail is in the first slice, at offset {first} or earlier (--offset, --limit)"
             console.print(Text(f"  {text}", "dim"))
             return
     origin = None if found is None else found.get("dead_letter_of")
@@ -162,8 +162,8 @@ def trail_lines(
 ) -> list[Text]:
     """Return the lines of a trail in columns for a terminal: when, how long after, who, and what.
 
-    ``found_in`` shows a gap at the end, between the last entry and the topic of the record; of a dead letter,
-    ``dead_letter_of`` says what it was made of.
+    ``found_in`` shows a gap at the end, between the last entry and the topic of the record;
+    ``dead_letter_of`` names the original of a dead letter.
     """
     steps = timeline(trail, found_in=found_in, dead_letter_of=dead_letter_of)
     afters = ["" if step.after_ms is None else duration_text(step.after_ms) for step in steps]

@@ -1,4 +1,4 @@
-"""``headerware verify``: walk a signed topic, and say what verifies, what does not, and why."""
+"""``headerware verify``: verify the signatures of a topic, and show which records fail, and why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headerware.ops.verify import Offsets, Report, Signer
 
 _SHOWN: Final = 20
-"""Lines of a kind for people; --json has all."""
+"""How many lines of a kind the terminal shows; --json has all lines."""
 
 
 @click.command()
@@ -39,7 +39,7 @@ _SHOWN: Final = 20
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False),
-    help="The file of a chain with sign; without it and --keyring, that of HEADERWARE_CONFIG.",
+    help="The file of a chain with sign; without this and --keyring, HEADERWARE_CONFIG names the file.",
 )
 @click.option(
     "--keyring",
@@ -50,8 +50,8 @@ _SHOWN: Final = 20
 @click.option(
     "--registry",
     metavar="LOCATION",
-    help="With --keyring: where the topic's header ids are registered, or HEADERWARE_REGISTRY; built-in ones "
-    "without either.",
+    help="With --keyring: the registry of the topic's header ids; by default HEADERWARE_REGISTRY, else the "
+    "built-in ids.",
 )
 @cluster_options
 @click.option(
@@ -115,10 +115,10 @@ def verify(
 
 
 def _chain(config: str | None, keyring: str | None, permissions: Permissions, registry: str | None) -> Chain:
-    """Return the chain that verifies: that of a file, or of a keyring and the registry of header ids."""
+    """Return the chain that verifies: a file's chain, or one made of a keyring and a registry."""
     if keyring is None:
         if registry is not None:
-            raise click.UsageError("--registry goes with --keyring; a chain's header_ids says where ids are")
+            raise click.UsageError("--registry needs --keyring; in a chain, header_ids names the registry")
         config = config or os.environ.get(CONFIG_VARIABLE)
         if config is None:
             raise click.UsageError(
@@ -154,13 +154,13 @@ def _print(report: Report) -> None:
         console.print(
             Text(f"refused {refusal.records:,}: ", "bold red")
             .append(printable(refusal.reason) + printable(who), "default")
-            .append(f"  {_places(refusal.partitions)}", "dim")
+            .append(f"  {_offsets_text(refusal.partitions)}", "dim")
         )
     _print_rest(console, len(report.refusals), "reason")
     if report.unsigned:
         console.print(
             Text(f"unsigned {report.unsigned:,}", "yellow").append(
-                f"  {_places(report.unsigned_partitions)}", "dim"
+                f"  {_offsets_text(report.unsigned_partitions)}", "dim"
             )
         )
     if report.uncovered:
@@ -191,9 +191,9 @@ def _signer_text(signer: Signer) -> Text:
         text.append(f", {signer.repeated:,} repeated", "yellow")
     if signer.uncovered:
         text.append(f", {signer.uncovered:,} with later headers", "yellow")
-    return text.append(f"  {_places(signer.partitions)}", "dim")
+    return text.append(f"  {_offsets_text(signer.partitions)}", "dim")
 
 
-def _places(partitions: Mapping[int, Offsets]) -> str:
+def _offsets_text(partitions: Mapping[int, Offsets]) -> str:
     shown = [f"[{number}] {found.first}..{found.last}" for number, found in sorted(partitions.items())]
     return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")

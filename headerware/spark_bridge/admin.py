@@ -1,6 +1,6 @@
 """Ask the cluster through Kafka's own AdminClient in the driver's JVM.
 
-It comes with the connector's jars and takes Spark's ``kafka.*`` options as they are, so that security
+The client comes with the connector's jars and takes Spark's ``kafka.*`` options as they are, so that security
 settings need no translation for another client. Each topic, partition and group costs a few calls
 from Python into the JVM, of about 0.2 ms each.
 """
@@ -26,7 +26,7 @@ _LONGEST_REQUEST_MS = 30_000  # Kafka's own default
 
 
 class AdminError(HeaderwareError):
-    """A request that the cluster did not answer, in time or at all.
+    """A request that the cluster refused or did not answer in time.
 
     ``cause`` is the class of Java's exception, such as ``UnknownTopicOrPartitionException``.
     """
@@ -35,13 +35,13 @@ class AdminError(HeaderwareError):
 
 
 class KafkaAdmin:
-    """Kafka's AdminClient, for what the bridge asks of a cluster; close it, or use it in a ``with``.
+    """Ask a cluster through Kafka's AdminClient; close it, or use it in a ``with``.
 
     Any thread may call it.
 
     Args:
         spark: the session in whose driver it runs.
-        options: of Spark's Kafka source or sink; those that begin with ``kafka.`` count.
+        options: options of Spark's Kafka source or sink; only those that begin with ``kafka.`` are used.
         timeout_s: how long one request may take, in seconds, unless the options set it.
 
     Raises:
@@ -70,7 +70,7 @@ class KafkaAdmin:
         return str(self._ask("the cluster's id", lambda: self._admin.describeCluster().clusterId()))
 
     def partition_counts(self, topics: Iterable[str] | None = None) -> dict[str, int]:
-        """Return the number of partitions of topics, or of all that are not Kafka's own.
+        """Return the number of partitions of topics, or of all topics that are not internal to Kafka.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
@@ -82,14 +82,14 @@ class KafkaAdmin:
         return {str(topic): int(found[topic].partitions().size()) for topic in found}
 
     def matching_topics(self, pattern: str) -> list[str]:
-        """Return the topics that a regular expression of Java's fits whole, sorted; without Kafka's own.
+        """Return the topics that a Java regular expression fits completely, sorted, without internal ones.
 
         Raises:
-            AdminError: no answer, or the pattern is none.
+            AdminError: no answer, or the pattern is not valid.
         """
         names = self._ask("which topics there are", lambda: self._admin.listTopics().names())
         compiled = self._guarded(
-            f"{pattern!r} is no pattern", lambda: self._jvm.java.util.regex.Pattern.compile(pattern)
+            f"{pattern!r} is not a valid pattern", lambda: self._jvm.java.util.regex.Pattern.compile(pattern)
         )
         found = self._jvm.java.util.TreeSet(names)
         found.removeIf(compiled.asMatchPredicate().negate())
@@ -148,7 +148,7 @@ class KafkaAdmin:
 
         Args:
             topics: the topics.
-            committed: whether to return where the first open transaction begins, if there is one before.
+            committed: whether to return the beginning of the first open transaction instead, if there is one.
 
         Raises:
             AdminError: no answer, or a topic does not exist.
@@ -175,7 +175,7 @@ class KafkaAdmin:
         }
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> None:
-        """End the producers that have transactional ids, and undo what they have not committed.
+        """Fence the producers of transactional ids, which aborts their open transactions.
 
         Raises:
             AdminError: no answer.
@@ -259,7 +259,7 @@ def admin_settings(options: Mapping[str, Any], timeout_ms: int) -> dict[str, str
     settings = {key[len(_PREFIX) :]: value for key, value in own.items()}
     if not settings.get(_SERVERS):
         raise ConfigError("the brokers' addresses are missing", path=_PREFIX + _SERVERS)
-    # Kafka refuses a request that may take longer than its call, and users set one for Spark's consumers.
+    # Kafka refuses a request timeout above the call timeout, and users set the former for Spark's consumers.
     call_ms = _milliseconds(settings, _CALL_MS, max(timeout_ms, _milliseconds(settings, _REQUEST_MS, 0)))
     request_ms = _milliseconds(settings, _REQUEST_MS, min(call_ms, _LONGEST_REQUEST_MS))
     return settings | {_CALL_MS: str(call_ms), _REQUEST_MS: str(request_ms)}
@@ -274,7 +274,7 @@ def _milliseconds(settings: Mapping[str, str], key: str, default: int) -> int:
 
 
 def _cause(error: Any) -> tuple[str, str]:
-    """Return the class of the exception at the bottom of a Java exception, and its message."""
+    """Return the class and the message of the innermost cause of a Java exception."""
     java = error.java_exception
     while (deeper := java.getCause()) is not None:
         java = deeper

@@ -41,9 +41,9 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 ChainLike = Chain | Mapping[str, Any] | str | os.PathLike[str]
 """A chain made in code, a flat configuration such as a client's own, or a path to TOML."""
 Failures = Literal["fail", "route"]
-"""The treatment of a refused row: it fails the job, or goes on with a column ``failure``."""
+"""The treatment of a refused row: it fails the job, or is kept with a column ``failure``."""
 Work = Literal["decode", "encode", "foreach_batch", "kafka_sink", "source"]
-"""What the tasks do with a chain; those of a source make bytes of objects."""
+"""What the tasks do with a chain; the tasks of a source serialize objects."""
 _READS: Final = frozenset({"decode", "foreach_batch"})
 _WRITES: Final = frozenset({"encode", "kafka_sink", "source"})
 CANNOT_WAIT: Final = "a task of Spark has no partition to pause"
@@ -70,7 +70,7 @@ class ChainSource(msgspec.Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that differ between configurations and reveal nothing of them."""
+        """16 hexadecimal digits that differ between configurations and reveal nothing about them."""
         if self.chain is not None:
             parts = [
                 repr(step) if isinstance(step, msgspec.Struct) else type(step).__qualname__
@@ -116,7 +116,7 @@ class TaskSpec(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None = None
     """The query or job within which identities of rows differ; None if rows get none."""
     dead_letter_topic: str = "{topic}.dead-letter"
-    """The topic of dead letters, unless their step has another; so are the names of their headers."""
+    """The topic of dead letters, unless the step names one; the same holds for ``dead_letter_headers``."""
     dead_letter_headers: Literal["connect", "spring", "headerware"] = "connect"
 
     def replace(self, **changes: Any) -> TaskSpec:
@@ -149,22 +149,22 @@ def _loaded(chain: ChainLike, side: Side) -> tuple[ChainSource, Chain]:
     try:
         source, loaded = _read(chain)
     except ConfigError as error:
-        log.warning("HEADERWARE_DISABLED is set, so this is passed over: %s", error)
+        log.warning("HEADERWARE_DISABLED is set, so this error is ignored: %s", error)
         return ChainSource(chain=Chain()), Chain()
-    # The source stays as it was written: a loaded chain would hold values from the environment.
+    # Keep the source as it was written: a loaded chain would hold values from the environment.
     return msgspec.structs.replace(source, is_disabled=True), what_is_left(loaded)
 
 
 def require_importable(options: Iterable[tuple[str, object]]) -> None:
-    """Raise ConfigError for options, with their paths, whose class no executor can import and so unpickle."""
+    """Raise ConfigError if executors cannot import, and so cannot unpickle, the class of an option."""
     for path, made in options:
         for kind in type(made).__mro__ if isinstance(made, msgspec.Struct) else ():
             local = kind.__module__ == "__main__" or "<locals>" in kind.__qualname__
             if local and get_annotations(kind):
                 raise ConfigError(
-                    f"the class {kind.__qualname__} has options and stands in the program itself, where "
-                    "executors cannot import it; put it into a module, and ship that with --py-files or "
-                    "addPyFile",
+                    f"the class {kind.__qualname__} has options and is defined in the program itself, where "
+                    "executors cannot import it; put it into a module, and ship the module with --py-files "
+                    "or addPyFile",
                     path=path,
                 )
 
@@ -180,11 +180,11 @@ def _unfit(step: object, work: Work | None) -> Iterator[str]:
         yield f"{label(step)!r} cannot count here: {_UNCOUNTED[work]}; take the step out of this chain"
 
 
-_UNTOLD: Final = "Spark's Kafka sink does not tell which records it has stored, where and with which time"
+_UNTOLD: Final = "Spark's Kafka sink does not report which records it has stored, where and with which time"
 _UNCOUNTED: Final[Mapping[Work, str]] = {
     "decode": (
-        "Spark computes a frame when, and as often as, somebody asks for it, and tells nobody that all of it "
-        "was read. foreach_batch() counts each batch once"
+        "Spark computes a frame whenever its rows are needed, perhaps several times, and does not report "
+        "when all rows were read. foreach_batch() counts each batch once"
     ),
     **dict.fromkeys(("encode", "kafka_sink", "source"), _UNTOLD),
 }
@@ -197,9 +197,9 @@ def _idle(step: Any, work: Work) -> Iterator[str]:
         uncalled = ", ".join(hook for hook in HOOKS if hook not in _CALLED)
         yield f"it has no hook that Spark calls, so it does nothing ({uncalled} are for clients)"
     if isinstance(step, Lineage) and work in {"decode", "encode"}:
-        yield "nothing is reported, for only foreach_batch() knows when a batch was read and written"
+        yield "nothing is reported, because only foreach_batch() knows when a batch was read and written"
     if isinstance(step, Metrics) and work in {"decode", "encode"}:
-        yield "nothing is measured, for only foreach_batch() knows when rows were read and written"
+        yield "nothing is measured, because only foreach_batch() knows when rows were read and written"
     if isinstance(step, Trace) and work == "decode":
         yield "it makes no spans, and rows keep their headers; foreach_batch() makes a span for each batch"
     if place_of(step) is Place.DEDUP and getattr(step, "store", None) is not None:
@@ -237,7 +237,7 @@ def require_typed(chain: Chain, types: Collection[str]) -> None:
     serializes = has_step(chain, Place.SERIALIZE)
     if types and not serializes:
         raise ConfigError(
-            "the chain has no 'serialize' step, so that this column holds bytes; add one, or drop the type",
+            "the chain has no 'serialize' step, so this column holds bytes; add one, or drop the type",
             path=next(iter(types)),
         )
     needing = [name for name, step in zip(chain.names, chain, strict=True) if stage_of(step) is Stage.OBJECTS]

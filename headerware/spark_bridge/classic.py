@@ -1,4 +1,4 @@
-"""Refuse Spark Connect, whose frames have no JVM beside them and whose server runs none of our code.
+"""Refuse Spark Connect, whose client has no JVM and whose server runs none of our code.
 
 The bridge reads the commit ledger, Kafka's offsets and the stream's progress in the driver's JVM, and starts
 Python workers that its own driver configures. None of this goes through Connect.

@@ -1,12 +1,12 @@
-"""The copy of a topic by the worker's rules as a batch job, for a topic that outgrows one process.
+"""Copy a topic by the worker's rules in a batch job, for a topic that is too large for one process.
 
-The rules are those of the worker (``headerware.ops.compaction``), so both keep the same records, in the same
-order. The workers judge each record by its key, time and headers; values go to them only if a chain is to
-verify records. What is known of a record after that has a hundred bytes, and is kept for the rest of the job:
-what is kept is found among these rows, and only the records that are written are fetched and shuffled.
+The job has the rules of the worker (``headerware.ops.compaction``), so both keep the same records, in the
+same order. Spark's Python workers judge each record by its key, time and headers; they get values only if a
+chain verifies records. The result is a row of a hundred bytes for each record, which is cached for the rest
+of the job. From these rows the job chooses the records, and only the chosen records are fetched and shuffled.
 
-Spark's sink has no transactions, and sets no times. So the workers write by themselves, each partition in one
-task, in transactions that also say how far it is: see ``headerware.ops.compaction.job``.
+Spark's sink has no transactions, and sets no times. So the tasks write by themselves, one task for each
+partition, in transactions that also hold the progress: see ``headerware.ops.compaction.job``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headerware.spark_bridge.classic import require_classic
 from headerware.spark_bridge.executors.compaction import (
     JUDGED,
     REPEATED,
-    SETTLED,
+    VERDICTS,
     WRITTEN,
     Judging,
     Writing,
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 
 _EXECUTOR: Final = "headerware.spark_bridge.executors.compaction"
 _JUDGE: Final = f"{_EXECUTOR}:judge_records"
-_SETTLE: Final = f"{_EXECUTOR}:settle_messages"
+_JUDGE_MESSAGES: Final = f"{_EXECUTOR}:judge_messages"
 _WRITE: Final = f"{_EXECUTOR}:write_records"
-_SETTLED: Final = [field.split()[0] for field in SETTLED.split(", ")]
+_VERDICTS: Final = [field.split()[0] for field in VERDICTS.split(", ")]
 _POSITION: Final = ["partition", "offset"]
 _COPY: Final = -1
-"""Where records of the target count as standing: before all of the source."""
+"""The offset of records of the target, before all offsets of the source."""
 _TASK_RECORDS: Final = 500_000
-"""How many records are compared in one task. Spark has a number of its own, whatever there is to do, and does
-not change it where the result is kept."""
+"""How many records one task compares. Spark's own number of tasks does not depend on the records, and is
+fixed where the result is cached."""
 _PLAIN: Final = "PLAINTEXT"
-_PLACES: Final = ("subscribe", "assign", "starting", "ending", "failondataloss")
-"""How options begin that say what of which topics is read, and whether all of it must be there."""
+_READ_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss")
+"""The prefixes of options that choose topics and offsets, or allow lost records."""
 
 
 def copy_topic(
@@ -73,39 +73,39 @@ def copy_topic(
     group_id: str | None = None,
     execute: bool = False,
 ) -> CompactionResult:
-    """Copy what a rule keeps of a topic: of each key the highest version, or what has not expired.
+    """Copy the records that a rule keeps: the highest version of each key, or records that have not expired.
 
-    It does what ``headerware compact`` does, or ``headerware retain --into``, with what the source has when
-    it begins, and shares their group: it begins where the worker or the last job has ended. It ends a worker
-    that runs, and its mark stands in the group's offsets until it ends; as long as it stands, the worker
-    refuses to begin. Each record goes into the same partition, in order, as it is. Nothing comes
-    twice, wherever a task or the driver is killed. If the driver is killed, run it again.
+    The job does the work of ``headerware compact`` or ``headerware retain --into`` for the records that the
+    source has at the start. It shares the group of these workers: it begins where the worker or the last job
+    has ended. The job fences a running worker, and its mark in the group's offsets keeps workers from
+    starting until the job has ended. Each record goes unchanged into the same partition, in order. No record
+    is copied twice, even if a task or the driver is killed. If the driver is killed, run the job again.
 
     Args:
         spark: the session.
-        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers``; those that say what is read,
-            such as ``startingTimestamp`` and ``failOnDataLoss``, do not count.
+        options: options of Spark's Kafka source, such as ``kafka.bootstrap.servers``; options that choose
+            what is read, such as ``startingTimestamp`` and ``failOnDataLoss``, are ignored.
         source: the topic that is read; it is not changed.
-        target: the topic that is written, with as many partitions; nobody else writes to it.
-        rule: what is kept: a ``Rule`` of ``headerware.ops.compaction``, or a ``RetentionRule`` of
+        target: the topic that is written, with as many partitions; no other program writes to it.
+        rule: the rule: a ``Rule`` of ``headerware.ops.compaction``, or a ``RetentionRule`` of
             ``headerware.ops.retention.rules``.
-        side_topic: the topic for what is unresolved; without it that goes into the target.
-        chain: a chain with ``sign``; what it does not verify is unresolved, or not removed.
-        conf: the settings of a client of confluent-kafka, for those who write. Without them they have the
-            addresses in ``options``, and the cluster must be open to all.
-        group_id: the group whose offsets say what is done; that of the worker.
-        execute: whether to do it; else it is only counted what would be done.
+        side_topic: the topic for unresolved records; without it they go into the target.
+        chain: a chain with ``sign``; records that it does not verify are unresolved, or are kept.
+        conf: confluent-kafka's settings for the tasks that write. None takes the addresses in ``options``,
+            which is enough for a cluster without authentication.
+        group_id: the group whose offsets hold the progress; None takes the worker's group.
+        execute: whether to copy; if false, the records that would be copied are only counted.
 
     Returns:
-        the counts, as the worker has them.
+        the counts, in the form of the worker.
 
     Raises:
-        ConfigError: the topics do not fit, and it is to be executed; or the session is Spark Connect's.
-        HeaderwareError: the group has done something else, another job has taken over, or the source ends
-            before what is done.
+        ConfigError: the topics do not fit, and ``execute`` is true; or the session is Spark Connect's.
+        HeaderwareError: the group belongs to other work, another job has taken over, or the source ends
+            before the group's progress.
         AdminError: the cluster does not answer, or a topic does not exist.
         MissingPartError: the session has no Kafka connector.
-        confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses what it is asked.
+        confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses a request.
     """
     require_classic(spark)
     shipped_chain, loaded = (None, None) if chain is None else chain_source(chain)
@@ -139,18 +139,20 @@ def copy_topic(
             copied = None if rule.alone else _judged(copies, judging)
             tasks = 1 + sum(ends[each] - begin for each, begin in begins.items()) // _TASK_RECORDS
             before = {number: offset for number, offset in done.items() if offset > own.get(number, 0)}
-            told = _told(judged, copied, rule.alone, before, tasks).persist()
+            outcomes = _outcomes(judged, copied, rule.alone, before, tasks).persist()
             try:
-                _count(told, result)
-                judged.unpersist()  # what is told is kept by now
+                _count(outcomes, result)
+                judged.unpersist()  # the outcomes are cached by now
                 if execute and (result.written or result.unresolved):
-                    _write(records, told, Writing(copied=work.copied, job=job), target, side_topic or target)
+                    _write(
+                        records, outcomes, Writing(copied=work.copied, job=job), target, side_topic or target
+                    )
             finally:
                 judged.unpersist()
-                told.unpersist()
+                outcomes.unpersist()
         except BaseException:
             if execute:
-                # Else the next job does it.
+                # If this fails, the next job does it.
                 with suppress(HeaderwareError, KafkaException):
                     work.copied.end(job, admin.fence_producers)
             raise
@@ -166,15 +168,15 @@ def _client_settings(options: Mapping[str, Any]) -> dict[str, Any]:
     protocol = found.get("security.protocol", _PLAIN)
     if protocol != _PLAIN:
         raise ConfigError(
-            f"expected the settings of confluent-kafka for those who write, for Java's have other names and "
-            f"files; found kafka.security.protocol={protocol} alone",
+            f"expected confluent-kafka's settings for the tasks that write, because Java's settings have "
+            f"other names and files; found only kafka.security.protocol={protocol}",
             path="conf",
         )
     return {"bootstrap.servers": found["bootstrap.servers"]}
 
 
 def _require_uncut(source: str, done: Mapping[int, int], ends: Mapping[tuple[str, int], int]) -> None:
-    """Raise a HeaderwareError if a partition ends before what is done, as ``Compaction`` does."""
+    """Raise a HeaderwareError if a partition ends before its progress, as ``Compaction`` does."""
     for number, offset in sorted(done.items()):
         end = ends.get((source, number), offset)
         if offset > end:
@@ -192,7 +194,7 @@ def _read(
     begins: Mapping[tuple[str, int], int],
     ends: Mapping[tuple[str, int], int],
 ) -> DataFrame:
-    """Return what a topic has between offsets."""
+    """Return the records of a topic between offsets."""
 
     def offsets(found: Mapping[tuple[str, int], int]) -> str:
         return json.dumps(
@@ -205,12 +207,12 @@ def _read(
         "endingOffsets": offsets(ends),
         "kafka.isolation.level": "read_committed",
     }
-    others = {key: value for key, value in options.items() if not key.lower().startswith(_PLACES)}
+    others = {key: value for key, value in options.items() if not key.lower().startswith(_READ_OPTIONS)}
     return kafka_source(spark.read, {**others, **own})
 
 
 def _judged(frame: DataFrame, judging: Judging) -> DataFrame:
-    """Return what is known of each record by itself."""
+    """Return the judgement of each record by itself."""
     stands_in = F.when(F.col("value").isNotNull(), F.lit(b""))
     taken = frame.select(
         F.lit(judging.topic).alias("topic"),
@@ -221,22 +223,22 @@ def _judged(frame: DataFrame, judging: Judging) -> DataFrame:
     return taken.mapInArrow(shipped(_JUDGE, judging), JUDGED)
 
 
-def _told(
+def _outcomes(
     judged: DataFrame, copies: DataFrame | None, alone: Lost | None, done: Mapping[int, int], tasks: int
 ) -> DataFrame:
-    """Return what becomes of each record that is not done; ``copies`` is what the target has."""
+    """Return the outcome of each record that is not done; ``copies`` are the records of the target."""
     slices = judged.where("message IS NOT NULL").repartition(tasks, "partition", "message")
     in_order = slices.sortWithinPartitions("partition", "message", "offset")
-    settled = judged.where("message IS NULL").select(*_SETTLED)
-    settled = settled.unionByName(in_order.mapInArrow(shipped(_SETTLE), SETTLED))
-    told = _by_itself(settled, alone) if copies is None else _by_rank(settled, copies, tasks)
+    verdicts = judged.where("message IS NULL").select(*_VERDICTS)
+    verdicts = verdicts.unionByName(in_order.mapInArrow(shipped(_JUDGE_MESSAGES), VERDICTS))
+    outcomes = _by_itself(verdicts, alone) if copies is None else _by_rank(verdicts, copies, tasks)
     if done:
-        told = told.where(F.coalesce("at", "offset") >= _by_partition(done))
-    return told.select(*_POSITION, "at", "outcome", "why", "size", "tombstone")
+        outcomes = outcomes.where(F.coalesce("at", "offset") >= _by_partition(done))
+    return outcomes.select(*_POSITION, "at", "outcome", "why", "size", "tombstone")
 
 
-def _by_itself(settled: DataFrame, alone: Lost | None) -> DataFrame:
-    """Return what becomes of records each of which is judged alone."""
+def _by_itself(verdicts: DataFrame, alone: Lost | None) -> DataFrame:
+    """Return the outcomes of records, each of which is judged alone."""
     why = F.col("why")
     outcome = (
         F.when(F.col("at").isNull() | (why == REPEATED), "waits")
@@ -244,17 +246,17 @@ def _by_itself(settled: DataFrame, alone: Lost | None) -> DataFrame:
         .when(why == "kept", "wins")
         .otherwise("unresolved")
     )
-    told = settled.withColumn("outcome", outcome)
+    outcomes = verdicts.withColumn("outcome", outcome)
     unresolved = F.when(F.col("outcome") == "unresolved", why)
-    return told.withColumn("why", F.when(F.col("outcome") == "loses", alone).otherwise(unresolved))
+    return outcomes.withColumn("why", F.when(F.col("outcome") == "loses", alone).otherwise(unresolved))
 
 
-def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
-    """Return what becomes of records of which one of each key is kept."""
-    # Of a message in slices the first has key and version.
-    copied = copies.where("number = 0").withColumn("at", F.lit(_COPY).cast("long")).select(*_SETTLED)
-    # A key's digest is that of its partition, too.
-    keyed = settled.unionByName(copied).where("digest IS NOT NULL").repartition(tasks, "digest")
+def _by_rank(verdicts: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
+    """Return the outcomes of records, of which one for each key is kept."""
+    # In a message in slices, the first slice has key and version.
+    copied = copies.where("number = 0").withColumn("at", F.lit(_COPY).cast("long")).select(*_VERDICTS)
+    # The digest of a key depends on its partition, too.
+    keyed = verdicts.unionByName(copied).where("digest IS NOT NULL").repartition(tasks, "digest")
     best = F.max(F.struct("version", "at")).over(Window.partitionBy("digest"))
     ranked = keyed.withColumn("best", best).where(F.col("at") != _COPY)
     lost = (
@@ -265,13 +267,13 @@ def _by_rank(settled: DataFrame, copies: DataFrame, tasks: int) -> DataFrame:
     wins = F.col("at") == F.col("best.at")
     ranked = ranked.withColumn("outcome", F.when(wins, "wins").otherwise("loses"))
     ranked = ranked.withColumn("why", F.when(~wins, lost)).drop("best")
-    others = settled.where("digest IS NULL")
+    others = verdicts.where("digest IS NULL")
     waits = F.col("at").isNull() | (F.col("why") == REPEATED)
     return ranked.unionByName(others.withColumn("outcome", F.when(waits, "waits").otherwise("unresolved")))
 
 
 def _by_partition(offsets: Mapping[int, int]) -> Column:
-    """Return an offset by the column ``partition``; 0 for one that is not listed."""
+    """Return an offset by the column ``partition``; 0 for a partition that is not listed."""
     (first, at), *others = offsets.items()
     found = F.when(F.col("partition") == first, at)
     for number, offset in others:
@@ -279,9 +281,9 @@ def _by_partition(offsets: Mapping[int, int]) -> Column:
     return found.otherwise(0)
 
 
-def _count(told: DataFrame, result: CompactionResult) -> None:
-    """Add up what becomes of the records."""
-    sums = told.groupBy("outcome", "why").agg(
+def _count(outcomes: DataFrame, result: CompactionResult) -> None:
+    """Add the outcomes to the result."""
+    sums = outcomes.groupBy("outcome", "why").agg(
         F.count("*").alias("records"),
         F.sum("size").alias("size"),
         F.sum(F.col("tombstone").cast("long")).alias("tombstones"),
@@ -299,13 +301,13 @@ def _count(told: DataFrame, result: CompactionResult) -> None:
             result.waiting += records
 
 
-def _write(records: DataFrame, told: DataFrame, writing: Writing, target: str, side_topic: str) -> None:
-    """Write records as they are, each partition by one task.
+def _write(records: DataFrame, outcomes: DataFrame, writing: Writing, target: str, side_topic: str) -> None:
+    """Write records unchanged, each partition by one task.
 
-    A message in slices stands where its last slice came, and its slices as they came.
+    A message in slices takes the offset of its last slice; its slices keep their order.
     """
     topic = F.when(F.col("outcome") == "wins", target).otherwise(side_topic).alias("topic")
-    chosen = told.where("outcome = 'wins' OR outcome = 'unresolved' AND why != 'unreadable'")
+    chosen = outcomes.where("outcome = 'wins' OR outcome = 'unresolved' AND why != 'unreadable'")
     columns = ("key", "value", "headers", "timestamp", "timestampType")
     rows = records.select(*_POSITION, *columns).join(chosen.select(*_POSITION, "at", topic), _POSITION)
     in_order = rows.repartition("partition").sortWithinPartitions("partition", "at", "offset")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONNECTOR: Final = "spark-sql-kafka-0-10"
 JARS_FOLDER: Final = "HEADERWARE_SPARK_JARS"
 _SCALA = "2.13"  # the only one that Spark 4 is built for
-# What the connector needs beside the jars that come with Spark.
+# The jars that the connector needs besides those that come with Spark.
 _NEEDED = (
     f"{CONNECTOR}_{_SCALA}",
     f"spark-token-provider-kafka-0-10_{_SCALA}",
@@ -43,7 +43,7 @@ def package(version: str) -> str:
 
 
 def advice(version: str) -> str:
-    """Return what to do if the connector is missing."""
+    """Return the advice for a missing connector."""
     return (
         f"Either let Spark reach Maven Central or a mirror of it (spark.jars.ivySettings, "
         f"spark.jars.repositories), or name a folder with the jars of {', '.join(_NEEDED)}: "
@@ -127,7 +127,7 @@ def _run_resolver(settings: Mapping[str, str], spark_home: Path) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {_RESOLVE_SECONDS} s"
+        return f"it did not end within {_RESOLVE_SECONDS} s"
     if done.returncode == 0:
         return ""
     lines = _CREDENTIALS.sub("//", done.stderr.decode(errors="replace")).splitlines()

@@ -63,11 +63,11 @@ def decode(
 ) -> DataFrame:
     """Decode a frame that was read from Kafka through a chain, as a consumer decodes its records.
 
-    All columns stay, in their order, including those that the user added; only key, value and headers change.
-    A message in slices becomes one row, at the position of its last slice.
+    All columns are kept, in their order, also columns that the user added; only key, value and headers
+    change. A message in slices becomes one row, at the position of its last slice.
 
     Args:
-        frame: what ``format("kafka")`` returns with ``includeHeaders``, a batch or a stream: topic, value and
+        frame: a frame of ``format("kafka")`` with ``includeHeaders``, a batch or a stream: topic, value and
             headers, and any other columns.
         chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. The executors fill in
             ``${env:NAME}`` in a configuration or file; a Chain is sent with its options as they are.
@@ -79,10 +79,10 @@ def decode(
         incomplete: what happens to messages in slices that continue after the end of a batch frame: they
             fail, or are left to a later read.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that was read from, for signatures; None takes that of the frame, if
-            it came from :func:`kafka_source`, and empty text leaves it open.
+        cluster_id: the id of the cluster that was read from, for signatures; None takes the id
+            that :func:`kafka_source` asked for, and an empty text means that it is unknown.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
+        dead_letter_headers: the names of the headers with the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
@@ -102,8 +102,8 @@ def decode(
         return plan.deduplicated(plan.decoded(frame, spec).frame)
     may_be_slice = slice_condition()
     alone = plan.decoded(frame.where(~may_be_slice), spec).frame
-    whole = plan.reassembled(frame.where(may_be_slice), spec, ReassemblyOptions(incomplete=incomplete))
-    return plan.deduplicated(alone.unionByName(whole))
+    reassembled = plan.reassembled(frame.where(may_be_slice), spec, ReassemblyOptions(incomplete=incomplete))
+    return plan.deduplicated(alone.unionByName(reassembled))
 
 
 class Decoded(NamedTuple):
@@ -111,7 +111,7 @@ class Decoded(NamedTuple):
 
     frame: DataFrame
     read: DataFrame
-    """The frame that it is decoded from."""
+    """The frame from which the rows are decoded."""
     arguments: tuple[Any, ...]
     """The arguments of ``decode_rows`` on the executors."""
 
@@ -205,7 +205,7 @@ class DecodePlan:
         same = Window.partitionBy(F.coalesce(IDENTITY, position.cast("binary")))
         first = same.orderBy("topic", "partition", "offset")
         rank = "_hw_rank"
-        # All rows of one position stay: a hook may have made several of one record.
+        # Keep all rows of one position: a hook may have made several rows of one record.
         ranked = frame.withColumn(rank, F.rank().over(first))
         return ranked.where(F.col(rank) == 1).drop(rank, IDENTITY)
 
@@ -227,5 +227,5 @@ def _from_ddl(kind: str, name: str) -> DataType:
     try:
         found: DataType = DataType.fromDDL(kind)
     except PySparkException as error:
-        raise ConfigError(f"{kind!r} is no type in Spark's DDL: {error}", path=name) from error
+        raise ConfigError(f"{kind!r} is not a type in Spark's DDL: {error}", path=name) from error
     return found

@@ -57,8 +57,8 @@ _IN_FULL: Final = {
 """How columns that identify a row are written: with nulls, and with instants to the microsecond in UTC. By
 default Spark writes milliseconds, so that two rows might have one identity."""
 _NO_IDENTITY: Final = (
-    "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name the "
-    "columns that tell one row from every other, the same in a replay: identity=[...]"
+    "the chain has 'dedup', and the rows no longer say where they were read from (column 'source'); name "
+    "columns that identify a row and are the same in a replay: identity=[...]"
 )
 
 
@@ -88,17 +88,17 @@ def encode(
         chain: a :class:`Chain`, a flat configuration, or the path of a TOML file, as for :func:`decode`.
         failures: what happens to a row that the chain refuses. ``fail`` fails the job; ``route`` adds a
             column ``failure``: see :func:`split_failures`.
-        identity: with ``dedup`` in the chain: the columns that tell a row from every other and are the same
-            when the job runs again. Rows of a micro-batch need none as long as they keep their column
+        identity: with ``dedup`` in the chain: the columns that identify a row, and are the same when the
+            job runs again. Rows of a micro-batch need no such columns as long as they keep their column
             ``source``, nor does a ``dedup`` that has ``id_from`` or ``id_from_key``.
         job: the name of this job in trails, and the scope of identities; None takes Spark's application name.
-        cluster_id: the id of the cluster that is written to, for signatures; None leaves it open, and so does
-            empty text, without a word in the log.
+        cluster_id: the id of the cluster that is written to, for signatures; None and an
+            empty text mean no id; None logs a warning if a step needs the id.
         partition_counts: the number of partitions by topic. A message in slices whose key does not decide
             its partition gets partition 0 of a topic that is not listed.
         max_message_bytes: the largest message that the producer takes, for ``slice``.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
+        dead_letter_headers: the names of the headers with the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the chain is wrong, or a column is missing or of a wrong type.
@@ -122,16 +122,16 @@ def encode(
 
 
 def keep_headers(frame: DataFrame) -> DataFrame:
-    """Keep the headers of a frame that was read in a further column, so that ``encode`` carries on from them.
+    """Copy the headers of a frame to a further column, from which ``encode`` carries them on.
 
     Rows that get other headers, or are made anew from this frame's columns, then continue the trail, and have
-    the headers that the chain's ``carry`` names. What a row's own headers say wins.
+    the headers that the chain's ``carry`` names. A row's own headers win.
 
     Args:
         frame: the frame, as :func:`decode` returned it.
 
     Returns:
-        the frame with the column ``carried_from``, which ``encode`` takes out.
+        the frame with the column ``carried_from``, which ``encode`` removes.
     """
     return frame.withColumn(CARRIED_FROM, F.col("headers"))
 
@@ -192,7 +192,7 @@ class EncodePlan:
         decoded: Decoded | None = None,
         topic: str | None = None,
     ) -> DataFrame:
-        """Return the encoded frame, in one pass with the decoding if this frame is only ``decoded``.
+        """Return the encoded frame; if ``decoded`` is the source of this frame, decode in the same pass.
 
         ``topic`` is the topic of all rows of a decoded frame; None if each row has its own.
         """

@@ -1,7 +1,7 @@
-"""Read topics, and keep in the frame where its records come from.
+"""Read topics, and keep the origin of the records in the frame.
 
-The column ``topic`` carries it as metadata, which Spark keeps through filters and selections and into each
-micro-batch. A ``topic`` that was computed has none, and a union has that of its first frame.
+The column ``topic`` carries the origin as metadata, which Spark keeps through filters and selections and into
+each micro-batch. A computed ``topic`` has no origin, and a union has the origin of its first frame.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, frame: DataFrame) -> Origin:
-        """Return what a frame says of its origin."""
+        """Return the origin that a frame carries."""
         metadata = frame.schema["topic"].metadata if "topic" in frame.columns else {}
         return msgspec.convert(metadata.get(_METADATA, {}), cls)
 
@@ -46,13 +46,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[str, Any]) -> DataFrame:
     """Read topics with their headers, and only committed records.
 
-    It asks the cluster whether the topics exist, and for its id, which the frame keeps: :func:`decode` and
-    :func:`foreach_batch` compare signatures and encrypted records with it.
+    The function asks the cluster whether the topics exist, and for the cluster's id, which the frame keeps:
+    :func:`decode` and :func:`foreach_batch` compare signatures and encrypted records with it.
 
     Args:
         reader: ``spark.read`` or ``spark.readStream``.
-        options: of Spark's Kafka source, such as ``kafka.bootstrap.servers`` and ``subscribe``; they win
-            over the two that are set here, ``includeHeaders`` and ``kafka.isolation.level``.
+        options: options of Spark's Kafka source, such as ``kafka.bootstrap.servers`` and ``subscribe``; they
+            win over the two options that are set here, ``includeHeaders`` and ``kafka.isolation.level``.
 
     Raises:
         ConfigError: a topic does not exist, or the reader is Spark Connect's.
@@ -65,7 +65,7 @@ def kafka_source(reader: DataFrameReader | DataStreamReader, options: Mapping[st
     given = {key.lower(): str(value) for key, value in options.items()}
     defaults = {key: value for key, value in _READING.items() if key.lower() not in given}
     origin = Origin()
-    if _SERVERS in given:  # else the reader may have got it before
+    if _SERVERS in given:  # otherwise the reader may have the option already
         with KafkaAdmin(spark, options) as admin:
             origin = Origin(cluster_id=admin.cluster_id(), topics=_topics(admin, given))
     frame = reader.format("kafka").options(**defaults, **options).load()
@@ -96,9 +96,9 @@ def _assigned(options: Mapping[str, str]) -> list[str]:
 
 
 def cluster_of(frame: DataFrame, chain: Iterable[object], cluster_id: str | None) -> str | None:
-    """Return the id of the cluster that a frame was read from; log if no one knows it and a step asks.
+    """Return the id of the cluster that a frame was read from; warn if a step needs it and it is unknown.
 
-    An id that is given counts, and an empty text leaves it open.
+    A given id wins over the frame's; an empty text means that the id is unknown, without a warning.
     """
     found = Origin.of(frame).cluster_id if cluster_id is None else cluster_id
     if found is None:

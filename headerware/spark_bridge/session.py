@@ -11,9 +11,9 @@ spark.sql.execution.arrow.maxBytesPerBatch         64 MiB: Spark 4.0 has 256, an
                                                    goes; 10,000 slices of 900 KB would fill its memory
 =================================================  ====================================================
 
-``maxRecordsPerBatch`` stays Spark's 10,000: large enough for batch hooks, and the bytes are bounded.
-``useLargeVarTypes`` stays off: a bounded batch does not need it, and it changes the types that the user's own
-Arrow functions see.
+``maxRecordsPerBatch`` remains Spark's 10,000: large enough for batch hooks, and the bytes are bounded.
+``useLargeVarTypes`` remains off: a bounded batch does not need it, and it changes the types that the user's
+own Arrow functions see.
 
 Before the JVM starts, settings come from three places, and Spark prefers the later one:
 ``spark-defaults.conf``, the builder, and ``PYSPARK_SUBMIT_ARGS``. A builder cannot change what the last one
@@ -74,7 +74,7 @@ def configure(
     """Set what the bridge needs on a session's builder: ``configure(SparkSession.builder).getOrCreate()``.
 
     Call it last, after your own settings, which it never changes. If a JVM runs already (a session was made
-    before, or spark-submit started this program), it only checks that the connector is there: it must have
+    before, or spark-submit started this program), it only checks for the connector, which must have
     come with that session, or by spark-submit's ``--packages``.
 
     Args:
@@ -129,7 +129,7 @@ def _add_connector(builder: SparkSession.Builder, own: Mapping[str, str], folder
 def _check_open(key: str, added: list[str]) -> None:
     if key not in submit_settings():
         return
-    message = f"it sets {key}, and Spark would not see what is added to it here; add {','.join(added)} there"
+    message = f"it sets {key}, so Spark would ignore what is added here; add {','.join(added)} to it"
     raise ConfigError(message, path=SUBMIT_ARGS)
 
 
@@ -205,7 +205,7 @@ def submit_settings() -> dict[str, str]:
     try:
         known, _ = parser.parse_known_args(shlex.split(os.environ.get(SUBMIT_ARGS, "")))
     except (ValueError, argparse.ArgumentError) as error:
-        message = "expected the options of spark-submit, then pyspark-shell; it is no such command line"
+        message = "expected the options of spark-submit, then pyspark-shell; found another command line"
         raise ConfigError(message, path=SUBMIT_ARGS) from error
     confs = dict(setting.split("=", 1) for setting in known.conf if "=" in setting)
     options = {key: value for key in _OPTIONS.values() if (value := getattr(known, key)) is not None}
@@ -215,7 +215,8 @@ def submit_settings() -> dict[str, str]:
 def _running_settings() -> dict[str, str] | None:
     """Return the settings of the JVM that runs already, or None if none runs.
 
-    One runs if this process made a session before, and under spark-submit, which starts Python from the JVM.
+    A JVM runs if this process made a session before, and under spark-submit, which starts Python from the
+    JVM.
     """
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import SparkSession  # noqa: PLC0415

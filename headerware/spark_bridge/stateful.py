@@ -1,14 +1,14 @@
 """Decode streams with Spark's own state: the slices of one message may come in different micro-batches.
 
 Three stages follow one another. :func:`decode_to_ipc` decodes the rows that stand alone, where they were
-read, and writes them as Arrow IPC streams, for the operator knows only pandas and nothing of a row must be
-converted. A slice goes on as it came, in a stream of its own. :class:`ReassemblyProcessor` passes finished
-streams on and puts slices together: the slices that wait are in the state of their topic and partition, by
-offset, with the time of the batch that brought them. :func:`ipc_to_rows` turns the streams into columns
-again.
+read, and writes them as Arrow IPC streams, because the operator knows only pandas and no value of a row may
+be converted. A slice is passed on unchanged, in a stream of its own. :class:`ReassemblyProcessor` passes
+finished streams on and puts slices together: the slices that wait are in the state of their topic and
+partition, by offset, with the time of the batch that brought them. :func:`ipc_to_rows` turns the streams into
+columns again.
 
 A slice's stream waits in the checkpoint with its schema. Later versions of this code must be able to read it,
-also over frames that have other columns by then.
+even if the frame has other columns by then.
 
 Spark fixes a batch's time with its offsets and versions the state with the batch, so a replay has the same
 slices, the same clock and the same outcome. A worker process keeps none of them.
@@ -73,12 +73,13 @@ _NOT_STREAMING: Final = (
     "expected a frame of readStream, found one of read; use decode(), which needs no state"
 )
 _NO_SLICE: Final = (
-    "there is no 'slice' step, so that no row waits for others; use decode(). Where slices wait in a "
-    "checkpoint, the chain needs the step until they are through"
+    "there is no 'slice' step, so no row waits for others; use decode(). If slices wait in a checkpoint, "
+    "keep the step until these slices are reassembled"
 )
 _DEDUP: Final = (
-    "'dedup' needs a memory of all records, which this form does not keep; use foreach_batch(), whose ledger "
-    "does, or leave it out and use Spark's dropDuplicatesWithinWatermark() on a column of your own"
+    "'dedup' needs the identities of all records, which this function does not keep; use foreach_batch(), "
+    "whose ledger keeps them, or remove the step and use Spark's "
+    "dropDuplicatesWithinWatermark() on a column of your own"
 )
 _NO_PROTOBUF: Final = (
     "protobuf is missing here, and Spark's transformWithStateInPandas needs it on the driver and on each "
@@ -134,18 +135,18 @@ def decode_stateful(
     KB.
 
     Args:
-        frame: what ``readStream.format("kafka")`` gives with ``includeHeaders``.
-        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. It may be another when the
-            query is started again: slices that waited go through the new one.
+        frame: a frame of ``readStream.format("kafka")`` with ``includeHeaders``.
+        chain: a :class:`Chain`, a flat configuration, or the path of a TOML file. The chain may
+            change when the query is started again: waiting slices then go through the new chain.
         value: the type of the column ``value``, if the chain deserializes it; see :func:`decode`.
         key: the type of the column ``key``, likewise.
         failures: what happens to a row that the chain refuses, and to each slice of a message that is given
             up: ``fail`` fails the query, ``route`` adds a column ``failure``: see :func:`split_failures`.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that is read from, for signatures; None takes that of the frame, if
-            it came from :func:`kafka_source`, and empty text leaves it open.
+        cluster_id: the id of the cluster that is read from, for signatures; None takes the id
+            that :func:`kafka_source` asked for, and an empty text means that it is unknown.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
+        dead_letter_headers: the names of the headers with the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: before anything runs: the frame is no stream; the chain has no ``slice``, or has
@@ -312,7 +313,7 @@ class ReassemblyProcessor(StatefulProcessor):
         due = [at for at in (arrived + self._expire_ms for arrived in arrived_ms) if at > now_ms]
         wanted = {min(due)} if due else set()
         found = set(self._handle.listTimers())
-        for timer_ms in found - wanted - {fired_ms}:  # Spark deletes the one that it called for
+        for timer_ms in found - wanted - {fired_ms}:  # Spark deletes the timer that has fired
             self._handle.deleteTimer(timer_ms)
         for timer_ms in wanted - found:
             self._handle.registerTimer(timer_ms)

@@ -1,4 +1,4 @@
-"""Parts for tests, benches and demos: clusters, Java's own console tools, what plug-ins must do.
+"""Parts for tests, benches and demos: clusters, Kafka's console tools, and tests for plug-ins to inherit.
 
 Loaded lazily, so that ``python -m headerware.testing.broker`` runs its module once.
 """

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Self
 import click
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic  # its stub shows it here only
+from confluent_kafka.cimpl import NewTopic  # the type stubs have it only here
 
 from headerware.core.errors import MissingPartError
 from headerware.core.java import find_java
@@ -47,8 +47,8 @@ _ATTEMPTS = 3
 _TAIL_LINES = 40
 _PORT_TAKEN = "Address already in use"
 HOST: Final = "127.0.0.1"
-# Below the range of ports for outgoing connections, so that none of these takes a broker's port while it
-# restarts.
+# Below the range of ports for outgoing connections, so that no such connection takes a broker's port while
+# the broker restarts.
 _PORTS = range(20_000, 32_000)
 _TRIES = 100
 
@@ -104,10 +104,10 @@ class KafkaBroker:
         return self._process.pid if running and self._process is not None else None
 
     def start(self) -> None:
-        """Start the broker and wait until it answers; nothing if it runs already.
+        """Start the broker and wait until it answers; do nothing if it runs already.
 
         Raises:
-            MissingPartError: Java or Kafka's jars are not to be had.
+            MissingPartError: Java is missing, or Kafka's jars can neither be found nor fetched.
             BrokerError: it ended or did not answer in time; the message ends with the tail of its log.
         """
         if self.pid is not None:
@@ -241,7 +241,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def _cluster_at(port: int) -> str | None:
-    """Return the id of the cluster at a port: ours, or that of a broker that took the port before."""
+    """Return the id of the cluster at a port, which another broker may have taken first."""
     try:
         socket.create_connection((HOST, port), timeout=1).close()
         answer = _admin(f"{HOST}:{port}").list_topics(timeout=_REQUEST_SECONDS)
@@ -312,7 +312,7 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         "share.coordinator.state.topic.replication.factor": 1,
         "share.coordinator.state.topic.min.isr": 1,
         "group.initial.rebalance.delay.ms": 0,
-        # So that a test need not wait for long until a member that was killed is out of its group.
+        # A killed member leaves its group soon, so that tests need not wait.
         "group.min.session.timeout.ms": 500,
         # A member of a share group gets its partitions with its second heartbeat.
         "group.share.min.heartbeat.interval.ms": 500,
@@ -320,7 +320,7 @@ def _server_properties(ports: tuple[int, int], data: Path, config: Mapping[str, 
         # After a kill the controller waits for the end of the old session before it admits the broker again.
         "broker.heartbeat.interval.ms": 500,
         "broker.session.timeout.ms": 4_000,
-        # What a killed producer has left open ends when its time is over, and not up to ten seconds later.
+        # The open transaction of a killed producer ends at its timeout, and not up to ten seconds later.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
         # Tests write records with times of long ago, which would be deleted within minutes.
         "log.retention.hours": -1,

@@ -92,7 +92,7 @@ class EmbeddedCluster:
             partitions: how many partitions, one or more.
 
         Raises:
-            BrokerError: the topic is there already, the number is refused, or the cluster is closed.
+            BrokerError: the topic exists, the number is refused, or the cluster is closed.
         """
         if not self._finalizer.alive:
             message = f"cannot create topic {name!r}: the embedded cluster is closed"
@@ -122,8 +122,7 @@ class EmbeddedCluster:
 
 @cache
 def _librdkafka() -> ctypes.CDLL:
-    # Through the extension module, so that it is the same library that the clients use, wherever it is
-    # installed.
+    # The extension module leads to the library that the clients use, wherever it is installed.
     lib = ctypes.CDLL(cimpl.__file__)
     try:
         for name, (result, arguments) in _SIGNATURES.items():

@@ -1,4 +1,4 @@
-"""The error of the fixtures, beside :class:`~headerware.core.errors.MissingPartError`."""
+"""The error of clusters and tools; a missing part raises MissingPartError instead."""
 
 from __future__ import annotations
 

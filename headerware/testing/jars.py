@@ -38,14 +38,14 @@ _TAIL_LINES = 15
 
 
 class JarSet(msgspec.Struct, frozen=True):
-    """A set of jars: the cache folder's name, a jar that shows that the set is there, and what to resolve."""
+    """A set of jars: the name of its cache folder, a pattern for one of its jars, and its packages."""
 
     name: str
     sign: str
     coordinates: tuple[tuple[str, str, str], ...]
 
 
-# Kafka's jars log through slf4j without a binding; without one a broker fails in silence.
+# Kafka's jars log through slf4j and bring no binding; without a binding, a broker fails silently.
 _LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION)
 BROKER_JARS: Final = JarSet(
     f"kafka-{KAFKA_VERSION}", "kafka_2.1*.jar", (("org.apache.kafka", "kafka_2.13", KAFKA_VERSION), _LOGGING)
@@ -60,7 +60,7 @@ TOOLS_JARS: Final = JarSet(
 def find_jars(jars: JarSet) -> Path:
     """Return a folder that holds the jars; fetch them if need be."""
     tried: list[str] = []
-    for label, folder in _places(jars):
+    for label, folder in _folders(jars):
         if folder is None:
             tried.append(f"{label}: not set")
         elif any(folder.glob(jars.sign)):
@@ -73,7 +73,7 @@ def find_jars(jars: JarSet) -> Path:
             return target
     lines = "\n".join(f"  - {line}" for line in tried)
     message = (
-        f"the jars of {jars.name} are not to be had; tried:\n{lines}\n"
+        f"the jars of {jars.name} can neither be found nor fetched; tried:\n{lines}\n"
         "Set KAFKA_HOME to an unpacked Apache Kafka 4, or HEADERWARE_KAFKA_JARS to a folder of its jars, "
         "or, where Maven Central can be reached, install Maven or pyspark: "
         f"{install_command('spark')}"
@@ -88,7 +88,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headerware"
 
 
-def _places(jars: JarSet) -> list[tuple[str, Path | None]]:
+def _folders(jars: JarSet) -> list[tuple[str, Path | None]]:
     home, folder = os.environ.get("KAFKA_HOME"), os.environ.get("HEADERWARE_KAFKA_JARS")
     return [
         ("KAFKA_HOME", Path(home) / "libs" if home else None),

@@ -24,7 +24,7 @@ class JavaTools:
     """Run Kafka's console consumer and producer, which share no code with librdkafka.
 
     Raises:
-        MissingPartError: Java or the jars of kafka-tools are not to be had.
+        MissingPartError: Java is missing, or the jars of kafka-tools can neither be found nor fetched.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class JavaTools:
             lines: the records, without line ends.
             properties: of the reader, such as ``{"parse.headers": "true", "parse.key": "true"}``.
             producer_config: of the producer, such as ``{"compression.type": "zstd"}``.
-            timeout_ms: how long the whole run may take.
+            timeout_ms: how long the tool may take in all.
 
         Raises:
             BrokerError: the tool failed; the message ends with its output.

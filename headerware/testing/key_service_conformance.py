@@ -1,4 +1,4 @@
-"""What every key service must do, as tests that a service's own tests inherit.
+"""Tests that every key service must pass; a service's own tests inherit them.
 
     class TestMyService(KeyServiceConformance):
         key_id, other_key_id = "orders", "payments"
@@ -46,7 +46,7 @@ class KeyServiceConformance:
     key_id: str = "orders"
     """A key-encryption key of the service."""
     other_key_id: str = "payments"
-    """Another one."""
+    """Another key-encryption key."""
 
     def open_service(self) -> KeyService:
         """Return the service, opened anew; each test closes it."""
@@ -70,7 +70,7 @@ class KeyServiceConformance:
             _require(another.unwrap(self.key_id, wrapped, _CONTEXT) == key, "another key came back")
 
     def test_tells_nothing_of_the_key(self) -> None:
-        """The wrapped key does not hold the plain one, and is another one each time."""
+        """The wrapped key does not contain the plain key, and has other bytes each time."""
         with closing(self.open_service()) as service:
             first, second = (service.wrap(self.key_id, _KEY, _CONTEXT) for _ in range(2))
         for wrapped in (first, second):
@@ -92,13 +92,13 @@ class KeyServiceConformance:
             self._require_refused(service, self.key_id, moved, _CONTEXT)
 
     def test_passes_the_self_test(self) -> None:
-        """A session opens with it: its first data key is unwrapped for no other context."""
+        """A session opens with the service: its first data key is unwrapped for no other context."""
         with closing(DataKeys(self.open_service())) as keys:
             keys.require_bound(self.key_id)
             keys.to_send(self.key_id, _CONTEXT.decode(), 1)
 
     def test_refuses_what_another_key_wrapped(self) -> None:
-        """A key-encryption key does not unwrap what another one wrapped."""
+        """A key-encryption key does not unwrap a data key that another one wrapped."""
         with closing(self.open_service()) as service:
             wrapped = service.wrap(self.key_id, _KEY, _CONTEXT).wrapped
             self._require_refused(service, self.other_key_id, wrapped, _CONTEXT)
@@ -114,7 +114,7 @@ class KeyServiceConformance:
                 self._require_refused(service, self.key_id, changed, _CONTEXT)
 
     def test_tells_of_a_key_that_it_does_not_have(self) -> None:
-        """An unknown key-encryption key is an error of the tree, and not an outage."""
+        """An unknown key-encryption key raises a KeyServiceError, and not the error of an outage."""
         with closing(self.open_service()) as service:
             found = _error_of(lambda: service.wrap(_UNKNOWN, _KEY, _CONTEXT))
             _require_final(found)
@@ -155,7 +155,7 @@ class KeyServiceConformance:
         service.close()
 
     def test_a_deleted_key_is_gone(self) -> None:
-        """What a deleted or disabled key wrapped is refused as deleted, and no other key is touched."""
+        """A data key that a deleted or disabled key wrapped is refused as deleted; other keys still work."""
         with closing(self.open_service()) as service:
             wrapped = service.wrap(self.key_id, _KEY, _CONTEXT).wrapped
             other = service.wrap(self.other_key_id, _KEY, _CONTEXT).wrapped
@@ -167,7 +167,7 @@ class KeyServiceConformance:
             _require(service.unwrap(self.other_key_id, other, _CONTEXT) == _KEY, "another key came back")
 
     def test_an_outage_is_told_and_ends(self) -> None:
-        """While the service is out of reach, both calls say that they may be tried again; then they work."""
+        """In an outage, both calls raise the error that asks for another attempt; afterwards they work."""
         with closing(self.open_service()) as service:
             wrapped = service.wrap(self.key_id, _KEY, _CONTEXT).wrapped
             with self.outage():
@@ -190,7 +190,7 @@ class KeyServiceConformance:
             _require_final(error)
         else:
             same = key_id == self.key_id and context == _CONTEXT and unwrapped == _KEY
-            _require(same, "it was unwrapped, and must be refused")
+            _require(same, "expected a refusal, but the key was unwrapped")
 
 
 def _error_of(call: Callable[[], object]) -> KeyServiceError | None:

@@ -1,11 +1,11 @@
-"""What every object store must do, as tests that a store's own tests inherit.
+"""Tests that every object store must pass; a store's own tests inherit them.
 
     class TestMyStore(ObjectStoreConformance):
         def open_store(self):
             return open_object_store({"type": "mine", "url": URL}, path="store")
 
-pytest collects the methods of the subclass. An outage, which not every test can bring about, is skipped until
-the subclass implements it.
+pytest collects the methods of the subclass. The test of an outage is skipped until the subclass
+can cause one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ObjectStoreConformance:
             _require(_content(another, name) == content, "another object came back")
 
     def test_says_what_is_not_there(self) -> None:
-        """A missing object has an error of its own, beside others and in a folder that is not there."""
+        """A missing object raises NoSuchObjectError, in a folder with objects and in a missing folder."""
         folder = _folder()
         with closing(self.open_store()) as store:
             for _ in range(2):
@@ -59,7 +59,7 @@ class ObjectStoreConformance:
                 _put(store, f"{folder}/object", b"x")
 
     def test_lists_a_folder_and_no_other(self) -> None:
-        """Objects are listed with their sizes and times; folders whose names begin alike are others."""
+        """Objects are listed with their sizes and times; a folder whose name begins alike is another one."""
         folder = _folder()
         with closing(self.open_store()) as store:
             _require(not list(store.objects(folder)), "an empty folder has objects")
@@ -121,7 +121,7 @@ class ObjectStoreConformance:
         store.close()
 
     def test_an_outage_is_told_and_ends(self) -> None:
-        """While the store is out of reach nothing counts as missing or stored; then it works again."""
+        """During an outage, no object counts as missing or stored; afterwards the store works again."""
         folder = _folder()
         with closing(self.open_store()) as store:
             _put(store, f"{folder}/0", b"x")

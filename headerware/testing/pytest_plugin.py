@@ -5,9 +5,9 @@ Name it in the ``conftest.py`` at the root of the tests::
     pytest_plugins = ["headerware.testing.pytest_plugin"]
 
 ``embedded_cluster`` is librdkafka's mock cluster, inside the process. ``kafka_broker`` is an Apache Kafka; it
-needs Java 17. Both start when a test first asks for them and live as long as the run. ``unique_topic`` makes
-names of topics that no other test has. If a part is missing, a test that needs it is skipped; with
-``HEADERWARE_REQUIRE_ALL=1`` in the environment it fails.
+needs Java 17. Both start when a test first asks for them, and live until all tests are done.
+``unique_topic`` makes names of topics that no other test has. If a part is missing, a test that needs it is
+skipped; with ``HEADERWARE_REQUIRE_ALL=1`` in the environment it fails.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def embedded_cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
-    """Return a real broker, shared by the whole run; do not stop it, start one of your own for that."""
+    """Return a real broker, shared by the whole run; do not stop it, but start one of your own."""
     broker = KafkaBroker()
     try:
         try:
@@ -63,7 +63,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def unique_topic() -> Callable[[str], str]:
-    """Return a function that makes a topic's name that no other test has: ``unique_topic("orders")``."""
+    """Return a function that makes a topic's name for one test: ``unique_topic("orders")``."""
 
     def name(prefix: str = "topic") -> str:
         return f"{prefix}-{uuid.uuid4().hex[:12]}"

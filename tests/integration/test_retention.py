@@ -966,7 +966,7 @@ class TestCommand:
         assert (
             f"IN THE WAY since 2020-09-13 12:26:40.000Z: {clicks.name}[0] at offset 0 is kept (malformed), "
             f"because their lifetime, or their hw.slice, cannot be read\n"
-            f"  1 expired record after it cannot be deleted as long as it is there\n"
+            f"  1 expired record after it cannot be deleted as long as this record is there\n"
         ) in shown
         assert "\nheld back" not in shown
         code, shown = self.run(clicks, "--json")

@@ -182,7 +182,7 @@ class TestOnError:
         ]
         assert [row.topic for row in by_step if row.failure is not None] == [TOPIC]
 
-    def test_what_is_to_be_buried_has_its_own_place_and_names(self, by_step: list[Row]) -> None:
+    def test_a_dead_letter_has_its_own_topic_and_names(self, by_step: list[Row]) -> None:
         (failure,) = (row.failure for row in by_step if row.failure is not None)
         assert (failure.step, failure.topic) == ("strict", "graves")
         told = dict(pairs(failure.headers))

@@ -287,5 +287,5 @@ class TestTransform:
     ) -> None:
         topic = kafka.topic("nothing")
         kafka.send(None, Record(topic, b"a"))
-        with pytest.raises(StreamingQueryException, match="expected a function that gives a DataFrame"):
+        with pytest.raises(StreamingQueryException, match="expected a function that returns a DataFrame"):
             stream(topic).run(Chain([Trail()]), keeping(), transform=lambda _frame, _batch: None)

@@ -333,7 +333,7 @@ class TestRefusals:
             decode(frame, Chain([Trail()]), value=avro_type(ORDER))
 
     def test_a_type_that_is_none(self, frame: DataFrame, chain_file: Path) -> None:
-        with pytest.raises(ConfigError, match="key: 'no such type' is no type in Spark's DDL"):
+        with pytest.raises(ConfigError, match="key: 'no such type' is not a type in Spark's DDL"):
             decode(frame, chain_file, key="no such type")
 
     def test_objects_without_a_step_that_serializes(self, spark: SparkSession) -> None:

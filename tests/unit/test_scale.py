@@ -66,8 +66,8 @@ class TestModels:
             simulate.reassembly.reassemble(256, 1_000, seed=1),
         )
         assert few.given_up == 0
-        assert few.whole == 1_000
-        assert 0 < many.given_up == 1_000 - many.whole
+        assert few.complete == 1_000
+        assert 0 < many.given_up == 1_000 - many.complete
         assert many.peak_bytes <= simulate.reassembly.PENDING_BYTES
 
     def test_all_calls_for_keys_are_counted(self, simulate: Any) -> None:

@@ -1,7 +1,8 @@
-"""Instrument confluent-kafka in each Python process under ``headerware run``, which puts this on PYTHONPATH.
+"""Instrument confluent-kafka in each Python process under ``headerware run``, which sets PYTHONPATH.
 
-Python imports ``sitecustomize`` when it starts, so this loads nothing: it waits for confluent_kafka.
-An application, or another tool such as ddtrace-run, may have a ``sitecustomize``, too; it runs after this.
+Python imports ``sitecustomize`` at each start, so this module loads nothing heavy: it waits until the
+process imports confluent_kafka. If the application or a tool such as ddtrace-run has a ``sitecustomize``,
+too, that module runs after this one.
 """
 
 import importlib.util
@@ -16,9 +17,9 @@ _OURS = "headerware.clients"
 
 
 class _WhenImported:
-    """Instrument as soon as confluent_kafka is imported, before who imports it takes names from it.
+    """Instrument confluent_kafka right after its import, before the importing module takes names from it.
 
-    If our own clients are what imports it, they have to be complete first.
+    If headerware.clients imports it, wait until headerware.clients is complete.
     """
 
     def __init__(self) -> None:
@@ -61,7 +62,7 @@ def _start() -> None:
 
 
 def _report_missing() -> None:
-    """End the process that was to be run; only warn in others, which may be tools that use no Kafka."""
+    """End the command's own process; only warn in its children, which may be tools that use no Kafka."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     install = runpy.run_path(os.path.join(package, "core", "extras.py"))["install_command"]()
     text = (

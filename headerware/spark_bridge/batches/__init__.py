@@ -1,1 +1,1 @@
-"""Micro-batches of ``foreachBatch``: the ledger beside the checkpoint, and the sinks."""
+"""Micro-batches of ``foreachBatch``: their ledger and their sinks."""

@@ -1,9 +1,9 @@
 """The ledger's files: JSON documents of attempts and commits, and Parquet tables of the rows they refer to.
 
 A document is one JSON object with a ``version``; a document of another version is refused. Each table is a
-folder that one attempt at one batch wrote, and never changes. It counts once the document of a committed
-batch refers to it. A table without such a reference was left by a failed attempt; nobody reads it, and
-pruning deletes it.
+folder that one attempt at one batch wrote, and never changes. The table counts once the document of a
+committed batch refers to it. A table without such a reference was left by a failed attempt; nobody reads it,
+and pruning deletes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 FOLDER: Final = "rows"
 _GLOB: Final = re.compile(r"([\\{}\[\]*?])")
 _READING: Final = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""A session that skips lost files would lose records here in silence."""
+"""Without these, a session that skips lost files would lose records silently."""
 
 
 class StoredRows(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,14 +119,14 @@ def read(storage: Storage, name: str, kind: type[_Document], remedy: str) -> _Do
 
 
 class Tables:
-    """Write and read tables beside a checkpoint."""
+    """Write and read the tables of a ledger."""
 
     def __init__(self, spark: SparkSession, storage: Storage) -> None:
         self._spark = spark
         self._storage = storage
 
     def write(self, frame: DataFrame, name: str) -> StoredRows:
-        """Write a frame as Parquet, over what an unfinished write of the same name left."""
+        """Write a frame as Parquet; replace what an unfinished write of the same name left."""
         frame.write.mode("overwrite").parquet(self._storage.path(f"{FOLDER}/{name}"))
         files = len(self._storage.names(f"{FOLDER}/{name}"))
         return StoredRows(name=name, files=files, columns=frame.schema.json())
@@ -154,7 +154,7 @@ class Tables:
 
 
 def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows of an earlier run with the columns of a schema: new ones are null, others are dropped."""
+    """Return stored rows with the columns of a schema: new columns are null, others are dropped."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  the customary name; where Spark is needed
 
     before = {field.name: field.dataType for field in frame.schema}
@@ -167,7 +167,7 @@ def aligned(frame: DataFrame, schema: StructType) -> DataFrame:
             field.dataType.jsonValue()
         ):
             raise LedgerError(
-                f"column {field.name}: expected {was.simpleString()}, as in the rows that wait, found "
+                f"column {field.name}: expected {was.simpleString()}, as in the waiting rows, found "
                 f"{field.dataType.simpleString()}: give the new column another name"
             )
         null = F.lit(None).cast(field.dataType).alias(field.name)
@@ -181,7 +181,7 @@ def quoted(name: str) -> str:
 
 
 def _without_nullability(kind: object) -> object:
-    """Return a type's JSON without what Parquet forgets: nullability and metadata."""
+    """Return a type's JSON without nullability and metadata, which Parquet does not keep."""
     if isinstance(kind, dict):
         forgotten = ("nullable", "containsNull", "valueContainsNull", "metadata")
         return {key: _without_nullability(value) for key, value in kind.items() if key not in forgotten}

@@ -1,7 +1,7 @@
 """The function for ``writeStream.foreachBatch``: decode a batch, transform it, write it, and commit it.
 
-A batch is decoded in stages: rows that stand alone, slices together with those that waited, then repeats. If
-the ledger says that a batch is committed, it is skipped.
+A batch is decoded in stages: first the rows that stand alone, then new slices together with waiting slices;
+then repeats are dropped. If the ledger says that a batch is committed, the batch is skipped.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("headerware.spark_bridge")
 _OWN: Final = (STATUS, ARRIVED, RAW, IDENTITY)
-_NO_QUERY: Final = "expected to be called by a streaming query; pass this to writeStream.foreachBatch(...)"
+_NO_QUERY: Final = (
+    "expected to be called by a streaming query; pass this function to writeStream.foreachBatch(...)"
+)
 _METADATA: Final = "metadata"
 _INTERNAL: Final = frozenset({"traces", "given", "audit"})
 _W3C: Final = TraceContextTextMapPropagator()
@@ -84,7 +86,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         decoded: counts of the reading chain: ``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``,
             ``refused``, and ``steps``: counters by interceptor, as ``client.stats()`` has them; with
             ``lineage`` in the chain also ``topics``: records by topic.
-        encoded: the same of the writing chain.
+        encoded: the same counts of the writing chain.
     """
 
     batch: int
@@ -126,23 +128,24 @@ def foreach_batch(
         chain: the chain that reads: a :class:`Chain`, a flat configuration, or the path of a TOML file.
         sink: :func:`kafka_sink`, :func:`writer_sink`, or a function of frame and batch id.
         checkpoint: the query's checkpoint folder, the same as its ``checkpointLocation``: the ledger is below
-            it, in ``headerware/<query id>``. Any other fails the query before anything is written.
+            it, in ``headerware/<query id>``. With any other folder, the query fails before anything is
+            written.
         transform: takes the decoded frame and the batch's number, and returns the frame to write.
         dead_letters: a sink for the dead letters of rows that a chain refuses, such as
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. Without one a refused row fails the query.
         audit_reports: with ``audit`` in the chain: a sink for its reports, such as
             ``kafka_sink({"kafka.bootstrap.servers": ...})``. They have the columns topic, key and value.
         value: the type of the column ``value`` where the chain deserializes; see :func:`decode`.
-        key: the same of the column ``key``.
+        key: the type of the column ``key``, likewise.
         job: the name of this job in trails; None takes Spark's application name.
-        cluster_id: the id of the cluster that is read from, for signatures; None takes that of the stream, if
-            it came from :func:`kafka_source`, and empty text leaves it open.
+        cluster_id: the id of the cluster that is read from, for signatures; None takes the id that
+            :func:`kafka_source` asked for, and an empty text means that it is unknown.
         window_batches: with ``dedup`` in the chain: how many batches back repeats are found.
-        window_ms: how far back in milliseconds, if that is less.
+        window_ms: how far back repeats are found in milliseconds, if that is less.
         discard_waiting: with a chain that no longer has ``slice``: forget the slices that still wait.
         on_progress: called on the driver when a batch is done.
         dead_letter_topic: the topic of dead letters; ``{topic}`` is the row's own.
-        dead_letter_headers: whose header names tell the reason: Connect's, Spring's or ours.
+        dead_letter_headers: the names of the headers with the reason: Connect's, Spring's or ours.
 
     Raises:
         ConfigError: the chain, a sink or an option is wrong.
@@ -156,8 +159,8 @@ def foreach_batch(
         raise ConfigError("expected 0 or more", path=wrong)
     if getattr(dead_letters, "has_chain", False):
         raise ConfigError(
-            "a dead letter goes as it came, with headers that a chain refuses; give a kafka_sink without "
-            "a chain",
+            "a dead letter is written unchanged, with headers that a chain refuses; give a kafka_sink "
+            "without a chain",
             path="dead_letters",
         )
     _check_audit_reports(loaded, audit_reports)
@@ -181,7 +184,7 @@ def foreach_batch(
 
 
 def _check_audit_reports(chain: Chain, sink: Any) -> None:
-    """Raise ConfigError if the reports of ``audit`` have no way out."""
+    """Raise ConfigError if no sink takes the reports of ``audit``, or if it has a chain."""
     topics = _report_topics(chain)
     if topics and sink is None:
         raise ConfigError(
@@ -193,7 +196,7 @@ def _check_audit_reports(chain: Chain, sink: Any) -> None:
         _log.warning("audit_reports: the chain that reads has no 'audit', so there are no reports")
     if getattr(sink, "has_chain", False):
         raise ConfigError(
-            "a report goes as it is, for those who read the audit; give a kafka_sink without a chain",
+            "a report is written unchanged, for the readers of the audit; give a kafka_sink without a chain",
             path="audit_reports",
         )
 
@@ -203,7 +206,7 @@ def _report_topics(chain: Chain) -> list[str]:
 
 
 class _Metadata(msgspec.Struct):
-    """What Spark writes into the file of this name in a query's checkpoint."""
+    """The file ``metadata`` in a query's checkpoint, which Spark writes."""
 
     id: str
 
@@ -220,7 +223,8 @@ class _ReadChain(NamedTuple):
 class ForeachBatch:
     """The function that Spark calls with each micro-batch; made by :func:`foreach_batch`.
 
-    ``progress`` is the result of the last batch. It serves one query, whose batches come one at a time.
+    ``progress`` is the result of the last batch. The function serves one query, whose batches come one
+    at a time.
     """
 
     def __init__(
@@ -302,7 +306,7 @@ class ForeachBatch:
         fingerprint = self._chain.source.fingerprint
         attempt = ledger.begin(batch.id, chain=fingerprint, now_ms=wall_clock_ms(), offsets=offsets)
         if attempt.previous_chain not in {None, fingerprint}:
-            _log.info("the chain has changed; from batch %d on it is the new one", batch.id)
+            _log.info("the chain has changed; the new chain is used from batch %d on", batch.id)
         plan = self._plan(frame)
         spec = plan.task_spec(job=batch.job, cluster_id=self._cluster_id, **self._dead_letter_routes)
         stages = _DecodeStages(plan, spec, batch, ledger, attempt.now_ms)
@@ -338,7 +342,7 @@ class ForeachBatch:
         self._sink.write(clean if self._transform is None else self._transform_frame(clean, batch.id), batch)
 
     def _report_audit(self, observers: Observers, batch: Batch, now_ms: int) -> None:
-        """Write what a batch adds to the audit; before its commit, so that a replay writes it again."""
+        """Write the audit reports of a batch, before its commit, so that a replay writes them again."""
         rows = observers.reports(
             batch.decoded.counts, query_id=batch.query_id, batch_id=batch.id, now_ms=now_ms
         )
@@ -350,7 +354,7 @@ class ForeachBatch:
         given = self._transform(clean, batch_id)
         if not hasattr(given, "sparkSession"):
             raise ConfigError(
-                f"expected a function that gives a DataFrame, found {type(given).__name__}; to write in "
+                f"expected a function that returns a DataFrame, found {type(given).__name__}; to write in "
                 "the function itself, pass it as the sink",
                 path="transform",
             )
@@ -402,7 +406,7 @@ class ForeachBatch:
 
 
 class _DecodedBatch(NamedTuple):
-    """A decoded batch: all rows but those that wait, and what is known of them."""
+    """A decoded batch: all rows except waiting ones, and counts of the rows."""
 
     frame: DataFrame
     records: int = 0
@@ -443,7 +447,7 @@ class _DecodeStages:
 
         If slices wait although the chain no longer has ``slice``, discard them if allowed, else raise.
         """
-        # The rows of another source have no position; a chain that needs one has refused them by now.
+        # Rows that are not from Kafka have no position; a chain that needs positions has refused them by now.
         has_position = {"partition", "offset"} <= set(frame.columns)
         position = F.struct("topic", "partition", "offset") if has_position else F.lit(None).cast(SOURCE)
         read = frame.withColumn("source", position)
@@ -469,7 +473,7 @@ class _DecodeStages:
         return self._reassembled(parts, self._count(parts).partitions, found)
 
     def span(self, found: _DecodedBatch) -> AbstractContextManager[dict[str, str]]:
-        """Make the batch's span, with links to the traces of its records; it yields the trace context."""
+        """Make the batch's span, with links to the traces of its records; yield the trace context."""
         attributes = {"messaging.batch.message_count": found.records, "spark.batch.id": self._batch.id}
         return _batch_span(found.topics, self.accumulator.counts.get("traces", ()), attributes)
 
@@ -489,15 +493,16 @@ class _DecodeStages:
     def _count(self, rows: DataFrame) -> _Counts:
         """Count rows, which also computes a cached frame.
 
-        It uses no groups, since in a stream those are shuffled into ``spark.sql.shuffle.partitions`` tasks.
+        The count uses no groups, because a stream shuffles groups into ``spark.sql.shuffle.partitions``
+        tasks.
         """
         statuses = (None, *Status)
-        place = F.struct("topic", "partition")
+        topic_partition = F.struct("topic", "partition")
         found = rows.agg(
             *(F.count(F.when(_has_status(status), 1)) for status in statuses),
             F.collect_set("topic"),
-            F.collect_set(F.when(_has_status(Status.SLICE), place)),
-            F.collect_set(F.when(_has_status(Status.POSITION), place)),
+            F.collect_set(F.when(_has_status(Status.SLICE), topic_partition)),
+            F.collect_set(F.when(_has_status(Status.POSITION), topic_partition)),
         )
         ((*numbers, topics, with_slices, read),) = found.collect()
         by_status = dict(zip(statuses, numbers, strict=True))
@@ -512,8 +517,8 @@ class _DecodeStages:
             return None
         if not discard_waiting:
             raise ConfigError(
-                "slices wait in the ledger, and the chain has no 'slice' now; put it back until they are "
-                "through, or pass discard_waiting=True to forget them",
+                "slices wait in the ledger, and the chain has no 'slice' now; put the step back until these "
+                "slices are reassembled, or pass discard_waiting=True to drop them",
                 path="chain",
             )
         self._ledger.leave(self._batch.id, None)
@@ -535,9 +540,9 @@ class _DecodeStages:
 
 
 def _require_checkpoint_of(query_id: str, checkpoint: Storage) -> None:
-    """Raise ConfigError for a folder that is not a query's checkpoint, where Spark writes the query's id."""
+    """Raise ConfigError unless a folder is the query's checkpoint, into which Spark writes the query's id."""
     found = checkpoint.read_text(_METADATA) if checkpoint.exists(_METADATA) else None
-    with suppress(msgspec.MsgspecError):  # a file of somebody else's
+    with suppress(msgspec.MsgspecError):  # a file of another program
         if found is not None and msgspec.json.decode(found, type=_Metadata).id == query_id:
             return
     whose = "no query has its checkpoint there" if found is None else "its file metadata is not this query's"
@@ -555,15 +560,15 @@ def _has_status(*statuses: Status | None) -> Any:
 
 
 def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
-    """Return 16 hexadecimal digits for the end offsets of a batch, which are the same in a replay only.
+    """Return a fingerprint of the end offsets of a batch, which only a replay repeats.
 
-    The offsets are those that Spark wrote into its checkpoint. None in a release of Spark that keeps its
-    queries elsewhere.
+    It is 16 hexadecimal digits over the offsets that Spark wrote into its checkpoint. Return None if this
+    release of Spark keeps its queries elsewhere.
     """
     try:
         query = _java_query(spark, query_id)
         sources = query.offsetLog().get(batch).get().offsets()
-        # As text, for offsets that were read back from the checkpoint are of another class.
+        # As text, because offsets that were read back from the checkpoint are of another class.
         offsets = [sources.apply(index) for index in range(sources.size())]
         texts = [offset.get().json() if offset.isDefined() else "" for offset in offsets]
     except (Py4JError, AttributeError, TypeError):
@@ -572,7 +577,7 @@ def _end_offsets(spark: SparkSession, query_id: str, batch: int) -> str | None:
 
 
 def _java_query(spark: SparkSession, query_id: str) -> Any:
-    """Return the query itself, which a batch's session does not have."""
+    """Return Spark's own object of a query, which the session of a batch does not list."""
     session: Any = spark
     queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001 - no public way
     return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001 - as above
@@ -612,7 +617,7 @@ def _span_context(traceparent: str) -> trace.SpanContext:
 
 
 def _query_lineage(chain: Any) -> QueryLineage | None:
-    """Return what reports the query; only ``lineage`` in the chain needs OpenLineage's client."""
+    """Return the reporter of lineage, or None; only ``lineage`` in the chain needs OpenLineage's client."""
     found = next((step for step in chain if isinstance(step, Lineage)), None)
     if found is None:
         return None

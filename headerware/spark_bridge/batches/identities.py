@@ -1,13 +1,13 @@
 """The identities of earlier records of a query, by which ``dedup`` finds repeats over its batches.
 
-Windows on the executors cannot see each other, so this one is a table beside the checkpoint. Each batch adds
-a segment of its identities and their positions. Ten segments of one size become one of ten times that size,
-as long as that is at most a quarter of the window; segments older than the window are no longer referred to.
-So a window of a hundred batches takes some twenty folders, each identity is rewritten about once, and the
-window reaches back at most a quarter further than it was told to.
+A window in an executor does not see the records of other executors, so this window is a table in the ledger.
+Each batch adds a segment of its identities and their positions. Ten segments of equal size are merged into
+one, as long as the merged segment is at most a quarter of the window; the ledger drops segments that are
+older than the window. So a window of a hundred batches takes some twenty folders, each identity is rewritten
+about once, and the window reaches back at most a quarter further than its option says.
 
-The cost of a batch: its own identities are counted, grouped and written, and those of the window are read
-once, as columns, without a shuffle as long as the batch has at most `BROADCAST_ROWS` of them. So the cost
+In each batch, the identities of the batch are counted, grouped and written, and the identities of the window
+are read once, as columns, without a shuffle if the batch has at most `BROADCAST_ROWS` identities. So the cost
 grows with the window: after 100 batches of a million each, every batch reads 10**8 identities. The remedy is
 a window of fewer batches or of less time.
 """
@@ -67,10 +67,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdentityHistory:
-    """Find the rows of a batch that came before, and record those of this batch.
+    """Find the rows of a batch whose identities came before, and record the identities of the batch.
 
-    `fresh` and `record` read narrow columns of their frame several times: persist it before. One thread at a
-    time; `Ledger.begin` sets the batch.
+    `fresh` and `record` read narrow columns of their frame several times: persist the frame first. One thread
+    at a time; `Ledger.begin` sets the batch.
     """
 
     def __init__(self, tables: Tables, window: Window) -> None:
@@ -84,11 +84,12 @@ class IdentityHistory:
     def fresh(self, frame: DataFrame, batch: int, column: str = "identity") -> DataFrame:
         """Drop the rows whose identity came earlier, at another position.
 
-        Of several rows in the batch, the one with the smallest topic, partition and offset stays. A row that
-        an earlier batch within the window recorded at another position is dropped; at the same position it is
-        the same record, read again, and stays. So do rows without an identity or a position, and all rows of
-        one position. The result depends only on the batch's rows and on committed batches, so it is the same
-        in a replay. The frame has a struct column ``source`` of topic, partition and offset.
+        Of several rows in the batch with one identity, the row with the smallest topic, partition and offset
+        is kept. A row whose identity an earlier batch within the window recorded at another position is
+        dropped; at the same position it is the same record, read again, and is kept. Rows without an identity
+        or a position are kept, and so are all rows of one position. The result depends only on the batch's
+        rows and on committed batches, so it is the same in a replay. The frame has a struct column ``source``
+        of topic, partition and offset.
         """
         self._require_begun(batch)
         narrow = _identities(frame, column)
@@ -102,7 +103,7 @@ class IdentityHistory:
         return _drop_losers(frame, _broadcast_if_small(contested, losing), column) if losing else frame
 
     def record(self, batch: int, frame: DataFrame, column: str = "identity") -> None:
-        """Record the identities of a batch, with their positions; they count once it is committed."""
+        """Record the identities of a batch, with their positions; they count once the batch is committed."""
         attempt = self._require_begun(batch)
         narrow = _identities(frame, column)
         count = narrow.count()
@@ -130,7 +131,7 @@ class IdentityHistory:
     def release(self) -> None:
         """Release what `fresh` keeps in the executors' memory.
 
-        `Ledger.commit` and the next attempt call it; call it to give an attempt up.
+        `Ledger.commit` and the next attempt call it; call it to abandon an attempt.
         """
         while self._persisted:
             self._persisted.pop().unpersist()
@@ -138,7 +139,7 @@ class IdentityHistory:
     def _require_begun(self, batch: int) -> BatchAttempt:
         if self._attempt is None or self._attempt.batch != batch:
             found = "none" if self._attempt is None else f"batch {self._attempt.batch}"
-            raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
+            raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin first")
         return self._attempt
 
     def _contested(self, narrow: DataFrame, count: int) -> DataFrame:
@@ -152,7 +153,7 @@ class IdentityHistory:
             rows = rows.union(known.join(wanted, "identity", "left_semi").withColumn("turn", F.lit(0)))
         position = F.struct(*_POSITION)
         return (
-            # Streams run without adaptive execution: left alone, a hundred rows would make 200 tasks.
+            # Streams run without adaptive execution: without this, a hundred rows would make 200 tasks.
             rows.repartition(_partition_count(count, _ROWS_PER_TASK), "identity")
             .groupBy("identity")
             .agg(

@@ -1,4 +1,4 @@
-"""The ledger: which micro-batches of a streaming query are done, and what they left for the next.
+"""The ledger: which micro-batches of a streaming query are done, and which rows wait for the next batch.
 
 Layout, below the folder of a streaming query's checkpoint::
 
@@ -9,7 +9,7 @@ Layout, below the folder of a streaming query's checkpoint::
         rows/<batch>-<attempt>-seen/, ...-merged<n>/    Parquet: identities, see `identities`
         tmp/                                            texts on their way to their names
 
-What is there after each step of batch N, and what a replay makes of it when the driver ends right after:
+The files after each step of batch N, and what a replay does if the driver ends right after the step:
 
 =============  ==================  ================  =======================  ===============================
 step           begun               rows              committed                the replay of N
@@ -23,17 +23,17 @@ commit(N)      N-1, N              of N-1, of N      N-1, N                   is
 pruning        the last 10         of N-1, of N      the last 10              the same
 =============  ==================  ================  =======================  ===============================
 
-The decisive step is the name ``committed/<batch>.json``, which appears whole or not at all. Rows are in
-folders of their attempt's own, and count when that file refers to them. So a failed attempt leaves nothing
+The decisive step is the file ``committed/<batch>.json``, which appears completely or not at all. Rows are in
+folders of their own attempt, and count once this file refers to them. So a failed attempt leaves nothing
 that a replay could see, and two drivers never write to the same folder.
 
-Rows that wait are slices as they came, encoded and signed. So a chain that has changed meanwhile decodes them
-as it would have from the topic, and a dead letter is the original. The time of the batch's first attempt
-decides what has expired, so what expires in a replay is what expired the first time.
+Waiting rows are slices as they came, encoded and signed. So a changed chain decodes them as if it read them
+from the topic, and a dead letter is the original. The time of the batch's first attempt decides which
+messages have expired, so the same messages expire in a replay.
 
 Two drivers on one ledger: each `begin` is a new attempt with the next number, and `commit` refuses an attempt
-that is no longer the latest. Rows that the earlier driver sent to a sink in the meantime are sent; the ledger
-only keeps that driver from going on.
+that is no longer the latest. Rows that the earlier driver has sent to a sink meanwhile remain sent; the
+ledger only stops that driver.
 
 A ledger serves one thread at a time, as the batches of a query come one at a time.
 """
@@ -64,18 +64,18 @@ if TYPE_CHECKING:
 
 
 KEPT_BATCHES: Final = 10
-"""Spark replays the last batch at most; the others serve those who delete Spark's own commits by hand."""
+"""Spark replays the last batch at most; the others are for users who delete Spark's own commits by hand."""
 _log = logging.getLogger("headerware.spark_bridge")
 _COMMITTED_FOLDER: Final = "committed"
 _COMMITTED: Final = re.compile(r"(\d{12,})\.json")
 _ROWS: Final = re.compile(r"(\d{12,})-[0-9a-f]{32}-[a-z0-9]+")
 _BEGUN_FOLDER: Final = "begun"
 _ATTEMPT_NAME: Final = re.compile(r"(\d{12,})-(\d{6,})-([0-9a-f]{32})\.json")
-_REMEDY: Final = "delete that file while the query is stopped, and the batch is begun anew, with a new time"
+_REMEDY: Final = "delete that file while the query is stopped; then the batch begins again, with a new time"
 
 
 class Ledger:
-    """Record which batches of a streaming query are done, and what waits; `open` makes a ledger.
+    """Record which batches of a streaming query are done, and which rows wait; `open` makes a ledger.
 
     The calls for a batch are: `is_committed`, and if it is not, `begin`, `carried`, `leave`,
     `identities.fresh`, `identities.record`, the output, `commit`. One thread at a time.
@@ -106,7 +106,7 @@ class Ledger:
     ) -> Ledger:
         """Open the ledger of a query; nothing is written before the first `begin`.
 
-        The folder is the query's checkpoint. The query's id is the one that stays the same over restarts.
+        The folder is the query's checkpoint. The query's id is the id that restarts do not change.
         """
         window = Window(batches=window_batches, time_ms=window_ms)
         if not (root := os.fspath(folder)):
@@ -135,8 +135,8 @@ class Ledger:
         raise LedgerError(
             f"{self._storage.path()}: expected a batch after {done[-1]}, the last that was committed, found "
             f"{found}: the checkpoint is older than its ledger. Restore both from the same time, or delete "
-            "this folder while the query is stopped: then rows that wait are forgotten, and what was written "
-            "may be written again"
+            "this folder while the query is stopped: then waiting rows are forgotten, and records may be "
+            "written again"
         )
 
     def begin(self, batch: int, *, chain: str, now_ms: int, offsets: str | None = None) -> BatchAttempt:
@@ -183,7 +183,8 @@ class Ledger:
         attempt = self._require_begun(batch)
         if not self._has_left and self._previous is not None and self._previous.left is not None:
             raise LedgerError(
-                f"batch {batch}: expected leave before commit, for rows of batch {self._previous.batch} wait"
+                f"batch {batch}: expected leave before commit, because rows of batch "
+                f"{self._previous.batch} wait"
             )
         if not self._attempts.is_latest(attempt):
             raise self._taken_over(batch)
@@ -206,13 +207,13 @@ class Ledger:
     def _require_begun(self, batch: int) -> BatchAttempt:
         if self._attempt is None or self._attempt.batch != batch:
             found = "none" if self._attempt is None else f"batch {self._attempt.batch}"
-            raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin before")
+            raise LedgerError(f"expected batch {batch} to be begun, found {found}: call begin first")
         return self._attempt
 
     def _taken_over(self, batch: int) -> LedgerError:
         return LedgerError(
-            f"{self._storage.path()}: batch {batch} was begun by another driver after this one: two run the "
-            "same query. This one stops here; see that only one is running"
+            f"{self._storage.path()}: batch {batch} was begun later by another driver: two drivers run the "
+            "same query. This driver stops; make sure that only one driver runs"
         )
 
     def _committed_batches(self) -> list[int]:
@@ -222,13 +223,13 @@ class Ledger:
 
     def _read(self, batch: int) -> Committed:
         remedy = (
-            f"restore it, or delete {self._storage.path()} while the query is stopped: then rows that wait "
-            "are forgotten, and what was written may be written again"
+            f"restore it, or delete {self._storage.path()} while the query is stopped: then waiting "
+            "rows are forgotten, and records may be written again"
         )
         return documents.read(self._storage, _name(batch), Committed, remedy)
 
     def _prune(self, committed: Committed) -> None:
-        """Delete what no restart needs; rows of the previous batch stay for frames that still read them."""
+        """Delete files that no restart needs; frames may still read the rows of the previous batch."""
         needed = committed.names() | (self._previous.names() if self._previous else set())
         oldest = committed.batch - KEPT_BATCHES + 1
         try:
@@ -243,7 +244,7 @@ class Ledger:
             self._storage.delete_temporary()
         except LedgerError as error:
             # The batch is done nevertheless, and the next one tries again.
-            _log.warning("what is old in the ledger stays for now: %s", error)
+            _log.warning("old files of the ledger are kept for now: %s", error)
 
 
 class _AttemptName(NamedTuple):

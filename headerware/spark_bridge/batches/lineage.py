@@ -1,4 +1,4 @@
-"""The lineage of a streaming query: its run, told by the driver; executors only count.
+"""The lineage of a streaming query: the driver reports its run; executors only count records.
 
 A run of the query is a run of the job, with the same id. It ends, or fails, with the query.
 """
@@ -33,15 +33,16 @@ _SERVICE: Final = "spark"
 
 
 def query_lineage(found: Lineage) -> QueryLineage:
-    """Return what reports the queries of a chain with this interceptor.
+    """Return the reporter of a query whose chain has this interceptor.
 
     Raises:
-        ConfigError: ``lineage`` does not say of which cluster the topics are.
+        ConfigError: ``lineage`` has no ``dataset_namespace``, which names the cluster of the topics.
         MissingPartError: openlineage-python is not installed.
     """
     if found.dataset_namespace is None:
         raise ConfigError(
-            "give it, such as kafka://broker:9092: Spark does not say from which cluster a frame was read",
+            "expected a namespace such as kafka://broker:9092, found none: Spark does not say from which "
+            "cluster a frame was read",
             path="interceptors.lineage.dataset_namespace",
         )
     return QueryLineage(found, found.dataset_namespace)
@@ -77,15 +78,16 @@ class QueryLineage:
         if self._run is None or self._run.run_id != run_id:
             self._run = _QueryRun(run_id, f"{self._options.service or _SERVICE}/{job}", self._options)
             try:
-                # Not those of the batch's session, which is a copy and hears of no query.
+                # Listen on the query's own session: the session of the batch is a copy, which learns of no
+                # query.
                 StreamingQueryManager(query().sparkSession().streams()).addListener(self._run)
             except (Py4JError, AttributeError, TypeError):
-                _log.info("Spark does not tell of the query's end; its run ends with the driver")
+                _log.info("Spark does not report the query's end; the run ends with the driver")
         self._run.add(self._namespace, read, written)
 
 
 class _QueryRun(StreamingQueryListener):
-    """One run of a query, which hears of its end."""
+    """One run of a query; Spark tells it when the query ends."""
 
     def __init__(self, run_id: UUID, job: str, options: Lineage) -> None:
         self.run_id: Final = run_id

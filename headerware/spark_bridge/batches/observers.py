@@ -1,4 +1,4 @@
-"""Audit, metrics and trace of a query: tasks count, and the driver tells it once a batch is done."""
+"""Audit, metrics and trace of a query: tasks count, and the driver reports the counts of finished batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Observers:
 
     def __init__(self, chain: Chain, side: Literal["producer", "consumer"], job: str) -> None:
         self._stats: Mapping[str, Any] = {}
-        """The counters of the chain's steps, of all batches that are done."""
+        """The counters of the chain's steps, over all finished batches."""
         group = f"spark/{job}" if side == "consumer" else None
         context = Context(side=side, client_id=job, group_id=group, stats=lambda: self._stats)
         steps = list(zip(chain.names, chain, strict=True))
@@ -45,7 +45,7 @@ class Observers:
     ) -> list[tuple[Any, ...]]:
         """Return the rows of :data:`REPORT_COLUMNS` that a batch adds to the audit.
 
-        A replay gives the same session and numbers, and of such reports only one counts.
+        A replay repeats the session and the numbers, and of equal reports only one counts.
         """
         counted = counts.get("audit", {})
         return [

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
 _JAVA_MAX_BYTES: Final = 1_048_576
 _MISSING: Final = re.compile(r"Topic (\S+) not present in metadata")
-"""What Kafka's producer says of a topic that does not exist, when it has waited for it."""
+"""The error of Kafka's producer after it has waited for a topic that does not exist."""
 
 
 class Batch:
@@ -56,7 +56,7 @@ class Batch:
         self.dead_letters: Any = dead_letters
         self.dead_letter_options: Mapping[str, Any] = dead_letter_options or {}
         self.carrier: dict[str, str] = {}
-        """The trace context of the batch, as headers have it."""
+        """The trace context of the batch, as headers."""
         self.decoded: Final = accumulators.decoded
         self.encoded: Final = accumulators.encoded
         self.uncomputed: Decoded | None = None
@@ -108,18 +108,18 @@ def kafka_sink(
     The connector cannot set timestamps: records get the time of writing.
 
     Args:
-        options: of Spark's Kafka sink, such as ``kafka.bootstrap.servers`` and ``topic``; with ``topic`` all
-            rows go there.
+        options: options of Spark's Kafka sink, such as ``kafka.bootstrap.servers`` and ``topic``; with
+            ``topic``, all rows go to this topic.
         chain: the chain; None writes rows as they are.
-        identity: with ``dedup`` in the chain: the columns that tell a row from every other of its batch,
-            and are the same in a replay. None takes the position where it was read, its column ``source``.
-        cluster_id: the cluster's id, for signatures; None asks the cluster, and empty text leaves it open.
+        identity: with ``dedup`` in the chain: the columns that identify a row within its batch, and are
+            the same in a replay. None takes the position at which the row was read, its column ``source``.
+        cluster_id: the cluster's id, for signatures; None asks the cluster, and an empty text means no id.
         partition_counts: the number of partitions by topic, for messages in slices without a key; None asks
             the cluster.
 
     Raises:
-        ConfigError: ``kafka.bootstrap.servers`` is missing, or the chain is wrong. The query fails with one,
-            before anything is written, if ``topic`` does not exist.
+        ConfigError: ``kafka.bootstrap.servers`` is missing, or the chain is wrong. The query fails
+            with ConfigError, before anything is written, if ``topic`` does not exist.
     """
     return _KafkaSink(
         dict(options), chain, identity=identity, cluster_id=cluster_id, partition_counts=partition_counts
@@ -142,7 +142,7 @@ def writer_sink(write: Callable[[DataFrameWriter, Batch], Any]) -> Sink:
 
 
 def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
-    """Return a sink for a sink or for a function as Spark's ``foreachBatch`` takes."""
+    """Return the sink; make one of a function of frame and batch id."""
     if hasattr(sink, "write"):
         return sink
     if callable(sink):
@@ -155,13 +155,13 @@ def sink_of(sink: Sink | Callable[[DataFrame, int], Any], name: str) -> Sink:
 
 
 def prepare(sink: Sink, spark: SparkSession, topics: Iterable[str], path: str) -> None:
-    """Let a sink check the topics that it will write to, if it can; ``path`` is the option that names it."""
+    """Let a sink check the topics that it will write to; ``path`` is the option that names the sink."""
     if isinstance(sink, _KafkaSink):
         sink.require_topics(spark, topics, path)
 
 
 def tell_done(sink: Sink, batch: Batch) -> None:
-    """Tell a sink that measures what it writes that a batch is done."""
+    """Tell a sink that a batch is done, so that the sink adds the batch to its metrics."""
     if isinstance(sink, _KafkaSink):
         sink.done(batch)
 
@@ -193,7 +193,7 @@ class _KafkaSink:
         partition_counts: Mapping[str, int] | None,
     ) -> None:
         if "kafka.bootstrap.servers" not in options:
-            raise ConfigError("this option has no default; give it", path="kafka.bootstrap.servers")
+            raise ConfigError("expected the brokers' addresses, found none", path="kafka.bootstrap.servers")
         self._options = options
         self._topic = options.get("topic")
         self.has_chain: Final = chain is not None
@@ -210,7 +210,7 @@ class _KafkaSink:
             warn_of_other_topics(self._chain[1], (self._topic,))
 
     def require_topics(self, spark: SparkSession, topics: Iterable[str] = (), path: str = "sink") -> None:
-        """Raise ConfigError if the sink's topic, or one of these without it, does not exist."""
+        """Raise ConfigError if the sink's topic, or without it one of ``topics``, does not exist."""
         wanted = topics if self._topic is None else (self._topic,)
         if unknown := set(wanted) - self._found:
             self._ask(spark).require_topics(sorted(unknown), path=path)
@@ -255,12 +255,12 @@ class _KafkaSink:
         self._save(good)
 
     def done(self, batch: Batch) -> None:
-        """Take note that a batch is done."""
+        """Add a finished batch to the metrics."""
         if self._observers is not None:
             self._observers.done(batch.encoded.counts)
 
     def written(self, batch: Batch) -> Mapping[Dataset, int | None]:
-        """Return the topics of a batch that was written: counted by ``lineage``, or else the one topic."""
+        """Return the topics that a batch was written to: as ``lineage`` counted, else the one topic."""
         steps = () if self._chain is None else self._chain[1]
         counting = next((step for step in steps if isinstance(step, Lineage)), None)
         topics: Mapping[str, int | None] = {} if self._topic is None else {self._topic: None}

@@ -1,13 +1,13 @@
-"""Text files beside a streaming query's checkpoint, in any file system that Hadoop's FileSystem reaches.
+"""The text files of a ledger, in any file system that Hadoop's FileSystem reaches.
 
 A text is written under a temporary name in ``tmp/`` and then renamed, so that a half-written file never has
 its final name, even after a kill. On HDFS and on local disks the renaming is one step. In object stores it is
-a copy on the server followed by a delete: the copy appears whole or not at all, and a kill in between leaves
-a file in ``tmp/``. Names are written once and never replaced.
+a copy on the server followed by a delete: the copy appears completely or not at all, and a kill in between
+leaves a file in ``tmp/``. Names are written once and never replaced.
 
 Local disks are used without Hadoop's checksums: its ``.crc`` files are written apart from their files, so a
-kill between the two would make a good file unreadable. A loss of power is as safe as the file system makes
-it, as for Spark's own checkpoint.
+kill between the two would make a good file unreadable. After a loss of power, files are as safe as the file
+system makes them, like Spark's own checkpoint.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Storage:
         return tuple(sorted(each for each in names if not each.startswith((".", "_"))))
 
     def read_text(self, name: str) -> str:
-        """Read a whole file; one of more than `MAX_TEXT_BYTES` is refused."""
+        """Read a file; refuse one of more than `MAX_TEXT_BYTES`."""
         with self._translated_errors("read", name), _closing(self._files.open(self._at(name))) as stream:
             content = bytes(stream.readNBytes(MAX_TEXT_BYTES + 1))
         if len(content) > MAX_TEXT_BYTES:
@@ -82,7 +82,7 @@ class Storage:
             raise LedgerError(f"{self.path(name)}: expected UTF-8, found other bytes") from error
 
     def write_text(self, name: str, text: str) -> bool:
-        """Write a file, whole or not at all; return False, and change nothing, if the name is taken."""
+        """Write a file completely or not at all; return False, and change nothing, if the name is taken."""
         if self.exists(name):
             return False
         temporary = f"{_TEMPORARY}/{uuid.uuid4().hex}"

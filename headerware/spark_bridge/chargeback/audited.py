@@ -1,4 +1,4 @@
-"""Reads from the reports of an audit (spec/audit.md) and the accounts of guards, for ``usage(audit=...)``."""
+"""Reads as audit reports (spec/audit.md) and guards' accounts count them, for ``usage(audit=...)``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _HOUR_MS: Final = 3_600_000
 def audit_counts(frame: DataFrame) -> DataFrame:
     """Return what consumer groups read, by the reports of the interceptor ``audit`` and by guards' accounts.
 
-    Records and bytes of reports are the application's: a message in slices is one record, and its bytes are
-    those of key and value before compression. Those of accounts are what came in, and count for the hour in
-    which the guard judged them. A record that was read again counts again; a report that is there twice
-    counts once; what is neither is passed over.
+    Reports count what the application received: a message in slices is one record, and its bytes are key and
+    value before compression. Accounts count the records that came in, in the hour in which the guard judged
+    them. A record that was read again counts again; a repeated report counts once; rows that are neither
+    reports nor accounts are ignored.
 
     Args:
-        frame: the topics of both, as :func:`~headerware.spark_bridge.kafka_source` returns them, for accounts
-            of transactions that were aborted must not be among them; only ``value`` is read.
+        frame: the topics of reports and accounts, as :func:`~headerware.spark_bridge.kafka_source` reads
+            them, because accounts of aborted transactions must not count; only ``value`` is used.
 
     Returns:
         a frame of ``group string, topic string, hour timestamp, records bigint, bytes bigint``.
@@ -73,7 +73,7 @@ def audit_counts(frame: DataFrame) -> DataFrame:
 
 
 def _none_is_negative(column: str, count: str) -> Column:
-    """Return whether all counts of a report are some that a reader without Spark takes, too."""
+    """Return whether no count of a report is negative; the reader without Spark refuses these, too."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.forall(column, lambda each: (each[count] >= 0) & (each["bytes"] >= 0))

@@ -51,7 +51,7 @@ USAGE: Final = (
 )
 """The schema of usage: the fields of ``headerware.ops.chargeback.Usage``."""
 KEYS: Final = ("hour", "topic", "owner", "producer", "direction", "group", "source")
-"""The columns of usage that are no sums."""
+"""The columns of usage that are not sums."""
 OFFSETS: Final = "group string, topic string, partition int, offset bigint, at timestamp"
 """The schema of offsets that consumer groups had committed at a moment."""
 _RECORDS: Final[Mapping[str, str]] = {
@@ -105,8 +105,8 @@ def usage(
 ) -> DataFrame:
     """Return records and bytes by hour, topic, owner, producer, direction and consumer group.
 
-    Reads of a group and topic come from ``audit`` if it has them, else from committed offsets; reads that
-    neither tells are unknown, and have rows that say so. Without either the frame has no outgoing rows.
+    Reads of a group and topic come from ``audit`` if it has them, else from committed offsets; other reads
+    are unknown, and have rows that say so. Without ``audit`` and offsets, the frame has no outgoing rows.
 
     Slices of a message have the owner and producer that its first slice names, if the frame holds it. A
     message is identified by topic, message id and, if the frame has the column, partition.
@@ -156,11 +156,11 @@ def usage_rows(frame: DataFrame) -> Iterator[Usage]:
 
 def _extracted(frame: DataFrame, *, positions: bool) -> DataFrame:
     """Return only the columns from which names and sizes are read."""
-    place = ["partition"] if dict(frame.dtypes).get("partition") == "int" else [_null("partition", "int")]
+    partition = ["partition"] if dict(frame.dtypes).get("partition") == "int" else [_null("partition", "int")]
     kept = ["offset"] if positions else []
     extracted = frame.select(
         "topic",
-        *place,
+        *partition,
         *kept,
         _hour_number().alias("hour"),
         _size_bytes().alias("bytes"),
@@ -173,7 +173,7 @@ def _extracted(frame: DataFrame, *, positions: bool) -> DataFrame:
 
 
 def _with_reads(extracted: DataFrame, ranges: Sequence[ReadRange]) -> DataFrame:
-    """Return a row for each incoming record, and one for each read of it."""
+    """Return a row for each incoming record, and a row for each read of a record."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     moved = sql.expr(f"array({_IN})")
@@ -215,7 +215,7 @@ def _summed(rows: DataFrame, *by: str) -> DataFrame:
 def _carried_over(sums: DataFrame) -> DataFrame:
     """Give the slices of each message the names of its first slice.
 
-    These come before a slice's own names: a relay that does not know slices adds its trail to each.
+    These names win over a slice's own names: a relay that does not know slices adds its trail to each slice.
     """
     from pyspark.sql import Window  # noqa: PLC0415
     from pyspark.sql import functions as sql  # noqa: PLC0415
@@ -223,7 +223,7 @@ def _carried_over(sums: DataFrame) -> DataFrame:
     # Records that are no slices have no message; without spreading they would all go to one task.
     spread = sql.when(sql.col("message").isNull(), sql.xxhash64(*_BY))
     message = Window.partitionBy(*_MESSAGE, spread)
-    # The least of several, so that the result is always the same.
+    # The smallest names if there are several, so that the result is always the same.
     names = sql.min(sql.when(sql.col("first"), sql.struct("owner", "producer"))).over(message)
     return sums.withColumn("names", names).withColumns(
         {
@@ -247,7 +247,7 @@ def _ranges_frame(spark: SparkSession, ranges: Sequence[ReadRange]) -> DataFrame
     for each in ranges:
         hour = int(each.hour.timestamp()) // HOUR_SECONDS
         by_partition[each.topic, each.partition].append((each.group, each.begin, each.end, hour))
-    return spark.createDataFrame([(*place, found) for place, found in by_partition.items()], _RANGES)
+    return spark.createDataFrame([(*partition, found) for partition, found in by_partition.items()], _RANGES)
 
 
 def _with_audit(found: DataFrame, audit: DataFrame) -> DataFrame:
@@ -290,7 +290,7 @@ def _hour_number() -> Column:
 
 
 def _size_bytes() -> Column:
-    """Return a record's size, as :func:`~headerware.ops.chargeback.record_bytes` has it."""
+    """Return a record's size, as :func:`~headerware.ops.chargeback.record_bytes` computes it."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(_SIZE).cast("bigint")
@@ -311,7 +311,7 @@ def _trail_value() -> Column:
 
 
 def _slice_value() -> Column:
-    """Return the value of a slice's header, of one byte more than its size at most; null if there is none."""
+    """Return the value of a slice's header, cut one byte after its size; null if there is none."""
     from pyspark.sql import functions as sql  # noqa: PLC0415
 
     return sql.expr(f"substring({_last(SLICE_HEADER)}, 1, {SLICE_HEADER_BYTES + 1})")

@@ -55,7 +55,7 @@ def _summed(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415
 
     columns = {name: batch.column(name) for name in batch.schema.names}
-    text = columns["topic"].type  # Spark has two kinds of strings, by a setting of the session's
+    text = columns["topic"].type  # Spark has two kinds of strings, depending on a setting of the session
     packed = columns.pop("packed")
     columns["broken"] = pa.array([False] * batch.num_rows)
     if packed.null_count < len(packed):

@@ -1,4 +1,4 @@
-"""Copy a topic as its worker does: judge records by its rules, settle messages in slices, and write."""
+"""Copy a topic as the worker does: judge records, then messages in slices, and write what is kept."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
     Task = Callable[[Batches], Iterator[pa.RecordBatch]]
 
 _REPLACED: Final = "\N{REPLACEMENT CHARACTER}"
-"""What Java makes of bytes in a header's name that are no UTF-8; it could not be written as it was."""
-SETTLED: Final = (
+"""Java's replacement for bytes of a header's name that are not UTF-8; the original bytes are lost."""
+VERDICTS: Final = (
     "partition int, offset bigint, size bigint, tombstone boolean, digest binary, version bigint, "
     "why string, at bigint, number int"
 )
-"""The schema of what is known of records before they are compared.
+"""The schema of verdicts: records, also in messages, before they are compared.
 
-``at`` is the offset at which a record is written: of a message in slices that of its last slice, and null
-while it lacks slices. ``number`` is a slice's.
+``at`` is the offset at which a record is written. For a slice this is the offset of its message's last slice,
+and null while slices are missing. ``number`` is the index of a slice.
 """
-JUDGED: Final = f"{SETTLED}, message binary, slices int, total_bytes bigint, slice_bytes bigint"
-"""The schema of what is known of each record by itself; the last four columns are null but for slices."""
+JUDGED: Final = f"{VERDICTS}, message binary, slices int, total_bytes bigint, slice_bytes bigint"
+"""The schema of records that are judged by themselves; the last four columns are null except for slices."""
 REPEATED: Final = "repeated"
-"""Why a slice waits that has come before."""
+"""The reason if a slice has come before."""
 WRITTEN: Final = "partition int, written bigint"
-"""The schema of what tasks tell that write: how many records of a partition."""
+"""The schema of the writing tasks' results: the number of records by partition."""
 _BATCH: Final = 10_000
 _BATCH_BYTES: Final = 32 << 20
-"""How much goes in one transaction; a message in slices goes in one whatever its size."""
+"""The size of one transaction; a message in slices is never divided."""
 
 
 class Judging(msgspec.Struct, frozen=True, kw_only=True):
-    """How the records of a topic are judged; ``topic`` is the one that their signatures name."""
+    """How the records of a topic are judged; their signatures must name this topic."""
 
     topic: str
     rule: CopyRule
@@ -62,14 +62,14 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True):
-    """How what is kept is written: by a job, and up to where that is done already."""
+    """How kept records are written: the job, and the store of its progress."""
 
     copied: Copied
     job: str
 
 
-class Settled(NamedTuple):
-    """A row of :data:`SETTLED`."""
+class Verdict(NamedTuple):
+    """A row of :data:`VERDICTS`."""
 
     partition: int
     offset: int
@@ -100,8 +100,8 @@ class JudgedRow(NamedTuple):
     slice_bytes: int | None = None
 
     def part(self) -> SliceHeader:
-        """Return which slice of which message it is."""
-        assert None not in self[-4:]  # noqa: S101 - only slices are settled
+        """Return the header of a slice."""
+        assert None not in self[-4:]  # noqa: S101 - only slices are judged again
         return SliceHeader(self.message, self.number, self.slices, self.total_bytes, self.slice_bytes)  # type: ignore[arg-type]  # as above
 
 
@@ -110,9 +110,9 @@ def judge_records(pickled: bytes) -> Task:
     return partial(_judged, pickle.loads(pickled))  # noqa: S301 - Spark's own channel
 
 
-def settle_messages() -> Task:
-    """Begin a task that settles messages in slices, whose slices come in the order of their offsets."""
-    return _settled
+def judge_messages() -> Task:
+    """Begin a task that judges messages in slices, whose slices come in the order of their offsets."""
+    return _message_verdicts
 
 
 def write_records(pickled: bytes) -> Task:
@@ -157,16 +157,16 @@ def _judged_rows(
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:
     for record in read_records(batch):
-        # One that has no time gets one before 1970 from Spark.
+        # Spark gives a record without a time a time before 1970.
         yield record if record.timestamp_type else record.replace(timestamp_ms=None)
 
 
-def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Settle messages by the units of all workers; one that comes again later is another."""
+def _message_verdicts(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Judge messages by the workers' Units; a message that comes again later is another message."""
     units = Units(lambda *_: None, part_of=lambda record: _row_of(record).part())
     of: tuple[int, bytes | None] | None = None
     for batch in batches:
-        rows: list[Settled] = []
+        rows: list[Verdict] = []
         for row in map(JudgedRow._make, zip(*(each.to_pylist() for each in batch.columns), strict=True)):
             if of != (row.partition, row.message):
                 rows += _waiting(units)
@@ -174,15 +174,15 @@ def _settled(batches: Batches) -> Iterator[pa.RecordBatch]:
             unit = units.add(
                 Record("", None, None, EMPTY, row.partition, offset=row.offset, local={"row": row})
             )
-            rows += () if unit is None else _settled_unit(unit)
-        yield _batch(Settled, rows, batch)
+            rows += () if unit is None else _unit_verdicts(unit)
+        yield _batch(Verdict, rows, batch)
     if of is not None:
-        yield _batch(Settled, list(_waiting(units)), batch)  # the last one's
+        yield _batch(Verdict, list(_waiting(units)), batch)  # the last message
 
 
-def _waiting(units: Units) -> Iterator[Settled]:
-    """Yield the slices of messages that lack others."""
-    return (_settled_as(_row_of(record)) for unit in units.give_up() for record in unit.records)
+def _waiting(units: Units) -> Iterator[Verdict]:
+    """Yield verdicts on the slices of incomplete messages."""
+    return (_verdict(_row_of(record)) for unit in units.give_up() for record in unit.records)
 
 
 def _row_of(record: Record) -> JudgedRow:
@@ -190,12 +190,12 @@ def _row_of(record: Record) -> JudgedRow:
     return row
 
 
-def _settled_unit(unit: Unit) -> Iterator[Settled]:
+def _unit_verdicts(unit: Unit) -> Iterator[Verdict]:
     rows = [_row_of(record) for record in unit.records]
     if unit.problem is not None:
         (row,) = rows
         is_repeated = unit.problem == "repeated"
-        yield _settled_as(row, why=REPEATED if is_repeated else "malformed", at=row.offset)
+        yield _verdict(row, why=REPEATED if is_repeated else "malformed", at=row.offset)
         return
     found = judged_message(
         [
@@ -204,11 +204,11 @@ def _settled_unit(unit: Unit) -> Iterator[Settled]:
         ]
     )
     for row in rows:
-        yield _settled_as(row, digest=found.digest, version=found.version, why=found.why, at=found.offset)
+        yield _verdict(row, digest=found.digest, version=found.version, why=found.why, at=found.offset)
 
 
 def _written(writing: Writing, batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Write partition by partition, and say how many records."""
+    """Write partition by partition, and yield the numbers of records."""
     rows = (row for batch in batches for row in zip(_records(batch), column(batch, "at"), strict=True))
     written = {}
     for number, own in groupby(rows, key=lambda row: row[0].partition or 0):
@@ -225,7 +225,7 @@ def _copied(copy: PartitionCopy, rows: Iterable[tuple[Record, int]]) -> int:
     for record, at in rows:
         if at < copy.done:
             continue
-        # All of a message in slices come at the same offset.
+        # All slices of a message have the same ``at``.
         if at != last and (len(waiting) >= _BATCH or size_bytes >= _BATCH_BYTES):
             copy.send(waiting, last + 1)
             waiting, size_bytes = [], 0
@@ -237,15 +237,15 @@ def _copied(copy: PartitionCopy, rows: Iterable[tuple[Record, int]]) -> int:
     return written
 
 
-def _settled_as(
+def _verdict(
     row: JudgedRow,
     *,
     digest: bytes | None = None,
     version: int = 0,
     why: str | None = None,
     at: int | None = None,
-) -> Settled:
-    return Settled(row.partition, row.offset, row.size, row.tombstone, digest, version, why, at, row.number)
+) -> Verdict:
+    return Verdict(row.partition, row.offset, row.size, row.tombstone, digest, version, why, at, row.number)
 
 
 def _batch(kind: Any, rows: list[Any], like: pa.RecordBatch) -> pa.RecordBatch:

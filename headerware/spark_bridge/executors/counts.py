@@ -1,8 +1,9 @@
 """Counts of the executors, summed on the driver through an accumulator.
 
 Spark may compute a part of a batch more than once: it tries a task again, runs it twice (speculation), or
-computes a frame that is read twice and not kept. The accumulator has the counts by part, so that each counts
-once; of two attempts at a part the one that read more rows counts, as the other was cut short.
+computes a frame that is read twice and not kept. The accumulator has the counts by part, so that each part
+counts once; of two attempts at a part, the attempt that read more rows counts, because the other was cut
+short.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 Counts = dict[str, Any]
 """``records_in``, ``records_out``, ``bytes_in``, ``bytes_out``, ``refused``; ``steps``: counters by
 interceptor; ``traces``: some of the ``traceparent`` headers that were read; ``topics``, with ``lineage``
-in the chain: records by topic, those read by a chain that reads, and those that go out by one that writes
-(also with ``metrics``); ``given``, with ``metrics``: records by topic that a chain that reads gives on;
-``audit``: what each ``audit`` has counted."""
+in the chain: records by topic, which a reading chain has read or a writing chain sends (also with
+``metrics``); ``given``, with ``metrics``: records by topic that a reading chain passes on; ``audit``: the
+counts of each ``audit``."""
 TRACES_LIMIT: Final = 128
 _TOTALS: Final = ("records_in", "records_out", "bytes_in", "bytes_out", "refused")
 _TRACEPARENT_BYTES: Final = 64
@@ -54,7 +55,7 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Counts:
 
 
 Part = tuple[Any, ...]
-"""What a part of a batch is known by, however often it is computed."""
+"""The identity of a part of a batch, the same each time the part is computed."""
 
 
 class CountsParam(AccumulatorParam[dict[Part, Counts]]):
@@ -139,7 +140,7 @@ class TaskCounter:
         self.counts["bytes_out"] += size_bytes
 
     def report(self, **more: Any) -> None:
-        """Add the task's counts to the driver's; a part that nobody can name again counts each time."""
+        """Add the task's counts to the driver's; a part without an identity counts each time."""
         if self._accumulator is not None:
             steps = _difference(self._before, self._session.stats())
             part = (uuid4().hex,) if self._part is None else self._part

@@ -1,4 +1,4 @@
-"""Decode rows that stand alone. Slices go on as they came: other tasks may have the rest of their message."""
+"""Decode rows that stand alone; slices pass unchanged, because other tasks may have other slices."""
 
 from __future__ import annotations
 
@@ -127,8 +127,9 @@ class DecodeTask(Task):
 def _may_be_slice(headers: Iterable[tuple[str, bytes | None]]) -> bool:
     """Return whether a row may be a slice.
 
-    A packed block of header ids may hold the slice's header, and finding out would mean reading it. So rows
-    with such a block take the way of slices, where the chain reads it; this does them no harm.
+    A packed block of header ids may hold the slice's header, and only decoding the block would tell. So rows
+    with such a block are treated like slices: the chain decodes the block later. For other rows this is
+    harmless.
     """
     return any(name in _SLICE_HEADERS for name, _ in headers)
 
@@ -138,4 +139,4 @@ def slice_condition() -> Column:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's custom; executors need no SQL
 
     found = F.exists("headers", lambda header: header["key"].isin(sorted(_SLICE_HEADERS)))
-    return F.coalesce(found, F.lit(False))  # noqa: FBT003 - Spark takes it so
+    return F.coalesce(found, F.lit(False))  # noqa: FBT003 - Spark's signature

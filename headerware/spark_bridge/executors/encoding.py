@@ -1,4 +1,4 @@
-"""Encode rows. One row may become several, which stay together and go to one partition."""
+"""Encode rows; one row may become several rows, which stay together and go to one partition."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _EncodeTask(Task):
     def _prepared(
         self, batch: pa.RecordBatch, records: Sequence[Record]
     ) -> Sequence[Record | InterceptorError]:
-        """Return the records with identities and what they carry on, or the error of one that cannot go."""
+        """Return the records with identities and carried headers, or errors in place of records."""
         prepared: list[Record | InterceptorError] = list(records)
         if self._identities.scope is not None:
             prepared = list(self._identities.of(batch, records))
@@ -124,13 +124,13 @@ class _EncodeTask(Task):
         return prepared
 
     def _carried(self, record: Record | InterceptorError, origin: Headers) -> Record | InterceptorError:
-        """Return a record with what goes on from the headers that its row was made of."""
+        """Return a record with what it carries on from the headers of its origin."""
         if not (origin and isinstance(record, Record)):
             return record
         topic: object = record.topic
         headers: object = record.headers
         if not (isinstance(topic, str) and isinstance(headers, Headers)):
-            return record  # which the chain refuses
+            return record  # the chain refuses it
         return self._session.carrying.added_to(record, AtWork([Record(topic, headers=origin)]))
 
     def _outcomes(self, records: list[Record]) -> Iterator[Outcome]:
@@ -149,7 +149,7 @@ class _EncodeTask(Task):
 
 @contextmanager
 def _trace_context(carrier: Mapping[str, str]) -> Iterator[None]:
-    """Make the trace context of the driver current, as its carrier has it."""
+    """Make the driver's trace context, which the carrier holds, the current one."""
     if not carrier:
         yield
         return
@@ -173,7 +173,7 @@ class RowIdentities:
         self._seen: dict[bytes, None] = {}
 
     def of(self, batch: pa.RecordBatch, records: Sequence[Record]) -> Iterator[Record | InterceptorError]:
-        """Return the records with their identities, or the error of one that has none."""
+        """Return the records with their identities, or errors for records that have none."""
         digests = column(batch, DIGEST)
         sources = _sources(batch)
         for record, digest, source in zip(records, digests, sources, strict=False):
@@ -198,7 +198,7 @@ class RowIdentities:
         return record.replace(partition=pick(record)) if record.topic in pick.counts else record
 
     def _identity(self, topic: str, digest: bytes | None, source: dict[str, Any] | None) -> Identity | None:
-        # The target topic is part of it: one row in two topics is two records.
+        # The target topic is part of the identity: one row in two topics is two records.
         if digest is not None:
             return Identity(self._producer("key", topic), digest=digest)
         if source is None or None in source.values():
@@ -207,10 +207,10 @@ class RowIdentities:
             self._producer("place", topic, source["topic"], source["partition"]), source["offset"]
         )
 
-    def _producer(self, kind: str, *place: Any) -> bytes:
-        producer = self._producers.get((kind, *place))
+    def _producer(self, kind: str, *parts: Any) -> bytes:
+        producer = self._producers.get((kind, *parts))
         if producer is None:
-            producer = self._producers[kind, *place] = _hashed(kind, self.scope, *place)
+            producer = self._producers[kind, *parts] = _hashed(kind, self.scope, *parts)
         return producer
 
     def _is_repeated(self, identity: bytes) -> bool:
@@ -265,7 +265,7 @@ def _part_values(batch: pa.RecordBatch, name: str, typed: frozenset[str]) -> Ite
     if index < 0:
         return repeat(None)
     if name not in typed:
-        # Text goes as its bytes; Spark does not insist on UTF-8.
+        # Text is taken as bytes, because Spark does not insist on UTF-8.
         text = batch.column(index)
         as_bytes = pa.large_binary() if pa.types.is_large_string(text.type) else pa.binary()
         found: list[bytes | None] = text.cast(as_bytes).to_pylist()

@@ -1,7 +1,7 @@
 """A chain, opened once in each worker process and kept for the tasks that follow.
 
-A Python worker runs one task at a time. What a session keeps of records (incomplete messages) is dropped
-when a task is done with a partition; keys and dictionaries stay.
+A Python worker runs one task at a time. The records that a session keeps (incomplete messages) are
+dropped when a task is done with a partition; keys and dictionaries are kept.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _MAX_OPEN_CHAINS: Final = 16
 _DEAD_LETTER_LOOP: Final = (
-    "and it is a dead letter already, for which no other is written: leave dead-letter topics out of what is "
-    "read"
+    "and the record is a dead letter already, for which no other is written: do not read dead-letter topics "
+    "here"
 )
 _NO_TOPIC: Final = "unknown"
 """The topic that a dead letter names for a row without one."""
@@ -102,12 +102,12 @@ class OpenChain:
         writes = spec.side == "producer"
         measured = any(isinstance(step, Metrics) for step in steps)
         self.counts_topics: Final = any(isinstance(step, Lineage) for step in steps) or (writes and measured)
-        """Whether the driver is to know how many records of which topic were read, or go out."""
+        """Whether tasks count the records by topic for the driver."""
         self.observes: Final = not writes and (measured or any(isinstance(step, Audit) for step in steps))
-        """Whether it is to know which records the chain that reads gives on."""
+        """Whether tasks count the records that a reading chain passes on."""
         self.clock: Final = _BatchClock()
         self.identities: Final[dict[tuple[Any, ...], bytes]] = {}
-        """The identities that ``dedup`` found, by position; the reader empties it."""
+        """The identities that ``dedup`` found, by position; the task empties it."""
         self._dead_letter_routes = {
             name: _DeadLetterRoute(step.dead_letter_topic, step.dead_letter_headers)
             for step, name in zip(chain, chain.names, strict=True)
@@ -124,15 +124,15 @@ class OpenChain:
         self.session.begin(self.spec.job if batch is None else f"{self.spec.job}#{batch}")
 
     def give(self, records: Sequence[Record]) -> None:
-        """Tell ``audit`` which records are given on, as a client does that receives them."""
+        """Tell ``audit`` which records are passed on, as a receiving client does."""
         for step in self._audits:
             own = [record for record in records if step.topics.matches(record.topic)]
             step.opened.on_operation(Operation(name="receive", began_ns=0, ended_ns=0, records=own))
 
     def observed(self) -> dict[str, Any]:
         """Return what ``audit`` has counted since the last call."""
-        letters = self.spec.failures == "route"
-        counts = {step.name: step.opened.take_counts(dead_letters=letters) for step in self._audits}
+        dead_letters = self.spec.failures == "route"
+        counts = {step.name: step.opened.take_counts(dead_letters=dead_letters) for step in self._audits}
         return {"audit": counts} if counts else {}
 
     def refused(self, error: HeaderwareError, original: Record) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class OpenChain:
         if spec.side == "consumer" and is_dead_letter_topic(topic, original.topic or ""):
             raise InterceptorError(f"{error}; {_DEAD_LETTER_LOOP}") from error
         stage = "ON_CONSUME" if spec.side == "consumer" else "ON_SEND"
-        letter = dead_letter(
+        made = dead_letter(
             original.replace(topic=original.topic or _NO_TOPIC, headers=_named_headers(original.headers)),
             error,
             topic=topic,
@@ -165,10 +165,10 @@ class OpenChain:
             "step": error.step,
             "error": type(error).__name__,
             "reason": str(error),
-            "topic": letter.topic,
-            "key": letter.key,
-            "value": letter.value,
-            "headers": [{"key": name, "value": value} for name, value in letter.headers],
+            "topic": made.topic,
+            "key": made.key,
+            "value": made.value,
+            "headers": [{"key": name, "value": value} for name, value in made.headers],
         }
 
     def _context(self) -> Context:

@@ -37,7 +37,7 @@ Incomplete = Literal["carry", "fail", "leave"]
 
 _FOREVER_MS: Final = 1 << 62
 _BEFORE_ALL_MS: Final = 0
-"""A time at which no message has expired, to poll for those given up for other reasons."""
+"""A time at which no message has expired, to poll for messages that were given up for other reasons."""
 _CUT_OFF: Final = (
     "the frame ends before this message does; read on to its last slice, or leave such messages for a later "
     'read with incomplete="leave"'
@@ -96,8 +96,8 @@ class ReassembleTask(Task):
     def _map_batch(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         begin = 0
         topic_partitions = zip(column(batch, "topic"), column(batch, "partition"), strict=True)
-        for topic_partition, run in groupby(topic_partitions):
-            length = len(list(run))
+        for topic_partition, group in groupby(topic_partitions):
+            length = len(list(group))
             if topic_partition != self._topic_partition:
                 yield from self._finish()
                 self._topic_partition = topic_partition
@@ -122,7 +122,8 @@ class ReassembleTask(Task):
                 except HeaderwareError as error:
                     self._refuse(rows, index, record, error)
                     yield from self._fail_siblings(rows, index_by_offset, records, error)
-            # Now, while the rows are at hand; by time nothing expires before the partition's last row.
+            # Poll now, while the rows are at hand; by time, messages expire only after the partition's last
+            # row.
             for given_up in self._session.poll(_BEFORE_ALL_MS):
                 yield from self._fail_siblings(rows, index_by_offset, records, given_up)
             if rows.size_bytes > FLUSH_BYTES:
@@ -139,7 +140,7 @@ class ReassembleTask(Task):
         outcome = self._session.consume_outcome(record)
         if outcome is DROP:
             return
-        # A message goes on whole or not at all.
+        # A message is passed on completely or not at all.
         for each in list(flat(outcome)):
             rows.add(index, each)
             for identity in identities.values():

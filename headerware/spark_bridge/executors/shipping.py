@@ -30,13 +30,13 @@ def shipped(entry: str, *arguments: Any) -> Callable[[Batches], Iterator[pa.Reco
 
 
 def spare_next_task() -> None:
-    """Spare the next tasks of this worker what Spark would repeat for each of them.
+    """Save the next tasks of this worker some work that Spark would repeat for each task.
 
     - Spark calls ``importlib.invalidate_caches`` before each task, and Python 3.10 to 3.12 then reads the
       directory of each archive that has an importer: Spark's jars and pyspark.zip, some 0.2 s of CPU. An
       importer that is needed later is made anew, from the directory that zipimport keeps.
-    - It calls ``gc.collect`` after each, which looks at all that pyarrow, pandas and the chain are made of,
-      some 0.05 s. What is there after a worker's first task stays, so the collector need not look again.
+    - Spark calls ``gc.collect`` after each task, which looks at all objects of pyarrow, pandas and the chain,
+      some 0.05 s. Objects that exist after a worker's first task remain, so the collector may leave them out.
     """
     for path, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
@@ -53,7 +53,7 @@ def _pickled(argument: Any) -> bytes:
 
 def _shipped(entry: str, pickled: tuple[bytes, ...]) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        import importlib  # noqa: PLC0415 - all that it needs is named inside, for it is pickled by value
+        import importlib  # noqa: PLC0415 - inside, because the function is pickled by value
         import sys  # noqa: PLC0415 - as above
         from pathlib import Path  # noqa: PLC0415 - as above
 

@@ -34,14 +34,14 @@ _COLUMNS: Final = {
 }
 _HELD_BACK: Final = "a step holds the record back; in Spark only slice may, and only on consume"
 _PART_BYTES: Final = 1 << 20
-"""The size of the values that go through the chain together, as they come."""
+"""The size of the values that go through the chain together."""
 _OBJECT_BYTES: Final = 256
-"""What an object counts."""
+"""The assumed size of an object."""
 NO_POSITION: Final = "a slice without its partition and offset; keep these columns"
 
 
 def parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Return the records in parts, so that rows that are finished can go on before the next part is begun."""
+    """Return the records in parts, so that finished rows can leave before the next part begins."""
     begin = size_bytes = 0
     for at, record in enumerate(records):
         value = record.value
@@ -56,7 +56,7 @@ def parts_of(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
 class Task(ABC):
     """Take one task's rows through a chain; a subclass maps a batch in ``_map_batch``.
 
-    The ``computed`` columns are made from the records, other columns are carried along; ``typed`` ones hold
+    The ``computed`` columns are made from the records, other columns are copied; ``typed`` columns hold
     objects in the result.
     """
 
@@ -90,12 +90,14 @@ class Task(ABC):
             self._counter.report(**self._chain.observed())
 
     def _part(self, batch: pa.RecordBatch) -> Part | None:
-        """Return what this part of the rows is known by: its first row's position, None if it has none."""
+        """Return the identity of these rows: the first row's position, or None if it has none."""
         names = ("topic", "partition", "offset", "value")
         topic, partition, offset, value = (next(iter(column(batch.slice(0, 1), name))) for name in names)
         if partition is None or offset is None:
             return None
-        seed = crc32(value) if isinstance(value, bytes) else None  # of rows that were made of one
+        seed = (
+            crc32(value) if isinstance(value, bytes) else None
+        )  # tells rows apart that were made of one record
         return type(self).__name__, topic, partition, offset, seed
 
     @abstractmethod
@@ -120,7 +122,7 @@ class Task(ABC):
     def _expanded(self, rows: OutputRows, index: int, original: Record, outcome: Outcome) -> list[Record]:
         """Return the records of an outcome that is not just one, or refuse the row and return none.
 
-        A message goes on whole or not at all: an error at its last slice discards the first ones.
+        A message is passed on completely or not at all: an error at its last slice discards the first ones.
         """
         try:
             found = list(flat(outcome))

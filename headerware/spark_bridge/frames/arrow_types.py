@@ -54,8 +54,8 @@ def arrow_type(kind: sql.DataType) -> pa.DataType:
     if isinstance(kind, sql.StructType):
         return pa.struct([_field(each.name, each.dataType, nullable=each.nullable) for each in kind.fields])
     raise ConfigError(
-        f"a column of the type {kind.simpleString()} cannot hold objects; take a type that avro_type or "
-        "json_type gives"
+        f"a column of the type {kind.simpleString()} cannot hold objects; use a type that avro_type or "
+        "json_type returns"
     )
 
 
@@ -70,8 +70,8 @@ def require_arrow_type(kind: sql.DataType, path: str) -> None:
 def arrow_schema(text: str) -> pa.Schema:
     """Return the Arrow schema of what ``StructType.json()`` wrote.
 
-    A column whose type is not known here is only carried along, with the type that Spark gave it; until then
-    it is null.
+    A column whose type is not known here is only copied, with the type that Spark gave it; here its type is
+    null.
     """
     return pa.schema([(field.name, _known(field.dataType)) for field in struct_from_json(text).fields])
 

@@ -20,16 +20,15 @@
 
 These are the types of Spark's own ``from_avro`` (its SchemaConverters). What differs:
 
-* Spark reads in the payload which member of a union a value is; an object does not tell. A value goes to the
-  first member of its class that it fits: an int of 5 to int, though it was written as long. Unions in which
-  another value would come back are refused: float beside double, a time beside anything but null, a record
+* Spark reads from the payload to which member of a union a value belongs; an object does not say it. A value
+  goes to the first member of its class that it fits: 5 becomes an int, even if it was written as long. Unions
+  that would return another value are refused: float with double, a time with anything but null, a record
   whose fields are named member0, member1, ...
-* unions of an int and a long of which one is a date or a timestamp are structs; Spark makes bigint of both.
-* a union of null alone is null; Spark makes a struct without fields of it.
-* records that hold themselves are refused; Spark can truncate them at a depth.
+* unions of an int and a long of which one is a date or a timestamp are structs; in Spark they are bigint.
+* a union of null alone is null; in Spark it is a struct without fields.
+* records that contain themselves are refused; Spark can truncate them at a depth.
 * schemas that nest more than 128 deep, that define more than 10,000 columns, or that headerware's serde
-refuses
-  are refused.
+  refuses are refused.
 """
 
 from __future__ import annotations
@@ -97,11 +96,11 @@ def avro_type(schema: str | dict[str, Any] | list[Any] | Path) -> DataType:
 
     Args:
         schema: JSON text that begins with ``{``, ``[`` or a quote; the path of a file with it, as a Path or
-            as any other text; or what the JSON stands for.
+            as any other text; or the decoded JSON.
 
     Raises:
-        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the text
-            says at which field.
+        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the
+            message names the field.
     """
     parsed = schema_option(str(schema) if isinstance(schema, Path) else schema, Limits(), path="schema")
     if parsed is None:
@@ -117,63 +116,63 @@ class _Types:
         self._open: list[str] = []
         self._columns = 0
 
-    def of(self, node: Any, place: str) -> DataType:
+    def of(self, node: Any, path: str) -> DataType:
         """Return the type of a part of the schema, at a path of fields."""
         if isinstance(node, list):
-            return self._union([branch for branch in node if not _is_null(branch)], place)
+            return self._union([branch for branch in node if not _is_null(branch)], path)
         node = self._named.get(node, {"type": node}) if isinstance(node, str) else node
         kind = node["type"]
         if kind in _RECORDS:
-            return self._record(node, place)
+            return self._record(node, path)
         if kind == "array":
-            return ArrayType(self._inner(node["items"], f"{place}[]"), _is_nullable(node["items"]))
+            return ArrayType(self._inner(node["items"], f"{path}[]"), _is_nullable(node["items"]))
         if kind == "map":
-            inner = self._inner(node["values"], f"{place}.value[]")
+            inner = self._inner(node["values"], f"{path}.value[]")
             return MapType(StringType(), inner, _is_nullable(node["values"]))
-        return _scalar(node, place)
+        return _scalar(node, path)
 
-    def _inner(self, node: Any, place: str) -> DataType:
+    def _inner(self, node: Any, path: str) -> DataType:
         """Return the type of a nested schema, and count it."""
         self._columns += 1
         if self._columns > MAX_COLUMNS:
-            raise _refused(place, f"more than {MAX_COLUMNS} columns, the limit")
-        return self.of(node, place)
+            raise _refused(path, f"more than {MAX_COLUMNS} columns, the limit")
+        return self.of(node, path)
 
-    def _record(self, node: Any, place: str) -> DataType:
+    def _record(self, node: Any, path: str) -> DataType:
         name = node["name"]
         if name in self._open:
-            raise _refused(place, f"record {name!r} holds itself, which no Spark type does")
+            raise _refused(path, f"record {name!r} contains itself, which no Spark type can")
         if named_as_union([field["name"] for field in node["fields"]]):
-            raise _refused(place, f"the fields of record {name!r} are called as members of unions are")
+            raise _refused(path, f"the fields of record {name!r} have the names of union members")
         self._open.append(name)
-        fields = [self._field(field["name"], field["type"], place) for field in node["fields"]]
+        fields = [self._field(field["name"], field["type"], path) for field in node["fields"]]
         self._open.pop()
         return StructType(fields)
 
-    def _field(self, name: str, node: Any, place: str) -> StructField:
-        inner = self._inner(node, f"{place}.{name}")
+    def _field(self, name: str, node: Any, path: str) -> StructField:
+        inner = self._inner(node, f"{path}.{name}")
         return StructField(name, inner, _is_nullable(node))
 
-    def _union(self, branches: list[Any], place: str) -> DataType:
+    def _union(self, branches: list[Any], path: str) -> DataType:
         if not branches:
             return NullType()
         if len(branches) == 1:
-            return self.of(branches[0], place)
+            return self.of(branches[0], path)
         widened = _WIDENED.get(frozenset(map(_plainly, branches)))
         if widened is not None:
             return widened
-        _require_distinct(branches, place)
-        members = (self._inner(branch, f"{place}.member{n}") for n, branch in enumerate(branches))
+        _require_distinct(branches, path)
+        members = (self._inner(branch, f"{path}.member{n}") for n, branch in enumerate(branches))
         return StructType([StructField(f"member{n}", member) for n, member in enumerate(members)])
 
 
-def _require_distinct(branches: list[Any], place: str) -> None:
+def _require_distinct(branches: list[Any], path: str) -> None:
     kinds = list(map(_kind, branches))
     if _FLOATING.issubset(kinds):
-        raise _refused(place, "a union of float, double and others; Python has one class for both")
+        raise _refused(path, "a union of float, double and others; Python has one class for both")
     if any(_logical(branch) in _TIMES for branch in branches):
         raise _refused(
-            place, "a union of a time and others; Spark has integers for times, and they stay such"
+            path, "a union of a time and others; Spark has integers for times, and returns integers"
         )
 
 
@@ -200,15 +199,15 @@ def _logical(node: Any) -> str:
     return f"{node['type']}-{node.get('logicalType')}" if isinstance(node, dict) else node
 
 
-def _scalar(node: Any, place: str) -> DataType:
+def _scalar(node: Any, path: str) -> DataType:
     logical = _logical(node)
     if logical not in _DECIMALS:
         return _LOGICAL.get(logical) or _SCALARS[node["type"]]
     precision, scale = node.get("precision", 0), node.get("scale", 0)
     if not 0 < precision <= _MAX_PRECISION:
-        raise _refused(place, f"a decimal of {precision} digits; Spark has 1 to {_MAX_PRECISION}")
+        raise _refused(path, f"a decimal of {precision} digits; Spark has 1 to {_MAX_PRECISION}")
     return DecimalType(precision, scale)
 
 
-def _refused(place: str, problem: str) -> ConfigError:
-    return ConfigError(problem, path=f"schema: {place.removeprefix('.') or 'the root'}")
+def _refused(path: str, problem: str) -> ConfigError:
+    return ConfigError(problem, path=f"schema: {path.removeprefix('.') or 'the root'}")

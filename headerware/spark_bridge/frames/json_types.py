@@ -5,17 +5,17 @@
     boolean, null                                    boolean, void
     integer, number                                  bigint, double
     object with properties                           struct, in their order; others are left out
-    object with additionalProperties alone           map of string and what these are
+    object with additionalProperties alone           map of string and their type
     array with items                                 array
-    enum, const                                      what their values are
-    a type list with null, anyOf/oneOf with null     the other type, and null may stand there
-    anyOf/oneOf of what is one Spark type            that type
-    allOf                                            what its members say together
-    $ref within the document                         what it refers to, with the keywords beside it
+    enum, const                                      the type of their values
+    a type list with null, anyOf/oneOf with null     the other type, nullable
+    anyOf/oneOf of one Spark type                    that type
+    allOf                                            the type of all members together
+    $ref within the document                         its target, with the keywords next to it
 
 A property that is not in ``required`` may be missing, and so null. JSON has neither dates nor bytes: their
 text stays text. A whole number in a column of doubles becomes a double: 5 comes back as 5.0. Keywords that
-only restrict values (minimum, pattern, if, not, ...) do not count, nor do anyOf and oneOf beside a type.
+only restrict values (minimum, pattern, if, not, ...) are ignored, and so are anyOf and oneOf next to a type.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Type(NamedTuple):
 class _Schema(NamedTuple):
     """A schema inside of a document, at a JSON pointer in a URI's fragment (RFC 6901).
 
-    ``references`` led to it from the root, to detect a schema that holds itself.
+    ``references`` led to it from the root, to detect a schema that contains itself.
     """
 
     node: Any
@@ -99,8 +99,8 @@ def json_type(schema: str | dict[str, Any] | Path) -> DataType:
             or the decoded JSON.
 
     Raises:
-        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the text
-            says where, as a JSON pointer (RFC 6901).
+        ConfigError: there is no such file, no schema in it, or something in it has no Spark type; the
+            message says where, as a JSON pointer (RFC 6901).
     """
     root = _load(schema)
     return _Types(root.node).of([root], 0).kind
@@ -118,7 +118,9 @@ class _Types:
         pointer = parts[0].pointer
         self._columns += 1
         if self._columns > MAX_COLUMNS or depth > MAX_DEPTH:
-            problem = f"what nests more than {MAX_DEPTH} deep, or has more than {MAX_COLUMNS} columns,"
+            problem = (
+                f"a schema that nests more than {MAX_DEPTH} deep, or has more than {MAX_COLUMNS} columns,"
+            )
             raise _refused(pointer, problem)
         parts = _conjuncts(self._root, parts)
         names = _names(parts)
@@ -130,7 +132,7 @@ class _Types:
         name = "number" if others == _NUMBERS else others.pop() if len(others) == 1 else ""
         made = _BUILDERS.get(name)
         if made is None:
-            raise _refused(pointer, f"what may be {' or '.join(sorted(others)) or 'no value at all'}")
+            raise _refused(pointer, f"a value that may be {' or '.join(sorted(others)) or 'nothing at all'}")
         return _Type(made(self, parts, depth), "null" in names)
 
     def _alternatives(self, parts: list[_Schema], pointer: str, depth: int) -> _Type:
@@ -146,9 +148,7 @@ class _Types:
         if len(kinds) == 2 and DoubleType() in kinds and LongType() in kinds:
             kinds = [DoubleType()]
         if len(kinds) != 1:
-            raise _refused(
-                pointer, "what may be of several types" if kinds else "a schema that names no type"
-            )
+            raise _refused(pointer, "a value of several types" if kinds else "a schema that names no type")
         return _Type(kinds[0], nullable)
 
     def object(self, parts: list[_Schema], depth: int) -> DataType:
@@ -160,7 +160,7 @@ class _Types:
         if not properties:
             return self._map(parts, depth)
         if named_as_union(list(properties)):
-            raise _refused(parts[0].pointer, "an object whose properties are called as members of unions are")
+            raise _refused(parts[0].pointer, "an object whose properties have the names of union members")
         required = {name for part in parts for name in part.node.get("required", ())}
         fields = []
         for name, schemas in properties.items():
@@ -221,7 +221,7 @@ def _load(schema: str | dict[str, Any] | Path) -> _Schema:
             msgspec.json.decode(text if isinstance(text, str | bytes) else msgspec.json.encode(text)), "#"
         )
     except (msgspec.DecodeError, UnicodeError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"is no JSON ({type(error).__name__}: {error})", path="schema") from None
+        raise ConfigError(f"is not JSON ({type(error).__name__}: {error})", path="schema") from None
 
 
 def _conjuncts(root: Any, parts: list[_Schema]) -> list[_Schema]:
@@ -274,14 +274,14 @@ def _referred(root: Any, part: _Schema) -> _Schema:
     if pointer != "#" and not pointer.startswith("#/"):
         raise _refused(part.pointer, "a reference that is no JSON pointer within the document (#/...)")
     if pointer in part.references:
-        raise _refused(part.pointer, "a schema that holds itself")
+        raise _refused(part.pointer, "a schema that contains itself")
     node = root
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         try:
             node = node[int(name)] if isinstance(node, list) else node[name]
         except (KeyError, IndexError, ValueError, TypeError):
-            raise _refused(part.pointer, "a reference to what is not there") from None
+            raise _refused(part.pointer, "a reference to a missing part of the document") from None
     return _Schema(node, pointer, part.references | {pointer})
 
 

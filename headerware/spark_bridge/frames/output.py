@@ -1,4 +1,4 @@
-"""Build an Arrow batch from the records of another: plain columns and typed ones.
+"""Build an Arrow batch from the records of another batch: plain columns and typed columns.
 
 A row whose objects do not fit their typed column fails alone.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Refused = Callable[[InterceptorError, Record], dict[str, Any]]
 
 
-_UNTOUCHED: Final = frozenset({"headers", "timestamp"})
+_INEXACT: Final = frozenset({"headers", "timestamp"})
 """Columns that a record does not hold exactly: headers that are null, fractions of milliseconds."""
 FLUSH_BYTES: Final = 64 << 20
 """The approximate size of values in one batch; an Arrow column of bytes holds 2 GiB at most."""
@@ -69,10 +69,10 @@ class OutputRows:
     def take(
         self, results: Iterator[tuple[int, Any]], identities: Mapping[Any, Any]
     ) -> tuple[int, Any] | None:
-        """Add rows as long as each result is one record, as nearly all are.
+        """Add rows as long as each result is one record, which is nearly always so.
 
-        Stop at a result that is no record, and at a record that was added but has an identity or fills the
-        batch, and return its pair of row and result, for the caller; return None at the end.
+        Stop at a result that is not a record, and at a record that was added but has an identity or fills the
+        batch. Return its pair of row and result, which the caller handles; return None at the end.
         """
         add_index, add_record, size = self.indices.append, self.records.append, self.size_bytes
         for pair in results:
@@ -118,10 +118,10 @@ class OutputRows:
 
     def batch(self, computed: Computed) -> pa.RecordBatch:
         """Build the batch; columns that are not computed come from the source, or are null but for extras."""
-        whole = self.indices == list(range(self._source.num_rows))
-        taken = None if whole else pa.array(self.indices, pa.int32())
+        is_unchanged = self.indices == list(range(self._source.num_rows))
+        taken = None if is_unchanged else pa.array(self.indices, pa.int32())
         columns = [self._column(field, computed, taken) for field in self._schema]
-        # With the types of the source: an array whose elements are never null must stay so for Spark.
+        # Keep the types of the source: Spark needs an array whose elements are never null to remain so.
         return pa.RecordBatch.from_arrays(columns, names=self._schema.names)
 
     def _column(
@@ -136,22 +136,22 @@ class OutputRows:
         index = self._source.schema.get_field_index(field.name)
         if field.name in computed:
             made = single_chunk(computed[field.name](self.records))
-            return self._as_it_came(made, index) if self.kept and field.name in _UNTOUCHED else made
+            return self._as_it_came(made, index) if self.kept and field.name in _INEXACT else made
         if index < 0 or field.name in SPARSE_COLUMNS:  # an earlier status no longer holds
             return pa.nulls(len(self.indices), field.type)
         column = self._source.column(index)
         return column if taken is None else column.take(taken)
 
     def _as_it_came(self, made: pa.Array, index: int) -> pa.Array:
-        """Put the source's values into the places of rows that are kept."""
+        """Put the source's values into the rows that are kept."""
         if index < 0:
             return made
         indices = pa.array([self.indices[row] for row in self.kept], pa.int32())
         came = self._source.column(index).take(indices).cast(made.type)
-        places = list(range(len(made)))
-        for place, row in enumerate(self.kept, len(made)):
-            places[row] = place
-        return pa.concat_arrays([made, came]).take(pa.array(places, pa.int32()))
+        chosen = list(range(len(made)))
+        for index_of_kept, row in enumerate(self.kept, len(made)):
+            chosen[row] = index_of_kept
+        return pa.concat_arrays([made, came]).take(pa.array(chosen, pa.int32()))
 
 
 class TypedRows:
@@ -182,7 +182,7 @@ class TypedRows:
             for row, name in list(_unfit_rows(rows.records, plain)):
                 original = originals[rows.indices[row]]
                 error = InterceptorError(
-                    f"the chain gave a {name} that does not fit its column; key and value are bytes, or "
+                    f"the chain returned a {name} that does not fit its column; key and value are bytes, or "
                     "objects where a step serializes them and the column has a type"
                 ).at("chain", original)
                 self._fail(rows, row, error, original, refused)
@@ -260,7 +260,7 @@ def timestamps(records: Sequence[Record]) -> pa.Array:
 
 
 def resolve_schema(schema: pa.Schema, source: pa.Schema, computed: Collection[str]) -> pa.Schema:
-    """Return a schema with the types of the source for the columns that are carried along.
+    """Return a schema with the types of the source for the columns that are copied.
 
     All batches of a task must have one schema, wherever their columns come from.
     """
@@ -276,15 +276,15 @@ def position_rows(
     schema: pa.Schema, records: Sequence[Record], constants: Mapping[str, Any]
 ) -> pa.RecordBatch:
     """Return rows that have only a position and some constants."""
-    places = {
+    known = {
         "topic": topics(records),
         "partition": partitions(records),
         "offset": pa.array([record.offset for record in records], pa.int64()),
     }
     columns = []
     for field in schema:
-        if field.name in places:
-            columns.append(places[field.name])
+        if field.name in known:
+            columns.append(known[field.name])
         elif field.name in constants:
             columns.append(pa.array([constants[field.name]] * len(records), field.type))
         else:
@@ -310,5 +310,5 @@ def _unfit_rows(
 
 
 def _without(array: pa.Array, rows: dict[int, Any]) -> pa.Array:
-    places = [None if row in rows else row for row in range(len(array))]
-    return array.take(pa.array(places, pa.int64()))
+    indices = [None if row in rows else row for row in range(len(array))]
+    return array.take(pa.array(indices, pa.int64()))

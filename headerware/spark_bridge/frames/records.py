@@ -77,7 +77,7 @@ def column(batch: pa.RecordBatch, name: str, otherwise: Any = None) -> Iterable[
 
 
 def _listed(array: pa.Array) -> list[Any]:
-    """Return the values of a column; None for text that is not UTF-8, which Spark lets pass."""
+    """Return the values of a column; None for text that is not UTF-8, which Spark allows."""
     try:
         values: list[Any] = array.to_pylist()
     except UnicodeDecodeError:

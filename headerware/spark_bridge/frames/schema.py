@@ -1,7 +1,7 @@
-"""The columns of frames: those of Spark's Kafka connector, those that the bridge adds, and checks of both.
+"""The columns of frames: the connector's columns, the bridge's own columns, and checks of both.
 
-A frame with offsets was read, and one without offsets is to be written. So ``partition`` is where a row was
-in the one, and where it goes in the other.
+A frame with offsets was read, and ``partition`` is the partition from which a row came. A frame without
+offsets is to be written, and ``partition`` is the partition to which a row goes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FAILURE: Final = StructType([
     StructField("value", BinaryType()),
     StructField("headers", HEADERS),
 ])  # fmt: skip
-"""Why a row failed, and its dead letter: the untouched original, with the reason in its headers."""
+"""Why a row failed, and its dead letter: the original row, with the reason in its headers."""
 _RAW_PARTS: Final = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
 """Key and value as they came."""
 SOURCE: Final = StructType([
@@ -74,13 +74,13 @@ _WRITTEN: Final[Mapping[str, tuple[DataType, ...]]] = {
 _OPTIONAL_TO_WRITE: Final = frozenset({"key", "headers", "partition", "timestamp", CARRIED_FROM})
 _HINTS: Final = {
     "headers": 'read the topic with .option("includeHeaders", "true"), or with kafka_source()',
-    "partition": "slices and repeats are told by where they were read, so keep partition and offset",
-    "offset": "slices and repeats are told by where they were read, so keep partition and offset",
+    "partition": "slices and repeats are found by their positions, so keep partition and offset",
+    "offset": "slices and repeats are found by their positions, so keep partition and offset",
 }
 STATUS: Final = "_hw_status"
 """The column with the status of a row; see :class:`Status`."""
 ARRIVED: Final = "_hw_arrived_ms"
-"""When a waiting slice came: the time of the batch that brought it."""
+"""The arrival of a waiting slice: the time of its batch."""
 
 
 class Status(IntEnum):
@@ -171,7 +171,7 @@ def _require_columns(frame: DataFrame, names: frozenset[str] | set[str]) -> None
     found = frame.columns
     for name in sorted(names):
         if name not in found:
-            hint = _HINTS.get(name, "the bridge takes frames as Spark's Kafka connector gives them")
+            hint = _HINTS.get(name, "the bridge takes frames as Spark's Kafka connector returns them")
             raise ConfigError(f"there is none; {hint}. Found: {', '.join(found)}", path=f"column {name}")
     alike = [name.lower() for name in found]
     doubled = sorted(name for name in found if alike.count(name.lower()) > 1)
@@ -191,7 +191,7 @@ def require_free(frame: DataFrame, names: Collection[str]) -> None:
 
 
 def require_mappable(frame: DataFrame) -> None:
-    """Raise ConfigError for a column that pyspark's ``mapInArrow`` takes for a field of another."""
+    """Raise ConfigError for a column that pyspark's ``mapInArrow`` takes for a field of another column."""
     dotted = [name for name in frame.columns if "." in name or "`" in name]
     if dotted:
         raise ConfigError(

@@ -5,10 +5,10 @@ and lists of these; Connect's structs, and its values with a schema, count as wh
 from :func:`~headerware.spark_bridge.frames.avro_types.avro_type`, from
 :func:`~headerware.spark_bridge.frames.json_types.json_type` or from the user, by way of
 :func:`~headerware.spark_bridge.frames.arrow_types.arrow_type`. No JVM is needed.
-:mod:`~headerware.spark_bridge.frames.typed_objects` is the way back.
+:mod:`~headerware.spark_bridge.frames.typed_objects` converts in the other direction.
 
 Arrow itself takes a list of dicts, but it does not report a missing field, takes text for bytes and true for
-1, and gives up the whole batch for one row. So dicts are taken apart field by field, each field is one call
+1, and fails a complete batch for one row. So dicts are taken apart field by field, each field is one call
 of Arrow, and only a column with objects of other classes than its own is converted one by one.
 
 An object fits if the column gives the same value back: text is not bytes, true is not a number, a datetime is
@@ -68,7 +68,7 @@ _CONNECT_CLASSES: Final = frozenset({Struct, SchemaAndValue})
 class Column(NamedTuple):
     """Objects as a column; null for None, and for an object that does not fit.
 
-    ``failures`` has by row where the object does not fit, such as ``items[3].price: expected double, found
+    ``failures`` says by row where the object does not fit, such as ``items[3].price: expected double, found
     str``, and never a value.
     """
 
@@ -80,14 +80,14 @@ def column(objects: Sequence[Any], kind: pa.DataType) -> Column:
     """Put objects into a column; one that does not fit affects no other. Timestamps are microseconds.
 
     Fields of a dict that the type does not have are left out, as Spark's own readers do. A missing field is
-    null if the type allows null; else the object does not fit. None is null at the top whatever the type, for
-    a tombstone has no value. Nothing is rounded, truncated or guessed: an integer beyond a column's range, a
-    decimal with more digits, text for bytes, a datetime without a zone for an instant (or with one for a
-    local time) do not fit. Taken although of another class are: an int for a double that holds it exactly, a
-    float without a fraction for an integer, a UUID for text, a time for an int (milliseconds) or a long
-    (microseconds) since midnight, a tuple for an array. An object of a union goes to the first member of its
-    own class that takes it, or else to the first that takes it at all; a dict, to the struct with just its
-    fields.
+    null if the type allows null; else the object does not fit. At the top, None is null for every type,
+    because a tombstone has no value. Nothing is rounded, truncated or guessed: an integer beyond a column's
+    range, a decimal with more digits, text for bytes, a datetime without a zone for an instant (or with one
+    for a local time) do not fit. These objects of other classes are taken: an int for a double that holds it
+    exactly, a float without a fraction for an integer, a UUID for text, a time for an int (milliseconds) or a
+    long (microseconds) since midnight, a tuple for an array. An object of a union goes to the first member of
+    its own class that takes it, or else to the first that takes it at all; a dict, to the struct with just
+    its fields.
     """
     node, rows = _node_of(kind), list(objects)
     if not _CONNECT_CLASSES.isdisjoint(map(type, rows)):
@@ -182,7 +182,7 @@ class _Field(NamedTuple):
         if not self.nullable and array.null_count > len(wrong):
             for place, value in enumerate(objects):
                 if value is None:
-                    wrong.setdefault(place, Misfit("", "found nothing, or null, which may not stand here"))
+                    wrong.setdefault(place, Misfit("", "found nothing or null, which is not allowed here"))
         return array, wrong
 
 

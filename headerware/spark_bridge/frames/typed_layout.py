@@ -1,4 +1,4 @@
-"""Code for both ways between objects and columns: limits, unions, and errors with their paths."""
+"""Code for both directions between objects and columns: limits, unions, and errors with their paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_DEPTH: Final = 128
 """How deep a column's type may nest, as Avro schemas may by default."""
 MAX_COLUMNS: Final = 10_000
-"""How many columns a schema may define, nested ones included; by policy."""
+"""How many columns a schema may define, nested ones included."""
 _BATCH_OPTION: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -87,5 +87,6 @@ def fields_of(kind: pa.StructType) -> list[pa.Field]:
 def unsupported_type(kind: pa.DataType) -> ConfigError:
     """Return the error for a type that columns do not have."""
     return ConfigError(
-        f"objects have no column of the Arrow type {kind}; take those that avro_type and json_type give"
+        f"objects do not fit a column of the Arrow type {kind}; use a type that avro_type or json_type "
+        "returns"
     )

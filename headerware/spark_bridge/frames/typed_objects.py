@@ -137,7 +137,7 @@ def _structs(array: pa.Array) -> Read:
 
 
 def _member(row: dict[str, Any]) -> Any:
-    """Return the member of a union that is not null; a record that merely looks like a union stays whole."""
+    """Return the member of a union that is not null; a record that only looks like a union is unchanged."""
     present = [value for value in row.values() if value is not None]
     return row if len(present) > 1 else present[0] if present else None
 
@@ -175,7 +175,7 @@ def _bounds(array: pa.Array) -> list[int]:
 
 
 def _with_nulls(array: pa.Array, rows: list[Any], wrong: dict[int, Misfit]) -> Read:
-    """Put None where the array is null, whatever its buffers hold there."""
+    """Put None where the array is null; its buffers may hold other values there."""
     if array.null_count:
         for place, is_there in enumerate(array.is_valid().to_pylist()):
             if not is_there:

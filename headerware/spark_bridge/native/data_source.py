@@ -5,7 +5,7 @@
     read          in the executors' tasks, from what is pickled
 
 pyspark 4.0 and 4.1 ask for the latest offset without a start or a limit; later versions give both, and say
-whether the query ends with what there is.
+whether the query ends with the present objects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 if TYPE_CHECKING:
 
     class SupportsTriggerAvailableNow:
-        """What says, from pyspark 4.2 on, that a source knows whether its query ends with what there is."""
+        """The base class, from pyspark 4.2 on, of sources that can end with the present objects."""
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -91,8 +91,8 @@ def register_source(
     Args:
         spark: the session.
         sources: sources made in code, each of which ``.option("source", name)`` finds by its name. Their
-            classes stand in modules that executors can import.
-        kafka: what ``[kafka]`` would hold for these in a file: transforms, converters and ``serialize``.
+            classes must be in modules that executors can import.
+        kafka: the table ``[kafka]`` of these sources, as in a file: transforms, converters and ``serialize``.
 
     Raises:
         ConfigError: an option cannot work, or two sources have the same name.
@@ -138,17 +138,17 @@ class HeaderwareSource(DataSource):
         return COLUMNS
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what reads everything there is, once."""
+        """Return a reader of everything that the source lists now."""
         _require_columns(schema)
         return _BatchReader(self.definition, self.limits)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads a stream."""
+        """Return a reader of a stream."""
         _require_columns(schema)
         if not self.location:
             raise ConfigError(
-                "a stream keeps which batch has read what; name a folder for it that lives as long as the "
-                "checkpoint, such as one in it",
+                "expected a folder, in which a stream keeps which objects each batch has read; name a folder "
+                "that lives as long as the checkpoint, such as one in the checkpoint",
                 path="manifestLocation",
             )
         return SourceStreamReader(self.definition, self.limits, ManifestFolder(self.location))
@@ -162,7 +162,7 @@ class _BatchReader(DataSourceReader):
         self._limits: Final = limits
 
     def partitions(self) -> list[SourcePartition]:  # type: ignore[override,unused-ignore]  # a subclass
-        """Return the tasks; Spark takes none for one that is None."""
+        """Return the tasks; if there are none, Spark calls ``read`` once with None."""
         return all_tasks(self._definition.config(), self._limits)
 
     def read(self, partition: SourcePartition | None) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
@@ -188,11 +188,11 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start: dict[str, Any] | None = None,
         limit: Any = None,  # noqa: ARG002 - our own options are the limit
     ) -> dict[str, Any]:
-        """Plan the next batch, and return the offset behind it."""
+        """Plan the next batch, and return the offset after it."""
         return self._planner.latest(start)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note that the query ends with what there is now."""
+        """Note that the query ends with the present objects."""
         self._planner.available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SourcePartition]:
@@ -204,7 +204,7 @@ class SourceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _task_rows(self._definition, partition, self._folder)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Clean up behind a batch."""
+        """Clean up after a batch."""
         self._planner.commit(end)
 
     def stop(self) -> None:
@@ -245,7 +245,7 @@ def _definition(options: Mapping[str, str], definitions: Mapping[str, SourceDefi
         return SourceDefinition.load(path)
     if name is None or name not in definitions:
         raise ConfigError(
-            f"register_source() was given none of the name {name!r}; it has: "
+            f"register_source() was given no source of the name {name!r}; it has: "
             f"{', '.join(sorted(definitions)) or 'none'}",
             path="source",
         )

@@ -1,4 +1,4 @@
-"""What a source in Spark reads: the plain runtime's file, or a configuration in code."""
+"""The definition of a source in Spark: a file of the plain runtime, or a configuration made in code."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MAKES_BYTES: Final = (Place.TRANSFORM, Place.SERIALIZE)
 
 
 class SourceDefinition(msgspec.Struct, frozen=True):
-    """A source as it is sent to tasks: as it is written, so that ``${env:NAME}`` is filled in there.
+    """A source, sent to tasks as it is written, so that the tasks fill in ``${env:NAME}``.
 
     Args:
-        table: the table of a TOML file without what is Kafka's; or a configuration made in code.
+        table: the table of a TOML file without ``[kafka]``, or a configuration made in code.
         folder: the folder of relative paths.
-        serializer: the pickled description of the steps that make bytes of objects; None if there are none.
+        serializer: the pickled description of the steps that serialize objects; None if there are none.
     """
 
     table: dict[str, Any] | SourceConfig
@@ -37,7 +37,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file of the plain runtime; its offsets and delivery do not count here.
+        """Read a file of the plain runtime; its offsets and delivery are ignored here.
 
         Raises:
             ConfigError: the file cannot be read, or an option in it cannot work.
@@ -52,7 +52,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: SourceConfig, kafka: Mapping[str, Any] | None = None) -> Self:
-        """Return the definition of a configuration in code, with what ``[kafka]`` would hold in a file.
+        """Return the definition of a configuration made in code, and of its ``[kafka]``.
 
         Raises:
             ConfigError: executors cannot import one of its classes, or ``kafka`` cannot work.
@@ -65,7 +65,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
         """Return the configuration.
 
         Raises:
-            ConfigError: an option that there is not, or that cannot work.
+            ConfigError: an option is unknown or cannot work.
         """
         if isinstance(self.table, SourceConfig):
             return self.table
@@ -73,7 +73,7 @@ class SourceDefinition(msgspec.Struct, frozen=True):
 
 
 def _serializer(kafka: dict[str, Any], name: str) -> bytes | None:
-    """Return the pickled task that makes bytes of objects, once it is known to do nothing else."""
+    """Return the pickled task that serializes objects; raise if a step does anything else."""
     lines = {key: value for key, value in kafka.items() if is_ours(key)}
     if not lines:
         return None
@@ -81,8 +81,8 @@ def _serializer(kafka: dict[str, Any], name: str) -> bytes | None:
     for step in chain:
         if place_of(step) not in _MAKES_BYTES and stage_of(step) is not Stage.OBJECTS:
             raise ConfigError(
-                f"{label(step)!r} works on bytes, and in Spark that is encode()'s: give encode() a chain of "
-                "its own, and leave only transforms, converters and 'serialize' here",
+                f"{label(step)!r} works on bytes, which is the work of encode() in Spark: give encode() a "
+                "chain of its own, and leave only transforms, converters and 'serialize' here",
                 path=f"kafka.interceptors.{label(step)}",
             )
     spec = TaskSpec(source=source, side="producer", job=name, typed=frozenset({"key", "value"}))

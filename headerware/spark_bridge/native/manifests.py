@@ -2,13 +2,13 @@
 
     RUN/source                   the name of the source
     RUN/manifests/BATCH          the objects of a batch, with their versions
-    RUN/ends/BATCH/DIGEST        how far an object that grows was read in it; its task writes this
+    RUN/ends/BATCH/DIGEST        how far a growing object was read in the batch; its task writes this
     RUN/snapshots/BATCH          how far every object was read, up to this batch
 
 Spark's offset names the run and the batch. A query with a new checkpoint begins a new run, so that several
-queries may share a folder. A manifest is written before Spark has the offset, once: if one is there, because
-a process has ended before Spark had the offset, or has not ended yet, then it is the batch's. After that it
-only loses those objects that are gone, or have changed, when their batch is repeated.
+queries may share a folder. A manifest is written once, before Spark has the offset. If a manifest exists
+already, because a process ended before Spark had the offset or still runs, the batch has that manifest.
+Later, a manifest only loses objects that are gone or have changed when their batch is repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEPT_BATCHES: Final = 100
 
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
-"""Of file systems without hard links, such as object stores that are mounted."""
+"""The errors of file systems without hard links, such as mounted object stores."""
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/]*:[^/]*@")
 _HADOOPS_S3: Final = re.compile(r"^s3[an]:")
@@ -57,7 +57,7 @@ class ManifestFolder:
     def __init__(self, location: str) -> None:
         self.location: Final = location
         self.shown: Final = _CREDENTIALS.sub("", location.partition("?")[0])
-        """The location as errors name it."""
+        """The location in error messages, without credentials."""
         self._files: fs.FileSystem | None = None
         if not _ADDRESS.match(location):
             self._root = os.path.abspath(location)  # noqa: PTH100 - options are plain text
@@ -72,7 +72,7 @@ class ManifestFolder:
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the location, from which a relative path does not lead to the same folder elsewhere."""
+        """Pickle the absolute location, because a relative path leads elsewhere in another process."""
         return ManifestFolder, (self._root if self._files is None else self.location,)
 
     def read(self, name: str) -> bytes | None:
@@ -88,7 +88,7 @@ class ManifestFolder:
             raise self._failure("read", name, error) from error
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all, over one that is there."""
+        """Write a file completely or not at all; replace an existing file."""
         try:
             if self._files is None:
                 path = self._path(name)
@@ -104,12 +104,12 @@ class ManifestFolder:
             raise self._failure("write", name, error) from error
 
     def write_once(self, name: str, content: bytes) -> bytes:
-        """Write a file unless it is there, and return what is there then."""
+        """Write a file unless it exists, and return the content of the file."""
         found = self.read(name)
         if found is not None:
             return found
         if self._files is not None:
-            self.write(name, content)  # pyarrow writes nowhere on the condition that nothing is there
+            self.write(name, content)  # pyarrow cannot write on the condition that no file exists
             return self.read(name) or b""
         path = self._path(name)
         try:
@@ -125,7 +125,7 @@ class ManifestFolder:
         return content
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in order, without hidden ones and those that are being written."""
+        """Return the names in a folder, in order, without hidden files and unfinished ones."""
         try:
             if self._files is None:
                 found = [each.name for each in self._path(folder).iterdir()]
@@ -170,7 +170,7 @@ class PlannedObject(msgspec.Struct, frozen=True, array_like=True):
         version: its version when it was listed.
         grows: whether more may come at its end, so that the task says where it ended.
         skip: how many of its records were read before.
-        properties: those of the offset behind them.
+        properties: the properties of the offset after these records.
     """
 
     key: bytes
@@ -202,9 +202,9 @@ class _Snapshot(msgspec.Struct, frozen=True):
 
 
 class Manifests:
-    """What a run has planned, and how far each object was read; one driver writes, one batch at a time.
+    """The manifests of a run, and how far each object was read; one driver writes, one batch at a time.
 
-    It holds some 200 bytes for each object that was ever read.
+    Memory holds some 200 bytes for each object that was ever read.
     """
 
     def __init__(self, folder: ManifestFolder, source: str, run: str | None = None) -> None:
@@ -228,7 +228,7 @@ class Manifests:
         self._folder.delete(f"{self.run}.tmp")
 
     def restore(self, batch: int) -> None:
-        """Go back to a batch, and forget what was planned behind it.
+        """Go back to a batch, and forget what was planned after it.
 
         Raises:
             SourceError: the run or a manifest is missing, or it is the run of another source.
@@ -242,8 +242,8 @@ class Manifests:
         if source != self._source.encode():
             other = source.decode(errors="replace")
             raise SourceError(
-                f"the checkpoint is that of source {other!r}, and this is {self._source!r}; give each source "
-                "a checkpoint of its own"
+                f"the checkpoint belongs to source {other!r}, and this is source {self._source!r}; give each "
+                "source a checkpoint of its own"
             )
         self._load(batch)
 
@@ -336,7 +336,7 @@ class Manifests:
             first = int(snapshots[-1])
             if first > batch:
                 raise SourceError(
-                    f"batch {batch} can no longer be repeated: {self._folder.shown} begins behind "
+                    f"batch {batch} can no longer be repeated: {self._folder.shown} begins after "
                     f"batch {first}"
                 )
             name = f"{self.run}/snapshots/{snapshots[-1]}"
@@ -366,7 +366,7 @@ def end_of(content: bytes) -> OffsetEntry:
 
 
 def end_bytes(key: OffsetKey, entry: OffsetEntry) -> bytes:
-    """Return what a task writes of a growing object."""
+    """Return the content of the file that says how far a growing object was read."""
     return msgspec.msgpack.encode(_End(key.encoded, entry.to_bytes()))
 
 
@@ -378,4 +378,4 @@ def _decoded(content: bytes, kind: Any, name: str) -> Any:
     try:
         return msgspec.msgpack.decode(content, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise SourceError(f"{name} is not what was written here; restore it") from error
+        raise SourceError(f"{name} is damaged; restore it") from error

@@ -1,9 +1,11 @@
-"""The planning of micro-batches, in the process that Spark keeps beside its driver for each query.
+"""Plan micro-batches, in the process that Spark keeps next to its driver for each query.
 
-list, known, decide, limits, manifest, offset, and then: splits, tasks
+The steps are: list objects, skip known ones, decide, apply the limits, write the manifest, return the offset;
+then split objects and make tasks.
 
-Spark asks for the latest offset, writes it into its checkpoint, and has the batch up to it planned. What it
-has in its checkpoint after a crash it plans again: from the manifest, never from a new decision.
+Spark asks for the latest offset, writes it into its checkpoint, and asks for the tasks of the batch. After a
+crash, Spark asks again for the batches in its checkpoint, which come from the manifest, never from a new
+decision.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("headerware.sources")
 _OPENING_BYTES: Final = 4 << 20
-"""What opening an object counts, as for Spark's own files."""
+"""The cost of opening an object, in bytes, as for Spark's own files."""
 Chosen = TypeVar("Chosen")
 
 
 class Offset(msgspec.Struct, frozen=True):
-    """What Spark keeps in its checkpoint: the run, and the last batch; none has been planned at first."""
+    """The offset in Spark's checkpoint: the run and its last batch, which is 0 before the first one."""
 
     run: str
     batch: int
@@ -57,7 +59,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much a micro-batch and a task read.
 
     Args:
-        objects: how many objects a batch has at most; None is all that there are.
+        objects: how many objects a batch has at most; None means all objects.
         size_bytes: how many bytes of objects it has at most; one larger object is a batch by itself.
         partition_bytes: how many bytes a task reads, as a rule; larger objects are split if they can be.
         partitions: how many tasks there should be at least, if there is enough to read.
@@ -78,7 +80,7 @@ class _Planned(NamedTuple):
 
 
 class Lister:
-    """List a source, and open it where that is needed first; what fails is tried again to the deadline."""
+    """List a source, which is opened when it is first needed; failures are retried until the deadline."""
 
     def __init__(self, config: SourceConfig) -> None:
         self.config: Final = config
@@ -90,7 +92,7 @@ class Lister:
     def chosen(
         self, start: Any, choose: Callable[[NativeItem, OffsetKey], Chosen | None]
     ) -> Iterator[Chosen]:
-        """Yield what ``choose`` makes of the objects from a key on, where that is not None.
+        """Yield the results of ``choose`` for the objects from a key on, except None.
 
         After a failure, also of ``choose``, the listing begins again, so that objects may come twice.
         """
@@ -110,12 +112,14 @@ class Lister:
                 return
 
     def _named(self, context: ItemContext) -> OffsetKey | None:
-        """Return the name of an object's offset; do with one that has none what the configuration says."""
+        """Return the key of an object's offset; treat an object without one as the configuration says."""
         try:
             return offset_key(self.config, context.key)
         except SourceError as error:
             if not self._left_out.holds(context.key, context.version):
-                self._left_out.add(context.key, context.version)  # said once, as long as it is remembered
+                self._left_out.add(
+                    context.key, context.version
+                )  # logged once, as long as the ring buffer holds it
                 leave_out(self.config, context.key, error)
             return None
 
@@ -134,7 +138,7 @@ class Lister:
                 except self._retried:
                     return []
             except SourceError:
-                return []  # its task says what is wrong with it
+                return []  # the task of the object raises the error
 
     def close(self) -> None:
         """Close the source."""
@@ -158,7 +162,7 @@ class Planner:
         self._waiting: list[_Planned] | None = None
         """The objects of a batch whose tasks Spark has not asked for."""
         self._given: tuple[dict[str, Any], list[SourcePartition]] | None = None
-        """The offset behind the last batch, and its tasks: Spark asks again where it plans again."""
+        """The offset after the last batch, and its tasks, in case Spark asks for them again."""
         self._listing: Iterator[_Planned] | None = None
         self._next_listing = self._next_rescan = 0.0
         self._backoff: Final = Backoff(config.retry_pause_s, config.listing_pause_s)
@@ -167,11 +171,11 @@ class Planner:
         self._has_listed = False
 
     def available_now(self) -> None:
-        """Plan what one listing shows, and then nothing more."""
+        """Plan the objects of one listing, and then nothing more."""
         self._reads_once, self._has_listed = True, False
 
     def latest(self, start: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the offset behind the next batch, or the one that is there if there is nothing to read."""
+        """Return the offset after the next batch, or the present offset if there is nothing to read."""
         if self._begun is None:
             if start is not None and start != INITIAL:
                 self._restore(_offset(start))
@@ -193,7 +197,7 @@ class Planner:
         return {"run": self._manifests.run, "batch": self._manifests.batch}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SourcePartition]:
-        """Return the tasks of what lies between two offsets; the same parts in a replay."""
+        """Return the tasks of the batches between two offsets; a replay gets the same parts."""
         if end == INITIAL:
             return []
         first, last = _offset(start), _offset(end)
@@ -229,7 +233,7 @@ class Planner:
 
     @property
     def _manifests(self) -> Manifests:
-        assert self._begun is not None  # noqa: S101 - the first offset that is asked for or given begins it
+        assert self._begun is not None  # noqa: S101 - latest() and partitions() begin it
         return self._begun
 
     def _restore(self, offset: Offset) -> None:
@@ -238,7 +242,7 @@ class Planner:
         self._begun = manifests
 
     def _found(self) -> list[_Planned]:
-        """Return the objects of the next batch, within its limits; the listing goes on with the one after."""
+        """Return the objects of the next batch, within its limits; the listing continues after them."""
         self._manifests.take_ends()
         listing = self._listing or self._begun_listing()
         if listing is None:
@@ -318,11 +322,12 @@ class Planner:
             partition = OffsetKey.from_bytes(planned.key).partition["object"]
             text = (
                 f"object {json.dumps(partition, default=repr)} of source {self._config.name!r} is gone or "
-                f"has changed since batch {batch} was planned, which cannot be repeated with the same rows"
+                f"has changed since batch {batch} was planned, so the batch cannot be repeated with the same "
+                "rows"
             )
             if raises:
                 raise ObjectError(
-                    f"{text}; on_object_error = 'skip' goes on without it, and reads what it is now later"
+                    f"{text}; on_object_error = 'skip' continues without the object, and reads it later"
                 )
             _log.warning("%s", text)
         if wanted:
@@ -345,7 +350,7 @@ class Planner:
 
 
 def all_tasks(config: SourceConfig, limits: Limits) -> list[SourcePartition]:
-    """Return the tasks that read everything there is, once: for a batch read, which keeps nothing."""
+    """Return the tasks that read everything that is listed now, for a batch read, which stores nothing."""
     lister = Lister(config)
     try:
         items = dict(lister.chosen(config.first_key(), lambda item, key: (key, item)))
@@ -359,14 +364,14 @@ def all_tasks(config: SourceConfig, limits: Limits) -> list[SourcePartition]:
 
 def part_bytes(items: list[NativeItem], limits: Limits) -> int:
     """Return how much a task should read: less than the limit if there is too little for all tasks."""
-    whole = sum(max(0, item.length) + _OPENING_BYTES for item in items)
-    return min(limits.partition_bytes, max(_OPENING_BYTES, whole // limits.partitions))
+    total = sum(max(0, item.length) + _OPENING_BYTES for item in items)
+    return min(limits.partition_bytes, max(_OPENING_BYTES, total // limits.partitions))
 
 
 def parts_of(
     lister: Lister, item: NativeItem, decision: Decision, size_bytes: int, end: str | None
 ) -> Iterator[Part]:
-    """Yield the parts of an object: those of its splits, or itself; one that grows is read in one."""
+    """Yield the parts of an object: one for each split, or one in all; a growing object is not split."""
     splits: list[Split] = []
     if item.length > size_bytes and not (item.context.grows or decision.skip):
         splits = lister.splits(item, size_bytes)
@@ -394,12 +399,12 @@ def tasks_of(parts: Iterator[Part], size_bytes: int) -> list[SourcePartition]:
 
 
 def _offset(found: Any) -> Offset:
-    """Return what Spark has in its checkpoint, if it is ours."""
+    """Return the offset from Spark's checkpoint; raise if it is not ours."""
     try:
         return msgspec.convert(found, Offset)
     except msgspec.ValidationError as error:
         raise SourceError(
-            "the checkpoint is not that of a headerware-source; give each query a checkpoint of its own"
+            "the checkpoint does not belong to a headerware-source; give each query a checkpoint of its own"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Read objects in a task of Spark: the engine's reader on a thread of its own, and rows of what it reads."""
+"""Read objects in a task of Spark: the engine's reader on its own thread, and rows made of its records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Part(NamedTuple):
     decision: Decision
     split: Split | None = None
     end: str | None = None
-    """Where to say how far a growing object was read."""
+    """The file that says how far a growing object was read; None for other objects."""
 
 
 class SourcePartition(InputPartition):
@@ -78,7 +78,7 @@ def rows(
 
 
 class _Task:
-    """The reading of one task's parts."""
+    """Read the parts of one task."""
 
     def __init__(
         self, config: SourceConfig, serializer: Any, parts: list[Part], folder: ManifestFolder | None
@@ -114,7 +114,7 @@ class _Task:
             yield arrow_batch(records)
 
     def stop(self) -> None:
-        """End the reading, if Spark wants no more."""
+        """Stop reading, also if Spark wants no more rows."""
         self._stopping.set()
         self._queue.stop()
         self._thread.join(_STOP_S)
@@ -137,7 +137,7 @@ class _Task:
                 for part in self._parts:
                     key = offset_key(config, part.item.context.key)
                     reader.read(part.item, key, part.decision, part.split, self._known_end(part))
-        except BaseException as raised:  # noqa: BLE001 - whoever takes from the queue raises it
+        except BaseException as raised:  # noqa: BLE001 - the consumer of the queue raises it
             error = None if self._stopping.is_set() else raised
         self._queue.end(error)
 
@@ -149,7 +149,7 @@ class _Task:
         return None if content is None else end_of(content).record_number
 
     def _say_end(self, name: str, batch: Batch) -> None:
-        """Say how far a growing object was read; whoever says it first decides for all attempts."""
+        """Store how far a growing object was read; the first attempt that stores it decides for all."""
         if self._folder is None:
             return
         # Complete even if it was given up: else each batch would have it again.

@@ -101,9 +101,7 @@ class TestCheck:
     def test_says_that_all_is_well(self, config: Path) -> None:
         result = run("check", config)
         assert (result.exit_code, result.stderr) == (0, "")
-        assert (
-            result.stdout == f"{config}: ok (trail -> [red]squeeze[/]; not opened; --open does that, too)\n"
-        )
+        assert result.stdout == f"{config}: ok (trail -> [red]squeeze[/]; not opened; --open opens it, too)\n"
 
     def test_opened_finds_a_part_that_is_missing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -153,7 +151,7 @@ class TestCheck:
     def test_an_empty_chain_is_well(self, tmp_path: Path) -> None:
         path = tmp_path / "empty.toml"
         path.touch()
-        assert run("check", path).stdout.endswith("ok (an empty chain; not opened; --open does that, too)\n")
+        assert run("check", path).stdout.endswith("ok (an empty chain; not opened; --open opens it, too)\n")
 
     @pytest.mark.parametrize(
         ("text", "told"),
@@ -325,7 +323,7 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("line", "shown", "value"),
         [
-            ("", "what trail continues, from the record at work to what is sent meanwhile", []),
+            ("", "what trail continues, from the record at work to the records that are sent meanwhile", []),
             (
                 'carry = ["tenant", "${env:SERVICE}"]\n',
                 'what trail continues and the headers ["tenant","${env:SERVICE}"] ({config}), from',

@@ -60,7 +60,7 @@ class TestTrain:
         assert "at least 50 records to train on, found 0" in refused.output
         made = run("train", "airports", "--limit", "500", "--out", str(tmp_path / "x"), servers=cluster)
         assert made.exit_code == 0
-        assert "it holds parts of those values" in made.output
+        assert "it holds parts of the records' values" in made.output
 
     def test_needs_enough_records(self, cluster: EmbeddedCluster, tmp_path: Path) -> None:
         refused = run("train", "few", "--out", str(tmp_path / "x"), servers=cluster)

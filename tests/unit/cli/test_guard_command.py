@@ -122,7 +122,19 @@ def test_a_dry_run_says_what_would_be_done(
         ["topic", "verdict", "reason", "records"],
         [topic, "would", "be", "admitted", "2"],
         [topic, "would", "be", "refused", "sign:", "SignatureError", "1"],
-        ["nothing", "was", "sent", "or", "committed;", "run", "without", "--dry-run", "to", "do", "it"],
+        [
+            "nothing",
+            "was",
+            "sent",
+            "or",
+            "committed;",
+            "without",
+            "--dry-run,",
+            "the",
+            "records",
+            "are",
+            "forwarded",
+        ],
     ]
 
 

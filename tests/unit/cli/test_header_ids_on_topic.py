@@ -100,7 +100,7 @@ class TestOutOfReach:
     def test_reads_what_is_known_with_a_warning(self, capfd: pytest.CaptureFixture[str]) -> None:
         result = run("lookup", "tenant", "--json")
         assert (result.exit_code, json.loads(result.stdout)["result"]["id"]) == (0, "0.1.0.1")
-        assert result.stderr.startswith("Warning: the brokers are out of reach; this was read at 20")
+        assert result.stderr.startswith("Warning: the brokers are out of reach; this registry was read at 20")
         assert capfd.readouterr().err == ""  # where librdkafka logs
 
     @pytest.mark.usefixtures("_gone")

@@ -163,7 +163,7 @@ class TestConfirmation:
         arguments = ("revoke", "--keyring", path, "--id", "orders", "--version", "1", "--json")
         assert terminal("n", *arguments) == 1
         asked = capfd.readouterr()
-        assert "Revoke key 'orders', version 1? Nothing makes it trusted again" in asked.err
+        assert "Revoke key 'orders', version 1? This cannot be undone" in asked.err
         assert json.loads(asked.out)["ok"] is False
         assert read_keyring(path).keys[0].status == "active"
         assert terminal("y", *arguments) == 0
@@ -409,7 +409,7 @@ class TestLead:
         text = done("rotate", "--keyring", path, "--id", "orders", "--lead", "20m")
         assert "signs with version 3 from 2" in text
         assert "until then version 1 does\n" in text
-        assert f"bring {path} to all who read before then" in text
+        assert f"bring {path} to all readers before then" in text
 
     def test_of_a_key_that_cannot_sign_meanwhile_is_told(self, path: Path) -> None:
         done("revoke", "--keyring", path, "--id", "orders", "--yes")

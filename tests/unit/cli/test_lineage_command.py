@@ -145,7 +145,7 @@ class TestLineageCommand:
         arguments = ["lineage", "orders", "--bootstrap-servers", "127.0.0.1:1", "--cluster", text]
         result = CliRunner().invoke(main, arguments)
         assert result.exit_code == 2
-        assert "is no CLUSTER=SERVERS, such as eu=broker.eu:9092" in result.output
+        assert "expected CLUSTER=SERVERS, such as eu=broker.eu:9092" in result.output
 
     def test_a_receiver_that_takes_nothing_is_an_error(
         self, embedded_cluster: EmbeddedCluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,7 @@ class TestLineageCommand:
         result = CliRunner().invoke(main, ["lineage", topic, "--bootstrap-servers", servers, "--emit"])
         assert (result.exit_code, result.output) == (
             1,
-            "Error: OpenLineage's receiver took no event: RuntimeError\n",
+            "Error: OpenLineage's receiver did not take an event: RuntimeError\n",
         )
 
     @pytest.mark.parametrize(

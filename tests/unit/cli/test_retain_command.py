@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--store", "file"], "--store goes with --into"),
-        (["--translate-group", "billing"], "--translate-group goes with --into"),
-        (["--into", "copy", "--beginnings"], "--beginnings removes, and --into only copies"),
-        (["--into", "copy", "--objects"], "--objects removes, and --into only copies"),
-        (["--copies", "mirror"], "--copies goes with --objects"),
+        (["--store", "file"], "--store needs --into"),
+        (["--translate-group", "billing"], "--translate-group needs --into"),
+        (["--into", "copy", "--beginnings"], "--beginnings is for removing, and --into only copies"),
+        (["--into", "copy", "--objects"], "--objects is for removing, and --into only copies"),
+        (["--copies", "mirror"], "--copies needs --objects"),
         (["--objects"], "--objects needs --config"),
     ],
 )
@@ -51,7 +51,7 @@ def test_options_that_do_not_fit_are_refused(
             "{}: lifetimes[0].after_ms: expected a whole number of milliseconds, found text",
         ),
         ("unverified_after_ms = 0", "{}: unverified_after_ms: expected more than the longest lifetime"),
-        ("hold = case", "{} is no TOML: Invalid value (at line 1, column 8)"),
+        ("hold = case", "{} is not valid TOML: Invalid value (at line 1, column 8)"),
     ],
 )
 def test_what_is_wrong_in_the_rules_is_said_with_file_key_and_nearest_name(

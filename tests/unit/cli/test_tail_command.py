@@ -157,7 +157,7 @@ class TestTail:
             ["tail", topic, "--bootstrap-servers", self.servers, "--until-end", "--from", "0", "-n", "1"],
         )
         assert result.exit_code == 0, result.output
-        assert "? not verified: it says that it is signed with orders-2026 version 1" in result.output
+        assert "? not verified: it claims to be signed with orders-2026 version 1" in result.output
 
     def test_settings_come_from_a_file_too(self, topic: str, tmp_path: Path) -> None:
         (tmp_path / "client").write_text(f"# a cluster\nbootstrap.servers = {self.servers}\n\n")

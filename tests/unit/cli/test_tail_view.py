@@ -143,7 +143,7 @@ class TestView:
             assert "orders[0]@43" in text_of(app, "title")
             assert "does not fit the record" in text_of(app, "title")
             assert "refused" in text_of(app, "chain")
-            assert "? not verified: it says that it is signed with orders-2026" in text_of(app, "signature")
+            assert "? not verified: it claims to be signed with orders-2026" in text_of(app, "signature")
             assert "gets nothing" in text_of(app, "application")
             assert "orders  produced into eu/orders" in text_of(app, "trail")
             await pilot.press("left")

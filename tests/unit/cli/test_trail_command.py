@@ -217,7 +217,7 @@ class TestTrailOfATopic:
         result = run("--bootstrap-servers", self.servers, topic, *place)
         assert result.output.count(topic) == 1
         assert "slice 2 of " in result.output
-        assert "the trail is in the first slice, at offset 3 or before" in result.output
+        assert "the trail is in the first slice, at offset 3 or earlier" in result.output
         (found,) = self._json(topic, *place)
         assert (found["slice"], found["entries"]) == (1, [])
 

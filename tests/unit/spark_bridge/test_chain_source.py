@@ -271,7 +271,7 @@ class TestPlugins:
         plain, hooks, refusal = done.stdout.splitlines()
         assert (plain, hooks) == ("plain ", "hooks ")
         assert refusal.startswith(
-            "interceptors.options: the class Options has options and stands in the program"
+            "interceptors.options: the class Options has options and is defined in the program"
         )
 
     def test_of_a_function_are_refused(self) -> None:

@@ -126,7 +126,7 @@ class TestConfigure:
     ) -> None:
         monkeypatch.setenv(SUBMIT_ARGS, "--packages g:a:1 pyspark-shell")
         with pytest.raises(
-            ConfigError, match=f"^{SUBMIT_ARGS}: it sets spark.jars.packages.* add {PACKAGE} there"
+            ConfigError, match=f"^{SUBMIT_ARGS}: it sets spark.jars.packages.* add {PACKAGE} to it"
         ):
             configure(builder)
 

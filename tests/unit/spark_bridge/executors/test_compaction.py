@@ -15,7 +15,7 @@ from headerware.core.record import Record
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.ops.compaction.rules import Judged, Rule, judge, judged_message
 from headerware.ops.compaction.winners import Winners
-from headerware.spark_bridge.executors.compaction import Judging, judge_records, settle_messages
+from headerware.spark_bridge.executors.compaction import Judging, judge_messages, judge_records
 from headerware.spark_bridge.frames.records import header_column
 from headerware.workers.units import Unit, Units
 
@@ -69,7 +69,7 @@ def settled(records: list[Record], rule: Rule, *, large: bool) -> dict[tuple[int
     slices.sort(key=lambda row: (row["partition"], row["message"], row["offset"]))
     schema = next(judging([batches[0]])).schema
     parted: Iterable[pa.RecordBatch] = pa.Table.from_pylist(slices, schema).to_batches(max_chunksize=3)
-    found = [row for each in settle_messages()(parted) for row in each.to_pylist()]
+    found = [row for each in judge_messages()(parted) for row in each.to_pylist()]
     found += [row for row in rows if row["message"] is None]
     return {(row["partition"], row["offset"]): row for row in found}
 
@@ -100,7 +100,7 @@ def expected(records: list[Record], rule: Rule) -> dict[tuple[int, int], tuple[s
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_records_are_settled_as_by_the_worker(seed: int) -> None:
+def test_records_are_judged_as_by_the_worker(seed: int) -> None:
     dice = random.Random(seed)
     records = [record(offset, dice) for offset in range(40)]
     rule = Rule(header="version", missing=dice.choice(("unresolved", "oldest")))

@@ -212,9 +212,9 @@ class TestRefusedRows:
             (b"none", "doing at orders[0]@1: returned NoneType; expected a Record, DROP or an iterable of"),
             (b"wait", "chain at orders[0]@1: a step holds the record back"),
             (b"half", "doing at orders[0]@1: raised ZeroDivisionError"),
-            (b"object", "chain at orders[0]@1: the chain gave a value that does not fit its column"),
-            (b"key", "chain at orders[0]@1: the chain gave a key that does not fit its column"),
-            (b"headers", "chain at orders[0]@1: the chain gave a headers that does not fit its column"),
+            (b"object", "chain at orders[0]@1: the chain returned a value that does not fit its column"),
+            (b"key", "chain at orders[0]@1: the chain returned a key that does not fit its column"),
+            (b"headers", "chain at orders[0]@1: the chain returned a headers that does not fit its column"),
         ],
     )
     def test_a_bad_row_fails_alone_and_as_it_came(self, word: bytes, reason: str) -> None:
@@ -237,9 +237,9 @@ class TestRefusedRows:
         assert headers["__connect.errors.offset"] == b"0"
         assert headers["__connect.errors.stage"] == b"ON_CONSUME"
 
-    def test_a_dead_letter_is_not_buried_again(self) -> None:
+    def test_a_dead_letter_gets_no_dead_letter(self) -> None:
         letter = batch_of([Record("orders.dead-letter", b"raise")])
-        with pytest.raises(InterceptorError, match="leave dead-letter topics out of what is read"):
+        with pytest.raises(InterceptorError, match="do not read dead-letter topics here"):
             decoded(spec_of(Doing(), failures="route"), letter)
 
     def test_text_that_is_no_utf_8_fails_alone(self) -> None:

@@ -34,7 +34,7 @@ class TestArrowType:
         "kind", [YearMonthIntervalType(), VariantType(), MapType(StringType(), VariantType())]
     )
     def test_a_type_that_cannot_hold_objects_is_refused(self, kind: DataType) -> None:
-        with pytest.raises(ConfigError, match=r"^value: a column of the type .* cannot hold objects; take"):
+        with pytest.raises(ConfigError, match=r"^value: a column of the type .* cannot hold objects; use"):
             require_arrow_type(kind, "value")
 
 

@@ -128,15 +128,15 @@ class TestAvroType:
     @pytest.mark.parametrize(
         ("schema", "message"),
         [
-            (record("R", next=["null", "R"]), "schema: next: record 'R' holds itself"),
-            (record("R", a={"type": "array", "items": ["null", "R"]}), r"schema: a\[\]: record 'R' holds"),
+            (record("R", next=["null", "R"]), "schema: next: record 'R' contains itself"),
+            (record("R", a={"type": "array", "items": ["null", "R"]}), r"schema: a\[\]: record 'R' contains"),
             (record("R", m={"type": "map", "values": ["null", "R"]}), r"schema: m\.value\[\]: record"),
             (logical("bytes", "decimal", precision=39), "the root: a decimal of 39 digits"),
             (record("R", d=logical("bytes", "decimal")), "d: a decimal of 0 digits"),
             (record("R", u=["float", "double", "string"]), "u: a union of float, double and others"),
             ([logical("int", "time-millis"), "long"], "a union of a time and others"),
             (["double", logical("long", "time-micros"), "null"], "a union of a time and others"),
-            (record("R", member0="int", member1="int"), "called as members of unions"),
+            (record("R", member0="int", member1="int"), "have the names of union members"),
             ("no/such/file.avsc", "cannot read no/such/file.avsc"),
             ('{"type": "nonsense"}', "it uses a type that it does not define"),
             ("{", "the schema's text is no JSON"),

@@ -244,17 +244,17 @@ class TestColumn:
             0: "order.items[3].price: expected double, found str",
             1: "order.tags.value[1].price: expected double, found bytes",
             2: "order.tags.key[0]: expected string, found int",
-            3: "order.items[0].price: found nothing, or null, which may not stand here",
+            3: "order.items[0].price: found nothing or null, which is not allowed here",
         }
         assert objects(array)[4:] == [rows[4], rows[5]]
 
     def test_what_may_not_be_null_is_refused_where_it_is(self) -> None:
         never = arrow_type(ArrayType(DoubleType(), containsNull=False))
-        assert failed([1.0, None], never) == "[1]: found nothing, or null, which may not stand here"
-        assert failed({}, NEEDS) == "a: found nothing, or null, which may not stand here"
+        assert failed([1.0, None], never) == "[1]: found nothing or null, which is not allowed here"
+        assert failed({}, NEEDS) == "a: found nothing or null, which is not allowed here"
         assert "key[1]" in failed({"a": 1, None: 2}, MAP)
         inner = pa.struct([pa.field("x", NEEDS, nullable=False)])
-        assert failed({"x": None}, inner) == "x: found nothing, or null, which may not stand here"
+        assert failed({"x": None}, inner) == "x: found nothing or null, which is not allowed here"
 
     def test_a_tombstone_is_null_whatever_the_type(self) -> None:
         for kind in (pa.int64(), NEEDS, MAP, UNION, pa.null(), pa.list_(NEEDS)):
@@ -303,9 +303,9 @@ class TestColumn:
     @pytest.mark.parametrize("kind", [pa.time64("us"), pa.timestamp("ns"), pa.decimal256(40), pa.uint8()])
     def test_refuses_types_that_spark_does_not_have(self, kind: pa.DataType) -> None:
         for whole_kind in (kind, pa.struct([("a", pa.list_(kind))]), pa.map_(pa.string(), kind)):
-            with pytest.raises(ConfigError, match="no column of the Arrow type"):
+            with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
                 column([None], whole_kind)
-            with pytest.raises(ConfigError, match="no column of the Arrow type"):
+            with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
                 objects(pa.nulls(1, whole_kind))
 
     def test_refuses_a_type_that_nests_without_measure(self) -> None:
@@ -387,7 +387,7 @@ class TestObjects:
         assert str(second) == "the value: expected a map, found one that has a key twice"
 
     def test_maps_by_structs_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="no column of the Arrow type"):
+        with pytest.raises(ConfigError, match="objects do not fit a column of the Arrow type"):
             objects(pa.array([[({"a": 1}, 1)]], pa.map_(pa.struct([("a", pa.int64())]), pa.int64())))
 
     def test_what_lies_under_a_null_counts_for_nothing(self) -> None:

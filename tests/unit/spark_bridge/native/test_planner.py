@@ -331,7 +331,7 @@ class TestOffsets:
             lambda: spool.reader.latestOffset(offset, None),
             lambda: spool.reader.partitions(offset, offset),
         ):
-            with pytest.raises(SourceError, match="the checkpoint is not that of a headerware-source"):
+            with pytest.raises(SourceError, match="the checkpoint does not belong to a headerware-source"):
                 call()
 
     def test_of_another_source_are_refused(self, query: Callable[..., Query]) -> None:
@@ -339,7 +339,7 @@ class TestOffsets:
         spool.write(a=b"1\n")
         end, _ = spool.next()
         with pytest.raises(
-            SourceError, match="the checkpoint is that of source 'spool', and this is 'other'"
+            SourceError, match="the checkpoint belongs to source 'spool', and this is source 'other'"
         ):
             spool.restarted(name="other").partitions(end, end)
 
