@@ -105,7 +105,7 @@ def check_order(interceptors: Sequence[object]) -> None:
         unsignable: str | None = getattr(interceptor, "unsignable", None)
         if unsignable and is_signed(interceptor, interceptors):
             raise ConfigError(
-                f"{label(interceptor)!r} cannot stand in a chain that signs: {unsignable}",
+                f"{label(interceptor)!r} cannot be in a chain that signs: {unsignable}",
                 path=f"interceptors.{label(interceptor)}",
             )
     _check_sizes(interceptors)
