@@ -80,9 +80,8 @@ class Done:
             )
         if done > high:
             raise HeaderwareError(
-                f"group {self._group} is done with {position(*key, None)} up to offset {done}, but the "
-                f"partition ends at {high}: the topic was made again; delete the offsets of the group, or "
-                f"name another group"
+                f"group {self._group} is done with {position(*key, None)} up to offset {done}, but it ends "
+                f"at {high}: the topic was made again; delete the offsets of the group, or name another group"
             )
         pending = frozenset(each for each in found.pending if each >= low)
         gone = len(found.pending) - len(pending) + max(0, low - done)
