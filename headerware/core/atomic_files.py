@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _NO_FOLDER_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
-"""The errors of file systems that sync no folders, and of folders that may be written but not read."""
+"""The errors if a file system does not sync folders, or if a folder may be written but not read."""
 
 
 def replace_file(
@@ -26,11 +26,11 @@ def replace_file(
     new_mode: int = 0o600,
     prepare: Callable[[int], None] | None = None,
 ) -> None:
-    """Write a file over the one that is there, and wait until it is on the disk.
+    """Write a file, replacing an old file of this name, and wait until the new file is on the disk.
 
-    After an OSError the old file is still there. A link is replaced by the file. ``mode`` None keeps the old
-    file's permissions; a new file has ``new_mode``, less the process's umask. ``prepare`` is called with the
-    descriptor before anyone can see the file, for instance to set its owner.
+    After an OSError the old file is still there. A symbolic link is itself replaced. ``mode`` None keeps the
+    old file's permissions; a new file has ``new_mode``, less the process's umask. ``prepare`` is called with
+    the descriptor before anyone can see the file, for instance to set its owner.
     """
     if mode is None and target.exists():
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -52,8 +52,8 @@ def replace_file(
 
 @contextlib.contextmanager
 def created_file(target: Path) -> Iterator[Path]:
-    """Make a new file, which gets its name once the block has written it; it must not exist."""
-    temporary = _beside(target)
+    """Yield a path to write to; when the block ends, the file becomes the target, which must not exist."""
+    temporary = _temporary_path(target)
     try:
         yield temporary
         _sync(temporary)
@@ -74,7 +74,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
-    temporary = _beside(target)
+    temporary = _temporary_path(target)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -83,5 +83,5 @@ def _temporary(target: Path, mode: int) -> Iterator[tuple[Path, BinaryIO]]:
         temporary.unlink(missing_ok=True)
 
 
-def _beside(target: Path) -> Path:
+def _temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")

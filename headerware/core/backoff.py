@@ -1,4 +1,4 @@
-"""Pauses between attempts at one thing: each is twice as long as the one before, up to a longest."""
+"""Pauses between attempts: each pause is twice as long as the last one, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from threading import Event
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 30
-"""More would change nothing, and the power must stay a number."""
+"""More doublings would change nothing, and the power of two would overflow."""
 
 
 def pause_s(failures: int, first_s: float, longest_s: float) -> float:
-    """Return the seconds to wait after so many failures, of which there is one or more."""
+    """Return the seconds to wait after a number of failures, which is at least 1."""
     return min(longest_s, first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS))
 
 
 def jittered(seconds: float, chance: Callable[[], float] = random.random) -> float:
-    """Return between half of a pause and all of it: what failed together does not come back together."""
+    """Return a random part of a pause, at least half: clients that failed together then retry apart."""
     return seconds * (0.5 + chance() / 2)
 
 
@@ -27,7 +27,7 @@ class Backoff:
     Args:
         first_s: the first pause, in seconds.
         longest_s: the longest pause, in seconds.
-        jitter: whether each pause is shortened by chance, to half of it at the most.
+        jitter: whether each pause is shortened at random, to no less than half.
     """
 
     __slots__ = ("_failures", "_first_s", "_jitter", "_longest_s")

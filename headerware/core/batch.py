@@ -4,17 +4,17 @@ This is the one form in which many records go through a chain at once, and all o
 
 - **Columns.** Each field of a :class:`~headerware.core.record.Record` except the topic is a sequence with one
   entry per record. A column whose entries are all the same is a :class:`Repeated`; headers with the same
-  names in the same order are :class:`HeaderColumns`. Whoever has a column may read it, and never changes it.
+  names in the same order are :class:`HeaderColumns`. A column may be shared, so nothing may change it.
 - **Views.** A slice of a batch shares whatever is the same for all records; what :meth:`Batch.replace` does
-  not change is shared, too. A record is only made when somebody asks for it.
+  not change is shared, too. A record is only made when it is asked for.
 - **Steps.** ``on_send_batch`` and ``on_consume_batch`` take a batch and return it, or one made of it by
-  ``replace``, with as many records in the same order. For each record a step does and counts exactly what its
-  single hook would. All records pass one step before any of them comes to the next.
+  ``replace``, with as many records in the same order. A step treats and counts each record exactly as its
+  single hook would. All records pass one step before any of them comes to the next step.
 - **Failures** are given by index, as the error that the single hook would raise. The step's ``on_error``
   decides about each of these records, and the others go on.
-- **Not taken**, by index as well, is each record that the step has not touched: the session then calls the
-  single hook for it. This is how a batch hook passes on whatever it does not handle: a record to drop, to
-  split, or to keep for later. Nothing is done to a record twice; one that is in both has failed.
+- **Not taken**, also by index, are the records that the step has not processed. The session calls the single
+  hook for each of them. So a batch hook need not handle a record to drop, to split, or to keep for later. No
+  record is processed twice; a record that is named as failed and as not taken has failed.
 
 In the columns that a step returns, the entries of failed and not taken records do not matter. A batch belongs
 to one thread at a time.
@@ -41,7 +41,7 @@ _COLUMNS: Final = Record.__struct_fields__[1:]
 """The fields of a record that a batch holds by columns, in the order of its arguments."""
 _OFTEN_CHANGED: Final = frozenset({"value", "key", "headers", "local"})
 _ARGUMENTS: Final = {"value": "values", "key": "keys", "headers": "headers", "local": "locals"}
-"""What the columns of some fields are called."""
+"""The arguments for the columns of some fields."""
 _GETTERS: Final = {field: attrgetter(field) for field in _COLUMNS}
 _PLAIN: Final[Mapping[str, Any]] = MappingProxyType(
     dict(zip(_COLUMNS, Record.__struct_defaults__, strict=True))
@@ -94,7 +94,7 @@ class HeaderColumns(Sequence[Headers]):
         return tuple(name for name, _ in self.columns)
 
     def append(self, name: str, values: Sequence[HeaderValue]) -> HeaderColumns:
-        """Return headers with one more at the end of each record's."""
+        """Return headers with one more header at the end for each record."""
         return HeaderColumns((*self.columns, (name, values)), self._count)
 
     def __len__(self) -> int:
@@ -120,7 +120,7 @@ class HeaderColumns(Sequence[Headers]):
 
 
 class Batch(Sequence[Record]):
-    """Many records of one topic. A sequence of records, of which each is made when it is asked for.
+    """Many records of one topic: a sequence whose records are made when they are asked for.
 
     Each column is a sequence with one entry for each record; None stands for the default of a record's field.
 
@@ -186,7 +186,7 @@ class Batch(Sequence[Record]):
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Batch:
-        """Return the batch of records of one topic; at least one."""
+        """Return a batch of one or more records of one topic."""
         batch: Batch = cls.__new__(cls)
         batch.topic = records[0].topic
         batch.failures, batch.not_taken = _NO_FAILURES, ()
@@ -264,7 +264,7 @@ class Batch(Sequence[Record]):
         failures: Mapping[int, Exception] | None = None,
         not_taken: Sequence[int] = (),
     ) -> Batch:
-        """Return the batch with some columns changed, and with what the step has refused or not taken.
+        """Return the batch with some columns changed, and with the failed and the not taken records.
 
         Raises:
             ValueError: a column has another length than the batch.
@@ -289,7 +289,7 @@ class Batch(Sequence[Record]):
         )
 
     def append_header(self, name: str, values: Sequence[HeaderValue], **others: Any) -> Batch:
-        """Return the batch with one more header at the end of each record's; ``others`` as for replace."""
+        """Return the batch with one more header at the end for each record; ``others`` as for replace."""
         headers = self.headers
         if isinstance(headers, HeaderColumns):
             return self.replace(headers=headers.append(name, values), **others)
@@ -308,13 +308,13 @@ class Batch(Sequence[Record]):
         make: Callable[..., tuple[Any, ...] | None],
         *columns: Iterable[Any],
     ) -> Batch:
-        """Return the batch with what a function makes of each record.
+        """Return the batch with some fields of each record made anew by a function.
 
         Args:
             fields: the fields of records that the function makes.
             make: called for each record, in order; returns one entry for each field, or None for a record
                 that stays as it is. If it raises, this record has failed, and the others go on.
-            columns: what it is called with, an entry of each.
+            columns: the arguments of the function; each call gets one entry of each column.
         """
         made: list[tuple[Any, ...] | None] = []
         failures: dict[int, Exception] = {}
@@ -350,7 +350,7 @@ class Batch(Sequence[Record]):
         """Return this batch followed by another of the same topic.
 
         Raises:
-            ValueError: it is of another topic.
+            ValueError: the other batch is of another topic.
         """
         if other.topic != self.topic:
             raise ValueError(f"expected a batch of topic {self.topic!r}, found one of {other.topic!r}")
@@ -358,10 +358,10 @@ class Batch(Sequence[Record]):
         return self._derived(self._count + other._count, columns, None, frozenset())
 
     def checked(self, before: Batch, *, keeps_local: bool) -> Batch:
-        """Return what a step has made of a batch as the next step takes it.
+        """Return this batch, which a step has made of ``before``, ready for the next step.
 
-        Headers are plain, or their record has failed. If local state is kept, a record without any has that
-        of the record before the step.
+        Headers of other types become :class:`Headers`, or their record has failed. With ``keeps_local``, a
+        record without local state gets the local state that it had before the step.
         """
         given: dict[str, Any] = {}
         failures = dict(self.failures)
@@ -450,7 +450,7 @@ class Batch(Sequence[Record]):
 
 
 def header_names(headers: Sequence[Headers]) -> set[str]:
-    """Return the names that any of several records' headers have."""
+    """Return the names of all headers of these records."""
     if isinstance(headers, HeaderColumns):
         return set(headers.names())
     if isinstance(headers, Repeated):

@@ -1,7 +1,7 @@
 """The boundary of a session: normalise and check records once, when they come in and when they leave.
 
-Objects meet bytes here alone: on send, nothing but bytes goes on; on consume, nothing that is still encoded
-reaches a deserializer, which would take it for its own.
+Only here do objects become bytes or bytes objects. On send, only bytes pass. On consume, a record that is
+still encoded is refused, because a deserializer would take the encoded bytes for its own format.
 """
 
 from __future__ import annotations
@@ -30,13 +30,12 @@ WIRE_TYPES: Final = frozenset({bytes, type(None)})
 
 
 class OwnHeaders(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell what Headerware's own headers mean to these checks.
+    """Headerware's own headers, by their meaning to these checks.
 
-    ``lineage`` has those that describe a record; they may stay on it, so an application may send them back.
-    ``encodings`` has those that mark an encoded value, with the word for the interceptor that decodes it, in
-    the order in which a chain encodes.
-    ``compact_keys`` has the name of each compact key that stands for one of them. ``ids_interceptor`` is the
-    word for the interceptor that reads and escapes compact keys.
+    ``lineage`` has the headers that describe a record; they may stay on it, so an application may send them
+    back. ``encodings`` has the headers that mark an encoded value, each with the word for the interceptor
+    that decodes it, in the order in which a chain encodes. ``compact_keys`` has the header name for each
+    compact key. ``ids_interceptor`` is the word for the interceptor that reads and escapes compact keys.
     """
 
     lineage: frozenset[str] = frozenset()
@@ -63,11 +62,11 @@ _encodings: Mapping[str, str] = {}
 _order: Mapping[str, int] = {}
 """The position of each encoding in the order in which a chain encodes."""
 _compacted: frozenset[str] = frozenset()
-"""The compact keys of encodings; where an interceptor has read compact keys, these are plain names."""
+"""The compact keys of encodings; after an interceptor has read compact keys, these are plain names."""
 _sendable_keys: frozenset[str] = frozenset()
 """The compact keys of own headers that applications may send."""
 _OWN_KEY: Final = re.compile(r"~(?:A|[B-Za-z0-9_-][A-Za-z0-9_-]?|[B-P][A-Za-z0-9_-]{2})")
-"""The compact keys of the ids 0.0.0.0 to 0.0.255.255, which are our block, named by now or not."""
+"""The compact keys of the ids 0.0.0.0 to 0.0.255.255, Headerware's block; some ids have no name yet."""
 _OWN_IDS: Final = 2**16
 
 
@@ -83,7 +82,7 @@ def admit(record: Record) -> Record:
 
 def admit_bytes(record: Record) -> Record:
     """Normalise a record that an application sends, in a chain that does not serialize it."""
-    # The checks of admit and to_wire in one place, for every record that is sent comes through here.
+    # The checks of admit and to_wire together, because this runs for every record that is sent.
     headers = record.headers
     if (
         headers.__class__ is Headers
@@ -114,7 +113,7 @@ def require_wire_names(record: Record) -> Record:
 
 
 def require_plain_names(record: Record) -> Record:
-    """Refuse also names that look like compact keys of our own headers, on topics without such keys."""
+    """Also refuse names that look like compact keys of our own headers, on topics without such keys."""
     if record.headers is not _last_admitted:
         for pair in record.headers:
             if pair[0] not in _plain_names:
@@ -181,9 +180,9 @@ def _are_known(batch: Batch, names: set[str]) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name is one of Headerware's own, in any case, or stands for an id of its block.
+    """Return whether a name is Headerware's own, in upper or lower case, or stands for an id of its block.
 
-    A later Headerware may have a name for such an id.
+    A later version of Headerware may have a name for such an id.
     """
     if name[: len(_RESERVED)].casefold() == _RESERVED or _OWN_KEY.fullmatch(name):
         return True
@@ -206,7 +205,7 @@ def is_wire_name(name: str) -> bool:
 
 
 def alike(name: str) -> frozenset[str]:
-    """Return the keys of a name; other spellings of it, in another case or compact, share one of them."""
+    """Return keys to compare names by: spellings of one name, in another case or compact, share a key."""
     full = _own.compact_keys.get(name, name)
     return frozenset((full.casefold(), _compact_keys_of.get(full, name.casefold())))
 
@@ -221,7 +220,7 @@ _admitted: set[str] = set()
 _writable: set[str] = set()
 """Names that have been checked, so that each is checked once."""
 _plain_names: set[str] = set()
-"""Of these, names that do not look like compact keys either."""
+"""Checked names that do not look like compact keys either."""
 _last_admitted: Headers = EMPTY
 """The headers that were admitted last; the last step need not check them again if no hook changed them."""
 
@@ -247,7 +246,7 @@ def _require_plain_name(name: str) -> None:
 
 def _require_writable(name: str) -> None:
     if "\0" in name:
-        raise HeaderError(f"header {name!r} has a zero byte in its name, at which it would be cut")
+        raise HeaderError(f"header {name!r} has a zero byte in its name; clients would cut the name there")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -301,7 +300,7 @@ def to_wire(record: Record) -> Record:
 
 
 def refuse_encodings(record: Record) -> Record:
-    """Refuse a record that is still encoded, which an application would take for the real thing."""
+    """Refuse a record that is still encoded; an application would take the encoded bytes for its value."""
     for pair in record.headers:
         if pair[0] in _encodings:
             raise _undecoded(_encoders(record.headers))
@@ -309,7 +308,7 @@ def refuse_encodings(record: Record) -> Record:
 
 
 def refuse_compacted(record: Record) -> Record:
-    """Refuse a record also if a compact key marks it as encoded, on topics where no step reads such keys."""
+    """Also refuse a record that a compact key marks as encoded, on topics where no step reads such keys."""
     for pair in record.headers:
         if pair[0] in _encodings or pair[0] in _compacted:
             raise _undecoded(_encoders(record.headers, compacted=True))
@@ -317,10 +316,10 @@ def refuse_compacted(record: Record) -> Record:
 
 
 def undecoded_before(step: Iterable[str], headers: Headers) -> TransportHeaderError | None:
-    """Return the error of a step that failed on a record which other steps should have decoded before.
+    """Return the error for a step that failed because other steps should have decoded the record first.
 
-    Consuming goes from right to left: whatever was encoded after a step is decoded before it. ``step`` has
-    the headers that the step itself takes off.
+    A chain consumes from right to left: the encodings that come after a step on send must be decoded before
+    that step on consume. ``step`` has the headers that the step itself removes.
     """
     last = max((_order[name] for name in step if name in _order), default=None)
     if last is None or all(_order.get(name, last) <= last for name, _ in headers):
@@ -340,7 +339,7 @@ def _encoders(headers: Headers, *, compacted: bool = False) -> list[str]:
 
 
 def header_ids_advice(headers: Headers) -> str:
-    """Return what to do if header names are ids that nothing has read yet; empty if they are not."""
+    """Return advice if header names are ids that no step has read yet; else an empty text."""
     if any(_OWN_KEY.fullmatch(name) or _encodings.get(name) == _own.ids_interceptor for name, _ in headers):
         word = _own.ids_interceptor
         return f"; header names are ids here: add the {word!r} interceptor to the consumer's chain"

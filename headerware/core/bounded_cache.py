@@ -44,7 +44,7 @@ class BoundedCache(dict[Key, Value]):
         self._old: dict[Key, Value] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle an empty cache: what is kept is made again."""
+        """Pickle an empty cache; its entries are made again."""
         most, max_cost = 2 * self._half_entries, 2 * self._half_cost
         return partial(BoundedCache, most, self._make, max_cost=max_cost, cost=self._cost), ()
 

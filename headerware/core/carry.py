@@ -1,17 +1,16 @@
 """Carry on lineage and headers from a record that is processed to the records that are sent meanwhile.
 
-Clients say which records are at work in a context variable, so each thread and each task has its own. A
-session that sends looks there once for each record, at its boundary, before the first interceptor. Its chain
-decides what goes on:
+Clients set the records that are being processed (the records at work) in a context variable, so each thread
+and each task has its own. A session that sends reads the variable once for each record, at its boundary,
+before the first interceptor. Its chain decides which headers are carried on:
 
 - the headers that its steps continue (:class:`~headerware.core.services.CarriesOn`);
 - the headers whose names fit the chain's option ``carry``.
 
-What the application sets itself wins. Of several records at work, only named headers that all of them have,
-with equal values, go on.
+A header that the application sets itself takes precedence. If several records are at work, a header goes on
+by its name only if all of them have it, with equal values.
 
-The context variable holds messages as they are; headers are taken from them only when something is sent. All
-ways of sending have the same, because the session looks there before the first interceptor.
+The context variable holds messages as they are; headers are taken from them only when something is sent.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     CarriedOn = Callable[[Headers], Pair | None]
 
 Carry = tuple[str, ...] | Literal[False]
-"""Patterns of names of headers that go on, beside those that steps continue; False carries on nothing."""
+"""Patterns of names of headers to carry on, besides headers that steps continue; False carries on nothing."""
 MAX_CARRIED_BYTES: Final = 16_384
 """The most bytes, names included, of the headers that are carried on because of their names."""
 
@@ -55,8 +54,8 @@ class AtWork:
     Contexts that are copied meanwhile, such as those of new tasks, keep them.
 
     Args:
-        given: the records, or what ``record_of`` makes records of when something is first sent.
-        record_of: makes a record; None if these are records.
+        given: the records, or the messages of which ``record_of`` makes records when something is first sent.
+        record_of: makes a record of a message; None if ``given`` has records.
     """
 
     __slots__ = ("_given", "_record_of", "_thread", "before", "ended_elsewhere", "found")
@@ -67,9 +66,9 @@ class AtWork:
         self.before: AtWork | None = None
         """The block around this one."""
         self.ended_elsewhere: bool = False
-        """Whether the block has ended in another context than its own, or while another one was within it."""
+        """Whether the block has ended in another context than its own, or before a block inside it."""
         self.found: dict[Carrying, _Found] | None = None
-        """The headers that each chain carries on of these records; filled when it first sends something."""
+        """The headers that each chain carries on from these records; filled when it first sends something."""
 
     @property
     def records(self) -> Sequence[Record]:
@@ -88,7 +87,8 @@ class AtWork:
             _current.set(_not_ended(self.before))
             return
         self.ended_elsewhere = True
-        # Blocks overlap if two consumers are polled in turn. Each would keep the one before for ever.
+        # Blocks overlap if two consumers are polled in turn; each would else keep the block before it for
+        # ever.
         while inner is not None and inner.before is not self:
             inner = inner.before
         if inner is not None:
@@ -110,8 +110,8 @@ class _Found:
     """The headers of the records at work that a chain carries on.
 
     Args:
-        named: those that its option names.
-        continued: those that its steps continue, each with the topics on which the step works.
+        named: the headers that its option names.
+        continued: the headers that its steps continue, each with the topics on which the step works.
     """
 
     __slots__ = ("_by_topic", "_continued", "_named")
@@ -122,7 +122,7 @@ class _Found:
         self._by_topic: dict[str, _ForTopic] = {}
 
     def for_topic(self, topic: str) -> _ForTopic:
-        """Return those that go on into a topic."""
+        """Return the headers to carry on into a topic."""
         found = self._by_topic.get(topic)
         if found is None:
             own = (pair for topics, pair in self._continued if topics.matches(topic))
@@ -140,12 +140,13 @@ class _ForTopic(NamedTuple):
 
 
 class Carrying:
-    """What one session carries on.
+    """Add the headers that one session carries on to the records that it sends.
 
     Args:
         carry: the chain's option.
         steps: the steps of the chain.
-        continuing: the topics of those that continue a header, and what returns it.
+        continuing: for each step that continues a header, its topics and the function that returns the
+            header.
     """
 
     def __init__(
@@ -158,11 +159,11 @@ class Carrying:
         self._has_warned = False
 
     def __bool__(self) -> bool:
-        """Return whether anything can go on."""
+        """Return whether the session may carry on any header."""
         return bool(self._continuing or self._names)
 
     def after(self, check: Callable[[Record], Record]) -> Callable[[Record], Record]:
-        """Return a check that also adds what goes on to the records that it has admitted."""
+        """Return a check that also adds the carried headers to the records that it admits."""
         if not self:
             return check
 
@@ -173,7 +174,7 @@ class Carrying:
         return carrying_check
 
     def unless_at_work(self, passes: Callable[[Batch], bool]) -> Callable[[Batch], bool]:
-        """Return a check that lets no batch pass while any record is at work, so that each is added to."""
+        """Return a check that passes no batch while a record is at work; each record then goes alone."""
         return (lambda batch: _look() is None and passes(batch)) if self else passes
 
     def added_to(self, record: Record, at_work: AtWork) -> Record:
@@ -187,7 +188,7 @@ class Carrying:
         pairs, names = found.for_topic(record.topic)
         if not pairs:
             return record
-        # A plain loop, for it is done for each record.
+        # A plain loop, because this runs for each record.
         for name, _ in record.headers:
             if name in names or name.casefold() in names:
                 own = frozenset[str]().union(*(alike(own) for own, _ in record.headers))
@@ -197,7 +198,7 @@ class Carrying:
 
     def _find(self, records: Sequence[tuple[Headers, frozenset[str]]]) -> _Found:
         continued = []
-        if len(records) == 1:  # the lineage of several is no line
+        if len(records) == 1:  # several records have no common lineage
             found = ((topics, carried_on(records[0][0])) for topics, carried_on in self._continuing)
             continued = [(topics, pair) for topics, pair in found if pair is not None]
         named: tuple[Pair, ...] = ()
@@ -220,8 +221,8 @@ class Carrying:
         return values
 
     def _takes(self, name: str) -> bool:
-        """Return whether headers of a name go on; never marks of a chain, whatever the patterns are."""
-        assert self._names is not None  # noqa: S101 - who calls this has seen that there are names
+        """Return whether headers of a name go on; headers that mark an encoding never do."""
+        assert self._names is not None  # noqa: S101 - the callers have checked it
         return (
             len(name) <= MAX_CARRIED_BYTES
             and self._names.matches(name)
@@ -231,7 +232,7 @@ class Carrying:
         )
 
     def _within_limit(self, shared: Mapping[str, Sequence[bytes | None]]) -> frozenset[str]:
-        """Return the names that go on; those that the limit leaves no room for are left out."""
+        """Return the names whose headers fit into the limit together."""
         left = MAX_CARRIED_BYTES
         names: set[str] = set()
         for name, values in shared.items():
@@ -242,8 +243,8 @@ class Carrying:
             elif not self._has_warned:
                 self._has_warned = True
                 _log.warning(
-                    "header %r is not carried on: the headers that go on from a record may have %s bytes, "
-                    "names included (further ones are not logged)",
+                    "header %r is not carried on: the headers that are carried on from a record may have %s "
+                    "bytes in total, names included (further headers are not logged)",
                     name[:100],
                     MAX_CARRIED_BYTES,
                 )
@@ -259,7 +260,7 @@ def carry_option(value: object, *, path: str = "carry") -> Carry:
         path: its path, for errors.
 
     Raises:
-        ConfigError: it is anything else, or names a mark of a chain.
+        ConfigError: the value is anything else, or names headers that only a chain sets.
     """
     if value is None:
         return ()
@@ -282,8 +283,8 @@ def _pattern(value: object, path: str) -> str:
         raise ConfigError(f"{_EXPECTED}, found an empty name among them", path=path)
     if not (value.startswith(EXCLUDES) or may_be_sent(value)):
         raise ConfigError(
-            f"{value!r} names headers of Headerware's own, which belong to the record that has them and are "
-            "set by the steps of a chain; leave it out",
+            f"{value!r} names headers of Headerware's own, which the steps of a chain set for each record; "
+            "leave it out",
             path=path,
         )
     return value
@@ -294,13 +295,13 @@ def _shown(value: object) -> str:
 
 
 def _resolved(pattern: str) -> str:
-    """Return a pattern with an id in place of a name as the name that it stands for."""
+    """Return a pattern; if it is an id, return the name of this id instead."""
     excludes = EXCLUDES if pattern.startswith(EXCLUDES) else ""
     return excludes + header_name(pattern.removeprefix(excludes))
 
 
 def _readable(record: Record) -> tuple[Headers, frozenset[str]]:
-    """Return the headers of a record, and the names of those that no signature covers."""
+    """Return the headers of a record, and the names of the headers that no signature covers."""
     headers: object = record.headers
     verified = record.verified
     unverified = frozenset[str]() if verified is None else frozenset(verified.uncovered)

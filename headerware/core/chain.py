@@ -45,13 +45,13 @@ class Chain:
 
     Args:
         interceptors: :class:`Interceptor` objects, or any objects that have hooks.
-        carry: names of headers, and patterns of them. A record that is sent while another one is processed
-            gets these headers of the other one, beside those that interceptors continue, such as the trail.
-            False carries on nothing.
+        carry: names and patterns of headers. A record that is sent while another record is processed gets
+            these headers of the other record, besides the headers that interceptors continue, such as the
+            trail. False carries on nothing.
 
     Raises:
-        ConfigError: an order that cannot work, an option of a wrong type, two of one name, or an
-            ``on_error`` that the interceptor's role does not allow.
+        ConfigError: an order that cannot work, an option of a wrong type, two interceptors of one name, or
+            an ``on_error`` that the interceptor's role does not allow.
         PluginError: an object without any hook, a hook with other arguments than it is called with, or a
             class instead of an object.
     """
@@ -75,7 +75,7 @@ class Chain:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Chain:
-        """Make a chain from a flat configuration, as it is part of a client's.
+        """Make a chain from a flat configuration, such as the part of a client's configuration.
 
         Args:
             config: ``interceptors`` (aliases, comma-separated) and ``interceptors.<alias>.<option>``;
@@ -89,7 +89,7 @@ class Chain:
 
     @classmethod
     def configured(cls, found: Configured) -> Chain:
-        """Make a chain from what its configuration declares."""
+        """Make a chain from a configuration that has been read."""
         return cls(found.interceptors, carry=found.carry)
 
     @property
@@ -127,8 +127,8 @@ class Chain:
                 else parts of one message would pass two chains.
 
         Raises:
-            HeaderwareError: an interceptor cannot start, such as for a keyring that is missing. Those
-                that have been opened are closed again.
+            HeaderwareError: an interceptor cannot start, for instance because its keyring is missing. The
+                interceptors that were opened are closed again.
             ConfigError: a producer's chain that encrypts has ``on_error = "dead_letter"``.
         """
         if context is not None and context.side == "producer":
@@ -150,7 +150,7 @@ class Chain:
         return Session(steps, Context() if context is None else context, previous, carry=self._carry)
 
     def _going_on(self, previous: Session | None) -> dict[str, Step]:
-        """Return the names of the previous session's steps that keep their state under this chain."""
+        """Return the previous session's steps that keep their state in this chain, by name."""
         steps = () if previous is None else previous.steps
         before = tuple(step.interceptor for step in steps)
         found: dict[str, Step] = {}
@@ -202,7 +202,7 @@ def load_chain(path: str | os.PathLike[str]) -> Chain:
     """Make a chain from a TOML file.
 
     Args:
-        path: the file; files that it includes are found beside it.
+        path: the file; the files that it includes are looked for in its folder.
 
     Raises:
         ConfigError: what is wrong, in which file and where.
@@ -293,7 +293,7 @@ def _opener(
 
 
 def _signed(interceptor: object, interceptors: Iterable[object]) -> object:
-    """Return what an interceptor knows of the signatures: whether there are any, or also who signs."""
+    """Return the facts about signatures that an interceptor depends on: if there are any, or which keys."""
     found = signing(interceptor, interceptors)
     if not states(interceptor, "hides"):
         return bool(found)
@@ -311,7 +311,7 @@ def _topics(interceptor: object) -> TopicPatterns:
 
 
 def _listed(interceptors: object) -> tuple[object, ...]:
-    """Return interceptors as they were listed; refuse one that stands alone."""
+    """Return the interceptors as a tuple; refuse an interceptor that is not in a list."""
     if isinstance(interceptors, Iterable) and not isinstance(interceptors, str | bytes | type):
         return tuple(interceptors)
     found = type(interceptors).__name__
@@ -339,7 +339,7 @@ def _from_home(interceptor: object) -> object:
 
 
 def _check_options(interceptor: object) -> None:
-    """Check the types of options that were given in code, as those in configuration are."""
+    """Check the types of options that were given in code, as for options from configuration."""
     if isinstance(interceptor, Interceptor):
         try:
             msgspec.convert(msgspec.structs.asdict(interceptor), type(interceptor), strict=True)

@@ -22,8 +22,8 @@ HIDE_HEADERS: Final = "headerware.hide_headers"
 """The key that says whether a consumer's messages show no headers of Headerware."""
 Reload = Literal["off", "watch", "signal"]
 """When a client reads the file of its chain again: when asked, when it changes, or on SIGHUP."""
-_BESIDE_A_CHAIN: Final = frozenset({RELOAD, CARRY})
-"""The keys that concern a chain, and declare none."""
+_DECLARE_NO_CHAIN: Final = frozenset({RELOAD, CARRY})
+"""The keys that change a chain, but declare none."""
 _log: Final = logging.getLogger("headerware")
 Side = Literal["producer", "consumer"]
 """Which half of a chain a client uses."""
@@ -54,8 +54,9 @@ def client_chain(
 ) -> tuple[Chain, dict[str, Any]]:
     """Return a client's chain, and the configuration that remains for the client itself.
 
-    The chain is the one given, else the one that the configuration declares, else that of the file named by
-    ``HEADERWARE_CONFIG``, else empty. A chain in code and one in configuration are refused together.
+    The chain is ``chain`` if it is given, else the chain that the configuration declares, else the chain of
+    the file that ``HEADERWARE_CONFIG`` names, else empty. A chain in code and a chain in configuration are
+    refused together.
     ``headerware.carry`` alone declares no chain: it overrides ``carry`` of the chain of
     ``HEADERWARE_CONFIG``. ``HEADERWARE_DISABLED=1`` leaves only the steps that serialize, because an
     application's objects cannot be sent without them, and logs what is off; errors in the configuration are
@@ -80,13 +81,13 @@ def client_chain(
     off = [name for name in configured.names if name not in left.names]
     off += ["carry"] if configured.carry else []
     if off:
-        follows = _WHAT_CONSUMERS_GET if side == "consumer" else _who_refuses(configured)
+        follows = _WHAT_CONSUMERS_GET if side == "consumer" else _refusal_advice(configured)
         _log.warning("HEADERWARE_DISABLED is set, so these are off: %s%s", ", ".join(off), follows)
     return left, rest
 
 
-def _who_refuses(configured: Chain) -> str:
-    """Return advice for readers that require a protection which is not sent now, or an empty text."""
+def _refusal_advice(configured: Chain) -> str:
+    """Return advice about consumers that require a protection that is off now; empty if there are none."""
     requiring = [
         name
         for name, each in zip(configured.names, configured, strict=True)
@@ -95,18 +96,19 @@ def _who_refuses(configured: Chain) -> str:
     if not requiring:
         return ""
     return (
-        f'; consumers with this chain refuse what is sent now, because of require = "enforce" in '
-        f'{", ".join(requiring)}; set it to "warn" there for this time'
+        f"; consumers with this chain refuse the records that are sent now, because of "
+        f'require = "enforce" in {", ".join(requiring)}; set it to "warn" there as long as '
+        f"HEADERWARE_DISABLED is set here"
     )
 
 
 def is_disabled(side: Side = "consumer") -> bool:
     """Return whether ``HEADERWARE_DISABLED`` switches the chains of a side off.
 
-    Those of consumers are off only if everything is.
+    The chains of consumers are off only if all chains are.
 
     Raises:
-        ConfigError: the variable has a value that says nothing.
+        ConfigError: the variable has an unknown value.
     """
     found = os.environ.get(_DISABLED, "")
     sides = _SWITCHED_OFF.get(found.strip().lower())
@@ -119,16 +121,16 @@ def is_disabled(side: Side = "consumer") -> bool:
     return side in sides
 
 
-def truth(found: object, place: str) -> bool:
-    """Return a boolean, which may be a word of a client's configuration or of the environment."""
+def truth(found: object, path: str) -> bool:
+    """Return a value of a client's configuration or of the environment as a boolean."""
     word = str(found).strip().lower()
     if word not in (*_YES, *_NO):
-        raise ConfigError(f"expected true or false, found {found!r}", path=place)
+        raise ConfigError(f"expected true or false, found {found!r}", path=path)
     return word in _YES
 
 
 def what_is_left(chain: Chain) -> Chain:
-    """Return a chain of the steps that serialize: what is left if everything is switched off."""
+    """Return a chain of the steps that serialize, which remain if everything is switched off."""
     return Chain([step for step in chain if place_of(step) is Place.SERIALIZE])
 
 
@@ -144,10 +146,10 @@ def followed_file(
     stated = config.get(RELOAD)
     reload = os.environ.get("HEADERWARE_RELOAD") or "off" if stated is None else stated
     if reload not in get_args(Reload):
-        place = "HEADERWARE_RELOAD" if stated is None else RELOAD
-        raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=place)
+        variable_or_key = "HEADERWARE_RELOAD" if stated is None else RELOAD
+        raise ConfigError(f"expected {', '.join(get_args(Reload))}, found {reload!r}", path=variable_or_key)
     path = config.get(FILE)
-    if path is None and not any(is_ours(key) for key in config if key not in _BESIDE_A_CHAIN):
+    if path is None and not any(is_ours(key) for key in config if key not in _DECLARE_NO_CHAIN):
         path = os.environ.get(CONFIG_VARIABLE)
     if chain is not None:
         return None
@@ -173,7 +175,7 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
         return chain
     ours = {key: value for key, value in ours.items() if key != RELOAD}
     path = os.environ.get(CONFIG_VARIABLE, "")
-    if ours and not (path and _BESIDE_A_CHAIN.issuperset(ours)):
+    if ours and not (path and _DECLARE_NO_CHAIN.issuperset(ours)):
         found = from_flat(ours, read)
         if FILE not in ours:
             return Chain.configured(found)
@@ -191,6 +193,6 @@ def _configured(ours: Mapping[str, Any], chain: Chain | None, read: Read) -> Cha
 
 
 def _require_chain(chain: object) -> None:
-    # A list of interceptors would fail late, and an empty one would pass for no chain.
+    # A list of interceptors would fail late, and an empty list would be taken for no chain.
     if not isinstance(chain, Chain):
         raise ConfigError(f"expected a Chain, found {type(chain).__name__}; write Chain([...])", path="chain")

@@ -1,17 +1,17 @@
-"""What a committed offset says beside the offset itself: a position, and what is pending below it.
+"""The metadata of a committed offset: a position, and the offsets below it that are pending.
 
-Records of a partition are not always done in their order. Then the committed offset is that of the first
-record that is pending, and the metadata of the commit says how far reading has come, and which records below
-that are pending. So there is no state beside the topics. As text (spec/commit-metadata.md):
+Records of a partition are not always done in their order. Then the committed offset is the offset of the
+first pending record. The metadata of the commit has the position of the reader, and the pending offsets below
+the position. So no state is kept outside of the topics. As text (spec/commit-metadata.md):
 
     hw1:<position>[~<pending>]:<own>
 
     position   decimal; absent if it is the committed offset
     pending    base64 of a zlib stream of bits, most significant first: bit n stands for the record at the
                committed offset + n, and is 1 if that record is pending; absent if none is
-    own        metadata of whoever commits, such as an application; any text
+    own        the application's own metadata; any text
 
-Below the position, records that are not pending are done. Other text is metadata of another.
+Records below the position that are not pending are done. Text of another form is an application's metadata.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_PENDING_BYTES: Final = 4_000
 """How long the text of the pending offsets may be, of the 4,096 bytes of metadata that a broker takes."""
 MAX_FIELD_BYTES: Final = 4_000_000
 MAX_PENDING: Final = 1_000_000
-"""Some 100 MB here; so many take a few hundred bytes of metadata if they stand side by side."""
+"""Some 100 MB in memory. The metadata of so many offsets has a few hundred bytes if they are consecutive."""
 _LAST_OFFSET: Final = 2**63 - 1
 _LAYOUT: Final = re.compile(r"hw1:(?:([0-9]{1,19})(?:~([A-Za-z0-9+/=]+))?)?:(.*)", re.DOTALL)
 
@@ -40,10 +40,10 @@ class Committed(NamedTuple):
     """A committed offset with its metadata, read.
 
     Args:
-        position: the offset below which records are done, other than pending ones; None means that this is
-            the committed offset.
+        position: the offset below which all records except pending ones are done; None means that the
+            position is the committed offset.
         pending: the offsets below the position that are not done.
-        own: the metadata of whoever commits; None for none.
+        own: the application's own metadata; None if there is none.
     """
 
     position: int | None
@@ -54,7 +54,7 @@ class Committed(NamedTuple):
 class PendingOffsets:
     """The pending offsets of a partition, as bits: a change costs the same however many offsets there are.
 
-    Many offsets take a byte for eight offsets between the first and the last, in one piece.
+    The offsets from the first to the last take a byte for every eight, in one bytearray.
 
     Args:
         offsets: the offsets that are pending at first.
@@ -63,7 +63,7 @@ class PendingOffsets:
     def __init__(self, offsets: Iterable[int] = ()) -> None:
         self._bits = bytearray()
         self._begin = 0
-        """The number of the first byte of the bits, counted from offset 0."""
+        """The index that the first byte would have if the bits began at offset 0."""
         self._beyond: set[int] = set()
         """The offsets that are too far from the others to be noted in a commit."""
         self._count = 0
@@ -121,7 +121,7 @@ class PendingOffsets:
 
         Args:
             position: the offset below which all others are done.
-            own: metadata to commit along.
+            own: the application's own metadata.
 
         Raises:
             WireFormatError: there are more offsets than the metadata of a commit can note.
@@ -145,20 +145,20 @@ class PendingOffsets:
 
 
 def encode_metadata(position: int | None, own: str | None) -> str | None:
-    """Return the metadata of a commit with nothing pending: ``own``, with the position if there is one."""
+    """Return the metadata of a commit without pending offsets: ``own``, with the position if there is one."""
     if position is None and not (own or "").startswith(PREFIX):
         return own
     return f"{PREFIX}{'' if position is None else position}:{own or ''}"
 
 
 def decode_metadata(offset: int, metadata: str | None) -> Committed:
-    """Return what a committed offset says; text of another form is the metadata of whoever commits."""
+    """Return a committed offset, read; text of another form is the application's own metadata."""
     match = None if metadata is None else _LAYOUT.fullmatch(metadata)
     if match is None:
         return Committed(None, frozenset(), metadata or None)
     position = int(match[1]) if match[1] else None
     pending = _unpacked(offset, match[2]) if match[2] else frozenset[int]()
-    # No offset is that large, and as a position it would keep the partition silent for ever.
+    # No offset is larger; a reader would never read the partition again from a larger position.
     is_possible = position is None or (
         position <= _LAST_OFFSET and all(each < position for each in pending or ())
     )
@@ -168,7 +168,7 @@ def decode_metadata(offset: int, metadata: str | None) -> Committed:
 
 
 def _unpacked(offset: int, text: str) -> frozenset[int] | None:
-    """Return the pending offsets of packed metadata; None if it is none, or more than we write."""
+    """Return the pending offsets of packed metadata; None if it is invalid, or larger than we write."""
     if len(text) > MAX_PENDING_BYTES:
         return None
     unpacking = zlib.decompressobj()

@@ -120,7 +120,7 @@ def _flat_sources(config: Mapping[str, Any], read: Read = read_text) -> list[Sou
 
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Put dotted options into tables: ``value`` is a type, and ``value.schema`` an option of that."""
+    """Put dotted options into tables: ``value`` names a type, ``value.schema`` is an option of this type."""
     tables: dict[str, Any] = {}
     for option, value in sorted(options.items()):
         head, dot, rest = option.partition(".")
@@ -132,8 +132,8 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
             table = {"type": table}
         if not isinstance(table, dict):
             raise ConfigError(
-                "this is an option of what is given as an object, which has its options itself; names with "
-                "dots of their own, such as content types, go into a dict or a table",
+                f"{head!r} is given as an object, which already has its options; put names that contain "
+                "dots, such as content types, into a dict or a table",
                 path=option,
             )
         tables[head] = {**table, rest: value}
@@ -146,7 +146,7 @@ def nested(options: Mapping[str, Any]) -> dict[str, Any]:
 def _merged(sources: list[Source]) -> list[list[Declared]]:
     """Merge later declarations of a name into the earliest one, which keeps its position."""
     found: dict[str, Declared] = {}
-    places: list[list[str]] = []
+    names_by_source: list[list[str]] = []
     for source in sources:
         own: list[str] = []
         mine: set[str] = set()
@@ -162,8 +162,8 @@ def _merged(sources: list[Source]) -> list[list[Declared]]:
             else:
                 found[declared.name] = declared
                 own.append(declared.name)
-        places.append(own)
-    return [[found[name] for name in own] for own in places]
+        names_by_source.append(own)
+    return [[found[name] for name in own] for own in names_by_source]
 
 
 def built(sources: list[Source]) -> list[tuple[Declared, Interceptor]]:

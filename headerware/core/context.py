@@ -1,4 +1,4 @@
-"""The ports to a session's surroundings; interceptors do no I/O of their own."""
+"""The ports by which a session reaches its client and the cluster; interceptors do no I/O of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _no_signer(topic: str) -> str | None:  # noqa: ARG001 - a port's signature
 
 
 def _no_wait() -> None:
-    """Return at once: what is not known now is never known."""
+    """Return at once, because waiting would not help."""
 
 
 def _no_partition(record: Record) -> int | None:  # noqa: ARG001 - a port's signature
@@ -42,17 +42,17 @@ def _no_overhead(record: Record) -> int:  # noqa: ARG001 - a port's signature
 
 
 class Publication(Protocol):
-    """A record on its way to its topic; a ``concurrent.futures.Future`` is one, too."""
+    """A record on its way to its topic; a ``concurrent.futures.Future`` has the same methods."""
 
     def done(self) -> bool:
-        """Return whether the record is stored, or never will be."""
+        """Return whether sending has ended, with success or with an error."""
 
     def result(self) -> object:
         """Return once the record is stored; raise if it is not."""
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings of a session; clients, Spark and tests provide it.
+    """The facts and ports that a session gets from a client, from Spark or from a test.
 
     Args:
         side: which half of a chain will be used, or None for both.
@@ -65,34 +65,34 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         cluster_id: returns the cluster's id, or None as long as it is unknown; never blocks.
         wait_for_cluster_id: returns once the cluster's id is known, or cannot be found out soon. It blocks
             for two seconds at most, and only once; see :meth:`awaited_cluster_id`.
-        publish: sends a finished record past the chain. It returns None once the record is stored, or a
-            :class:`Publication` that tells later. Either raises if the record is not stored, a
-            :class:`~headerware.DeadLetterError` with ``unfit`` if this record is refused, for its size for
-            instance. None if there is nothing to send with.
+        publish: sends a finished record without the chain. It returns None if the record is stored, or a
+            :class:`Publication` whose result comes later. Both raise if the record is not stored: a
+            :class:`~headerware.DeadLetterError` with ``unfit`` if the topic refuses this record, for
+            instance because of its size. None if there is no producer.
         is_duplicate: returns whether a record of this identity has come before from another position; None
-            if the interceptor that asks has to remember by itself.
-        post: queues a finished record past the chain and past the application's own queue, and returns at
-            once; then calls back with None or the error, later and on any thread. It raises if there is no
-            room. None if there is nothing to send with.
+            if interceptors have to remember identities themselves.
+        post: queues a finished record without the chain, apart from the application's own queue, and returns
+            at once. It calls back later, on any thread, with None or the error. It raises if the queue is
+            full. None if there is no producer.
         pick_partition: chooses a partition for a record whose key does not decide it, or None.
-        is_compacted: returns whether the cluster compacts a topic, or None if nobody tells. It asks the
+        is_compacted: returns whether the cluster compacts a topic, or None if that is unknown. It asks the
             cluster the first time.
         max_message_bytes: the largest message that the client takes, or None if it is unknown.
-        transactional: whether the client sends in transactions only; ``on_operation`` tells of their ends.
+        transactional: whether the client sends in transactions only; ``on_operation`` reports their ends.
         overhead_bytes: an upper bound of what the steps to the right add to a record, set by the
             session for each step.
-        stats: returns the counters by interceptor, set by the session. They belong to the client:
+        stats: returns the counters by interceptor, set by the session. The counters belong to the client:
             sessions that replaced each other share one such function, and their counts are added up.
-        signed: whether the records that a step works on are signed, set by the chain for each step; what a
-            header says of them must then be hard to forge.
-        cannot_wait: why the client cannot hold a record back until a moment and go on with other partitions,
-            as a sentence without its end; None if it can.
+        signed: whether the records that a step works on are signed, set by the chain for each step. The
+            content of the headers of signed records must be hard to forge.
+        cannot_wait: the reason why the client cannot delay a record while it goes on with other partitions,
+            as a sentence without a full stop; None if the client can.
         signer: returns the id of the key that records of a topic are signed with, set by the chain; empty if
             the step that signs states no ``key_id``, None if no step signs them.
         dry_run: whether the session only shows what the chain does. An interceptor then writes nothing that
             outlives the session, such as a file.
-        warns: whether a step that does nothing says so in the log when the session opens. False if somebody
-            else says it, as the driver does for Spark's tasks.
+        warns: whether a warning is logged for a step that does nothing, when the session opens. False if
+            another process logs it, such as the driver for Spark's tasks.
     """
 
     side: Literal["producer", "consumer"] | None = None
@@ -120,15 +120,15 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tries_again(self) -> bool:
-        """Whether a record that a step holds back comes again later; a task of Spark and a tool refuse it."""
+        """Whether a record that a step holds back is tried again; tasks of Spark and tools refuse it."""
         return self.bootstrap_servers is not None and not self.dry_run
 
     def awaited_cluster_id(self) -> str | None:
         """Return the cluster's id, and wait for it the first time; None if it cannot be found out soon.
 
-        For hooks that write the id into records, or compare it: the first record of a client comes before
-        its first answer from a broker. An interceptor that calls this states ``names_cluster = True``, so
-        that it is not called on the thread of an event loop.
+        Hooks call this that write the id into records, or compare it, because the first record of a client
+        comes before its first answer from a broker. An interceptor that calls this states ``names_cluster =
+        True``, so that it is not called on the thread of an event loop.
         """
         self.wait_for_cluster_id()
         return self.cluster_id()

@@ -1,4 +1,4 @@
-"""The counters of one client, over all sessions that have taken each other's place."""
+"""The counters of one client, added up over the sessions that have replaced each other."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ CountsByName = Callable[[], Mapping[str, Mapping[str, int]]]
 
 
 class Counters:
-    """Return the counters of a client by interceptor, whichever sessions have taken each other's place.
+    """Add up the counters of a client's sessions, by interceptor.
 
-    What a closed session has counted stays, so that a counter never falls; what was pending there does not.
+    The counts of a closed session are kept, so that a counter never falls, except its numbers of pending
+    things.
     """
 
     __slots__ = ("__weakref__", "_closed", "_lock", "_open")
@@ -30,13 +31,13 @@ class Counters:
         return found
 
     def add(self, stats: CountsByName, take_over: Callable[[], None]) -> None:
-        """Count a session, too, once it has taken over what goes on in it; nobody sees what is between."""
+        """Call ``take_over``, which moves state into a new session, and add the session; readers see both."""
         with self._lock:
             take_over()
             self._open.append(stats)
 
     def close(self, stats: CountsByName) -> None:
-        """Keep what a session has counted, and let go of it."""
+        """Keep the counts of a session, and drop the reference to it."""
         with self._lock:
             lasting = {
                 name: {what: count for what, count in counts.items() if not what.startswith("pending")}

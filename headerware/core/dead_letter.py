@@ -1,4 +1,4 @@
-"""Dead letters: the untouched original, with the reason in headers (spec/dead-letter.md).
+"""Dead letters: the original record, unchanged, with the reason in headers (spec/dead-letter.md).
 
 Three profiles are written. Connect's profile is decimal text (KIP-298). Spring's profile is binary: the
 partition has 4 bytes, offset and timestamp have 8, all big-endian. Our own profile is text of at most 4,096
@@ -7,14 +7,14 @@ a dead letter fails again, its reason is replaced, so that it does not grow.
 
 A stub is written if the topic refuses the original. It has no value and none of the original's headers; its
 key is the original's position as text, such as ``orders[3]@42``. A dead letter without an original, such as
-one for slices that never became a message, has such a key and no value, too. A stub has the reason, and these
-headers:
+one for slices that never became a message, also has such a key and no value. A stub has the headers of the
+reason, and these headers:
 
     headerware.stub.value.bytes, headerware.stub.key.bytes       the sizes, in decimal text
     headerware.stub.value.sha256, headerware.stub.key.sha256     SHA-256, in hexadecimal text
-    headerware.stub.headers, headerware.stub.headers.bytes       how many there were, and their size
+    headerware.stub.headers, headerware.stub.headers.bytes       the number of headers, and their size
 
-The headers of a null value or key are left out.
+If the original's value or key is null, its headers are left out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SPRING: Final = "kafka_dlt-"
 KAFKA: Final = "__dlq.errors."
 HEADERWARE: Final = "headerware.dead_letter."
 PREFIXES: Final = (CONNECT, SPRING, KAFKA, HEADERWARE)
-"""The beginnings of the names of all reasons."""
+"""The prefixes of the names of reason headers, of all profiles."""
 REDRIVEN: Final = "headerware.redriven"
 """The header that says how often a record was sent back: ``COUNT`` or ``COUNT;first=MILLISECONDS``."""
 Dialect = Literal["connect", "spring", "kafka", "headerware"]
@@ -91,7 +91,7 @@ def dead_letter(
 ) -> Record:
     """Make the record that goes to the dead-letter topic.
 
-    In ``topic``, ``{topic}`` stands for the record's own. ``names`` is ``connect``, ``spring`` or
+    In ``topic``, ``{topic}`` stands for the record's own topic. ``names`` is ``connect``, ``spring`` or
     ``headerware``; ``stage`` says what failed, such as ``ON_CONSUME``. ``cluster`` is the id of the record's
     cluster, if it is known, and ``now_ms`` the time of the failure; only our own profile has them.
     """
@@ -123,10 +123,10 @@ def dead_letters(
     cluster: str | None,
     now_ms: int,
 ) -> Iterator[tuple[Record, bool]]:
-    """Make the dead letters to try, the most complete first, each with whether it is only a stub.
+    """Yield the dead letters to try, the most complete first, each with a flag: whether it is a stub.
 
-    The first has the complete reason; the next ones have a shorter reason, then no time; the last ones are
-    stubs, if stubs are permitted.
+    The first has the complete reason; the next ones have a shorter reason, then also no timestamp; the last
+    ones are stubs, if stubs are permitted.
     """
     made_of = partial(
         dead_letter,
@@ -145,7 +145,7 @@ def dead_letters(
         if candidate != tried:
             yield candidate, False
         tried = candidate
-    if tried.timestamp_ms is not None:  # it may be the time that the topic refuses
+    if tried.timestamp_ms is not None:  # the topic may refuse the timestamp
         yield tried.replace(timestamp_ms=None), False
     if not stubs:
         return
@@ -206,7 +206,7 @@ class PendingDeadLetter:
         self._go_on()
 
     def done(self) -> bool:
-        """Return whether the outcome is known; send what is to be sent next."""
+        """Send the next part if the last one is stored; return whether the outcome is known."""
         while self._outcome is None and (self._part is None or self._part.done()):
             self._go_on()
         return self._outcome is not None
@@ -224,9 +224,9 @@ class PendingDeadLetter:
             self._part = next(self._sending)
         except StopIteration as ended:
             published = bool(ended.value)
-            if ended.value is None:  # an interrupt ended it, and nobody knows whether the letter was stored
+            if ended.value is None:  # an interrupt: it is not known whether it was stored
                 unstored = DeadLetterError("an interrupt came while it was sent")
-        except Exception as error:  # noqa: BLE001 - any failure to publish is the answer's to judge
+        except Exception as error:  # noqa: BLE001 - the answer judges any failure to publish
             pass_on_interrupt(error)
             unstored = error
         else:
@@ -240,7 +240,7 @@ def known_outcome(outcome: Any) -> Any:
 
 
 def is_dead_letter_topic(pattern: str, topic: str) -> bool:
-    """Return whether dead letters of this pattern go to a topic, so that none goes round twice."""
+    """Return whether a topic is a dead-letter topic by this pattern; its records get no dead letters."""
     before, variable, after = pattern.partition("{topic}")
     if not variable:
         return topic == pattern
@@ -268,7 +268,7 @@ def _connect(record: Record, error: InterceptorError, stage: str, lengths: _Leng
 
 
 def _of_connect(error: InterceptorError) -> tuple[str, str | None, str | None] | None:
-    """Return stage, class and exception in Connect's own words if a part of Connect refused the record."""
+    """Return stage, class and exception as Connect names them if a part of Connect refused the record."""
     if isinstance(error, TransformError):
         return "TRANSFORMATION", error.transform or error.step, error.java or _class_name(error)
     if isinstance(error, SerdeError) and error.converter and error.part:
@@ -307,7 +307,7 @@ def _headerware(
 ) -> list[Pair]:
     raised = _raised(error, stage)
     cause = raised.__cause__
-    # A stub's original has no headers left, so it begins to count again.
+    # The original has no headers here if a stub is made of it, so its count begins again.
     before = read_reason(record.headers)
     earlier = before.attempts if before and before.attempts else redrives(record.headers)[0]
     first_ms = before.first_failed_ms if before else redrives(record.headers)[1]
@@ -340,12 +340,12 @@ def _cut(text: str, size_bytes: int) -> bytes:
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dead letter says of its original, in any dialect; None where it says nothing.
+    """The reason of a dead letter, read from headers of any profile; None for facts that are not stated.
 
-    All of it is a claim of whoever wrote the dead letter.
+    All facts are claims of the writer of the dead letter.
 
     Args:
-        dialect: whose header names it has.
+        dialect: the profile of its header names.
         cluster: the id of the original's cluster.
         topic: the original's topic, if the text is a name that Kafka permits.
         partition: its partition.
@@ -394,10 +394,10 @@ class Origin(NamedTuple):
 class GivenUp:
     """The positions of records that ``run`` gave up and kept as dead letters; safe for several threads.
 
-    An interceptor that detects copies has one as its ``on_stopped``. A dead letter that is sent back has
-    another position. For the consumer that gave the record up it is no copy; for all consumers that have
-    processed the record it is one. Each position counts once. ``key`` returns what a record's position is
-    remembered as.
+    An interceptor that detects duplicates has one as its ``on_stopped``. A dead letter that is sent back has
+    another position. It is not a duplicate for the consumer that gave the record up, but it is a duplicate
+    for all consumers that have processed the record. Each position counts once. ``key`` returns the value by
+    which a record's position is remembered.
     """
 
     __slots__ = ("_key", "_positions")
@@ -424,15 +424,15 @@ class GivenUp:
         return key in self._positions
 
     def discard(self, key: Hashable) -> None:
-        """Forget a position, whose record has come back."""
+        """Forget a position after its record has come back."""
         self._positions.pop(key, None)
 
 
 def read_reason(headers: Iterable[Pair]) -> Reason | None:
     """Return the reason of a dead letter; None if there is none.
 
-    The last reason header decides the dialect, because whoever refuses a record appends to its headers. Of
-    several headers of one name the last one counts.
+    The last reason header decides the profile, because the reason is appended to the headers. If several
+    headers have one name, the last one counts.
     """
     found = [(name, value) for name, value in headers if name.startswith(PREFIXES)]
     if not found:
@@ -451,7 +451,7 @@ def is_of_a_source(headers: Iterable[Pair]) -> bool:
 def origin_of(headers: Iterable[Pair], found_in: str) -> Origin | None:
     """Return the position of the record that a dead letter was made of; None for other records.
 
-    A record that is back in its own topic is no dead letter any more, though the reason is still there.
+    A record that is back in its own topic is no longer a dead letter, though it still has the reason.
     """
     reason = read_reason(headers)
     if reason is None or reason.topic is None or reason.topic == found_in:
@@ -468,7 +468,8 @@ def without_reason(headers: Iterable[Pair]) -> Headers:
 def redrives(headers: Iterable[Pair]) -> tuple[int, int | None]:
     """Return how often a record was sent back from a dead-letter topic, and when it failed first, if known.
 
-    Of several headers the largest count is taken, so that nobody can hide a count by adding a smaller one.
+    If there are several counts, the largest one is returned, so that nobody can hide it by adding a smaller
+    one.
     """
     counts: list[tuple[int, int | None]] = [(0, None)]
     for name, value in headers:
@@ -478,7 +479,7 @@ def redrives(headers: Iterable[Pair]) -> tuple[int, int | None]:
 
 
 def redriven(headers: Headers, count: int, first_failed_ms: int | None) -> Headers:
-    """Return headers with the count of a record that is sent back, after all other headers."""
+    """Return headers with the count of redrives appended."""
     first = "" if first_failed_ms is None else f";first={first_failed_ms}"
     return Headers.trusted([*headers, (REDRIVEN, f"{count}{first}".encode())])
 
@@ -605,7 +606,7 @@ _Frame = tuple[str, int, int]
 """The file of a frame, its line, and the instruction at which it stood."""
 _MAX_STACKTRACES: Final = 1_000
 _stacktraces: Final[dict[tuple[_Frame, ...], str]] = {}
-"""The text of each stack trace; a flood of refused records has few of them, and each takes 0.2 ms."""
+"""The text of each stack trace: a flood of refused records has few, and to format one takes 0.2 ms."""
 
 
 def _formatted(raised_through: TracebackType | None) -> str:

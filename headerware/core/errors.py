@@ -12,18 +12,18 @@
     │       ├── KeyDeniedError               a policy forbids it
     │       ├── NoSuchKeyError               the service has no such key, or not yet
     │       ├── KeyDeletedError              the key is deleted or disabled: what it wrapped is lost
-    │       ├── InvalidWrappedKeyError       it is no data key that this key wrapped for this context
+    │       ├── InvalidWrappedKeyError       not a data key that this key wrapped for this context
     │       └── UnboundKeyError              the service unwraps a data key for any context
     ├── RegistryError            a header id or block that the registry refuses, or a registry out of reach
-    ├── DictionaryError          a dictionary that is none, or a store of dictionaries out of reach
+    ├── DictionaryError          an invalid dictionary, or a store of dictionaries out of reach
     ├── SourceError              a source that cannot be listed or read, or whose offsets cannot be kept
-    │   ├── SourceUnavailableError  the same for now, and an OSError; it is tried again
+    │   ├── SourceUnavailableError  a source that fails for now, and is tried again; also an OSError
     │   ├── NotAStreamError      an object that has no bytes to read
     │   ├── ObjectError          an object that cannot be opened, or that is cut off or damaged
     │   └── BadRecordError       one unreadable record of an object; later records can be read
     ├── ObjectStoreError         an object store out of reach, or one that refuses
     │   └── NoSuchObjectError    a store that works, and does not have the object
-    ├── MissingPartError         a part that cannot be had on this machine: no Java, no jars, no such package
+    ├── MissingPartError         a part that is missing on this machine, such as Java, a jar or a package
     └── InterceptorError         a record that an interceptor refused, with its step and position
         ├── SerdeError           a key or value that cannot be serialized or deserialized
         │   └── UnknownSchemaError
@@ -79,16 +79,16 @@ class ConfigError(HeaderwareError):
         self.path = path
 
     def with_path(self, path: str) -> Self:
-        """Return the same error about another path, such as one that says where the option stands."""
+        """Return the same error with another path, such as one that also names the file."""
         return type(self)(str(self).removeprefix(f"{self.path}: "), path=path)
 
 
 class PluginError(ConfigError):
-    """A plug-in that cannot be found, is there twice, or is not what its entry point promises."""
+    """A plug-in that cannot be found, is provided twice, or is of another kind than its entry point says."""
 
 
 class HeaderError(HeaderwareError, TypeError):
-    """A header whose key is no text or whose value is no bytes, text or None; or a frozen builder changed."""
+    """A header key that is not text, a value that is not bytes, text or None, or a frozen builder changed."""
 
 
 class RecordError(HeaderwareError, TypeError):
@@ -124,7 +124,7 @@ class KeyDeletedError(KeyServiceError):
 
 
 class InvalidWrappedKeyError(KeyServiceError):
-    """Bytes that are no data key wrapped under this key for this context: changed, moved or made up."""
+    """Bytes that are not a data key wrapped by this key for this context: changed, moved or made up."""
 
 
 class UnboundKeyError(KeyServiceError):
@@ -136,12 +136,12 @@ class SourceError(HeaderwareError):
 
 
 class SourceUnavailableError(SourceError, OSError):
-    """A source that cannot be listed or read now; the same is tried again, as after any ``OSError``.
+    """A source that cannot be listed or read now; the source is tried again, as after any ``OSError``.
 
-    The text of another ``OSError`` is not shown, for it may quote anything.
+    The text of other ``OSError``s is not shown, because it may quote anything.
 
     Args:
-        message: what cannot be had now.
+        message: what is not available now.
         after_s: how long to wait at least, in seconds, if the source says so.
     """
 
@@ -172,7 +172,7 @@ class BadRecordError(SourceError):
 
 
 class MissingPartError(HeaderwareError):
-    """A part that cannot be had on this machine, such as Java or a jar; the message says what to install."""
+    """A part that is missing on this machine, such as Java or a jar; the message says what to install."""
 
 
 class InterceptorError(HeaderwareError):
@@ -240,7 +240,7 @@ class InterceptorError(HeaderwareError):
 
 
 def cause_of(error: BaseException) -> str:
-    """Return a short name of what caused an error, for counters: its class, or the name of Kafka's code."""
+    """Return a short name of an error's cause, for counters: its class, or the name of Kafka's error code."""
     cause = error.__cause__ or error
     code = cause.args[0] if cause.args else None
     name = getattr(code, "name", None)
@@ -252,7 +252,7 @@ class RegistryError(HeaderwareError):
 
 
 class DictionaryError(HeaderwareError):
-    """A dictionary that is none or cannot be trained, or a store of dictionaries that cannot be reached."""
+    """A dictionary that is invalid or cannot be trained, or a store of dictionaries out of reach."""
 
 
 class ObjectStoreError(HeaderwareError):
@@ -341,10 +341,10 @@ class AdmissionError(InterceptorError):
 
 
 class HeldBackError(InterceptorError):
-    """A record that cannot be judged yet, and that nothing may move past.
+    """A record that cannot be processed yet, and that a consumer must not skip.
 
     A part that a step needs does not work, such as a keyring that has been unreadable for too long.
-    ``on_error`` neither drops it nor makes a dead letter of it; consumers try it again.
+    ``on_error`` neither drops the record nor makes a dead letter of it; consumers try the record again.
     """
 
 
@@ -364,7 +364,7 @@ class DelayedError(HeldBackError):
 
 
 class DeadLetterError(HeldBackError):
-    """A refused record whose dead letter could not be delivered, so that nothing may move past it yet.
+    """A refused record whose dead letter could not be delivered, so that a consumer must not skip it yet.
 
     ``unfit`` says that the topic takes other dead letters but not this one, such as one that is too large.
     """
@@ -385,7 +385,8 @@ def position(topic: str, partition: int | None, offset: int | None) -> str:
 def raised_at(error: BaseException) -> str:
     """Return where an error was raised, such as `` at rules.py:12 in on_send``.
 
-    Only the innermost frame's file name, line and function: the error's own text may quote a payload.
+    The text has only the innermost frame's file name, line and function: the error's own text may quote a
+    payload.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -397,7 +398,7 @@ def raised_at(error: BaseException) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of our own error; for others, whose text may quote a payload, class and position.
+    """Return the text of our own error; of others, whose text may quote a payload, the class and position.
 
     An ``OSError`` also has the operating system's own text for its number.
     """
@@ -408,12 +409,12 @@ def described(error: BaseException) -> str:
 
 
 class KeptError(Generic[Kept]):
-    """The parts of an error that are kept to raise it again: its class, its text and its facts.
+    """The parts of an error that are kept to raise it again: its class, its text and its attributes.
 
-    An exception has a traceback, a traceback has frames, and frames have the record. Whatever remembers a
-    failure keeps this value instead of the exception, and makes a new exception for each record.
-    Positions, bytes and objects are not kept, and a text is cut at 2,000 characters. An exception of another
-    library that is not made of plain values becomes a :class:`HeaderwareError`.
+    An exception has a traceback, a traceback has frames, and frames have the record. So code that remembers a
+    failure keeps this value instead of the exception, and makes a new exception for each record. Positions,
+    bytes and objects are not kept, and a text is cut at 2,000 characters. An exception of another library
+    whose arguments are not plain values becomes a :class:`HeaderwareError`.
     """
 
     __slots__ = ("_args", "_cause", "_facts", "kind")
@@ -452,7 +453,7 @@ _POSITION: Final = frozenset({"step", "topic", "partition", "offset", "last_reco
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that refers to no record; _ABSENT for any that may."""
+    """Return a value that cannot refer to a record; _ABSENT for other values."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_KEPT_CHARACTERS else value[:_MAX_KEPT_CHARACTERS] + "..."
     if value is None or isinstance(value, int | float | type):

@@ -1,4 +1,4 @@
-"""Explain a configuration: each interceptor in order, the origin of each option, and what a record gains."""
+"""Explain a configuration: the interceptors in order, the origins of options, the bytes added to a record."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headerware.core.services import Direction
 
 PROBE_BYTES: Final = 1_000
-"""The size of the value that :func:`growth` runs through a chain: random bytes, with a key, no headers."""
+"""The size of the value that :func:`growth` sends through a chain: random bytes, with a key, no headers."""
 
 
 class ExplainedOption(msgspec.Struct, frozen=True):
-    """An option's value as it was written, with variables unread, and its file or ``default``."""
+    """An option: its value as it was written, before variables are replaced, and its file or ``default``."""
 
     name: str
     value: Any
@@ -48,7 +48,7 @@ class ExplainedInterceptor(msgspec.Struct, frozen=True):
 
 
 def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[ExplainedInterceptor, ...]:
-    """Return the chain of a TOML file in the order of sending; with ``topic``, only its interceptors."""
+    """Return the chain of a TOML file in the order of sending, or only its interceptors for ``topic``."""
     sources = read_sources(path)
     pairs = built(sources)
     with naming_chain_file(path):
@@ -69,7 +69,7 @@ def explain(path: str | os.PathLike[str], topic: str | None = None) -> tuple[Exp
 
 
 def explain_carry(path: str | os.PathLike[str]) -> ExplainedOption:
-    """Return what the chain of a TOML file carries on."""
+    """Return the option ``carry`` of the chain of a TOML file."""
     found = carry_source(read_sources(path)).carry
     if found is None:
         return ExplainedOption("carry", (), "default")
@@ -84,10 +84,10 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 def growth(chain: Chain, topic: str) -> tuple[Growth, ...]:
-    """Return what each interceptor of a chain adds to a small record of a topic, in the order of sending.
+    """Return how many bytes each interceptor adds to a small record of a topic, in the order of sending.
 
     The chain is opened as a producer, and nothing is sent. Interceptors that work on objects are left out,
-    because what they do depends on the object.
+    because their effect depends on the object.
 
     Raises:
         HeaderwareError: the chain cannot be opened here, or an interceptor refuses the record.
@@ -95,7 +95,7 @@ def growth(chain: Chain, topic: str) -> tuple[Growth, ...]:
     steps = [step for step in chain if not precedes_bytes(step)]
     added: dict[str, int] = {}
     context = Context(side="producer", cluster_id=lambda: "0" * _CLUSTER_ID_CHARACTERS, dry_run=True)
-    session = Chain([_Scale(added=added), *steps]).open(context)
+    session = Chain([_Meter(added=added), *steps]).open(context)
     try:
         session.send([Record(topic, os.urandom(PROBE_BYTES), b"key")])
     finally:
@@ -106,7 +106,7 @@ def growth(chain: Chain, topic: str) -> tuple[Growth, ...]:
 _CLUSTER_ID_CHARACTERS: Final = 22
 
 
-class _Scale(Interceptor, frozen=True, kw_only=True):
+class _Meter(Interceptor, frozen=True, kw_only=True):
     """Measure a record before and after each hook of the chain."""
 
     type: ClassVar[str] = "headerware-explain"
@@ -115,27 +115,27 @@ class _Scale(Interceptor, frozen=True, kw_only=True):
     added: dict[str, int]
 
     def on_send(self, record: Record) -> Record:
-        """Change nothing; a chain takes no interceptor without hooks."""
+        """Change nothing; the hook is here because a chain refuses interceptors without hooks."""
         return record
 
     def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a hook that measures its records."""
 
-        def weighed(given: Any) -> Any:
+        def measured(given: Any) -> Any:
             out = hook(given)
             if direction == "send":
-                # The form for a batch has one record here.
+                # A batch has one record here.
                 before = given[0] if isinstance(given, Batch) else given
                 after = out[0] if isinstance(out, Batch) else out
                 if isinstance(after, Record):
                     self.added[step] = _wire_bytes(after) - _wire_bytes(before)
             return out
 
-        return weighed
+        return measured
 
 
 def _wire_bytes(record: Record) -> int:
-    """Return what key, value and headers take in a batch, with their lengths."""
+    """Return how many bytes key, value and headers take in Kafka's batch, their length fields included."""
     parts = [record.key, record.value]
     for name, value in record.headers:
         parts += [name.encode("utf-8", "surrogateescape"), value]
@@ -147,7 +147,7 @@ def _varint_bytes(length: int) -> int:
 
 
 def _explained(declared: Declared, interceptor: Interceptor) -> Iterator[ExplainedOption]:
-    # Some hide a part of an option, such as the passwords among a connector's lines.
+    # Some interceptors hide a part of an option, such as the passwords among a connector's lines.
     shown = getattr(interceptor, "shown", lambda _option, written: written)
     for option in interceptor.__struct_fields__:
         given = declared.settings.get(option)

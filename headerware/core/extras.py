@@ -1,6 +1,6 @@
 """The command that installs Headerware or an optional part of it, for errors about what is missing.
 
-Where Headerware is not installed, this file is run alone, by any Python (``cli/bootstrap``).
+``cli/bootstrap`` runs this file alone, with any Python, if Headerware is not installed.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 LAST_LINE: Final = "last_line"
 """The key that states a file's last line."""
 SETTLE_S: Final = 0.2
-"""How long a file must not have changed."""
+"""How long a file must have been unchanged, in seconds."""
 Stamp = tuple[str, int, int, int, int, int] | None
 """The stamp of one version of a file; None if there is no file."""
 
@@ -55,7 +55,7 @@ def settled(look: Callable[[], _T], *, within_s: float | None = None) -> _T | No
 
 
 def settle_young(path: str | os.PathLike[str]) -> None:
-    """Wait until a file that was changed a moment ago changes no more; for readers that read it once."""
+    """Wait until a recently changed file no longer changes; for callers that read it once."""
     if is_young(stamp_of(path)):
         settled(lambda: stamp_of(path))
 
@@ -80,13 +80,13 @@ def require_whole(table: Mapping[str, Any], text: str, path: str) -> None:
         raise ConfigError("expected a comment, such as '# end'", path=f"{path}: {LAST_LINE}")
     if next(iter(table)) != LAST_LINE:
         raise ConfigError(
-            "expected it as the first key, else a part of the file could be without it",
+            "expected this key before all others: a file that was cut off could be without a later key",
             path=f"{path}: {LAST_LINE}",
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines[-1] != wanted or lines.count(wanted) != 1:
         raise ConfigError(
-            f"expected {wanted!r} as the last line, and nowhere else: the file was not written to its end, "
-            "or is being written",
+            f"expected {wanted!r} as the last line, and nowhere else; the file is being written, or its "
+            "writer stopped too early",
             path=path,
         )

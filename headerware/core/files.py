@@ -14,13 +14,15 @@
     type = "sign"
     keyring = "keys.json"
 
-A file that begins with ``last_line = "# end"`` must end with that line; so a file that was cut off is found.
+A file that begins with ``last_line = "# end"`` must end with that line, so that a file that was cut off is
+refused.
 
 Later sources override options of the same name, and replace ``carry``; interceptors keep the position of
 their first declaration. Sources are the included files in their order, then the file itself, then the flat
 keys of a client.
 
-A configuration has at most 256 files of 1 MiB, 32 deep, and 1,000 interceptors once its stacks are spliced.
+A configuration has at most 256 files of 1 MiB, which include each other 32 deep, and 1,000 interceptors,
+those of its stacks included.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ Read = Callable[[Path], str]
 
 
 class Source(NamedTuple):
-    """What one source of a configuration declares: a file, or a client's own keys."""
+    """The declarations of one source of a configuration, which is a file or a client's own keys."""
 
     declared: list[Declared]
     carry: Setting | None = None
@@ -159,7 +161,7 @@ def _carried(table: Mapping[str, Any], path: Path) -> tuple[Setting | None, str]
     if "carry" not in table:
         return None, place
     carry = setting(table["carry"], str(path), path=place)
-    carry_option(carry.value, path=place)  # also where a later source says something else
+    carry_option(carry.value, path=place)  # refused even if a later source overrides it
     return carry, place
 
 
@@ -185,13 +187,13 @@ def _parsed(path: Path, read: Read) -> dict[str, Any]:
         table = tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", path=str(path)) from error
-    except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and that of an endless number
+    except ValueError as error:  # also TOMLDecodeError, UnicodeDecodeError, and a number with too many digits
         raise ConfigError(f"is not TOML: {error}", path=str(path)) from error
     except RecursionError:
         raise ConfigError("is not TOML: it is nested too deeply", path=str(path)) from None
     if "source" in table:
         raise ConfigError(
-            "it configures a source, and no chain: headerware source plan shows what it does", path=str(path)
+            "it configures a source, not a chain; `headerware source plan` explains it", path=str(path)
         )
     _require_known(table, _TOP, str(path))
     require_whole(table, text, str(path))

@@ -1,7 +1,7 @@
 """Header ids: 32-bit numbers that stand for header names, written like IPv4 addresses.
 
-An id may stand wherever the name of a header may. The core knows no registry: the function that returns the
-name of an id is set with :func:`use_names`.
+An id may be given wherever the name of a header may be given. The core knows no registry: :func:`use_names`
+sets the function that returns the name of an id.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def parse_id(text: str) -> HeaderId | None:
 def header_name(name: str | int) -> str:
     """Return the header name for a name, an id or the dotted form of an id.
 
-    An id without a registered name is called by its dotted form.
+    The name of an id that is not registered is its dotted form.
     """
     if isinstance(name, str):
         number = _number(name)
@@ -84,7 +84,7 @@ _name_of: NameOf = _no_name
 
 
 def use_names(name_of: NameOf) -> NameOf:
-    """Set the function that returns the names of ids in this process, and return the one before it."""
+    """Set the function that returns the names of ids in this process, and return the former function."""
     global _name_of
     before, _name_of = _name_of, name_of
     return before

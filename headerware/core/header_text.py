@@ -4,9 +4,9 @@ Applications and frameworks decode all headers of a record as text. A binary val
 ``hw.`` header holds its binary layout as base64 with the standard alphabet and padding (RFC 4648, section 4).
 Each layout has exactly one spelling; others are refused.
 
-msgspec writes and reads bytes in JSON as base64, four times as fast as ``binascii`` does. JSON permits
-escapes, which make a text longer than its layout takes. Base64 permits several spellings, which differ in the
-bits of the last character that stand for nothing.
+msgspec writes and reads bytes in JSON as base64, four times as fast as ``binascii`` does. Two checks refuse
+other spellings. JSON permits escapes, so a text may be longer than the base64 of its layout. Base64 permits
+several last characters, which differ in bits that are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headerware.core.errors import WireFormatError
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(bytes).decode
 _LAST: Final[tuple[frozenset[int], ...]] = (frozenset(), frozenset(b"AQgw"), frozenset(b"AEIMQUYcgkosw048"))
-"""What may stand before the padding if the last group holds one byte, or two."""
+"""The characters that are permitted before the padding if the last group holds one byte, or two."""
 
 
 def encode_text(layout: bytes) -> bytes:
@@ -34,7 +34,7 @@ def text_bytes(layout_bytes: int) -> int:
 
 
 def decode_text(value: bytes | None, name: str) -> bytes:
-    """Return the binary layout of a header value; a null or anything but its one spelling is refused."""
+    """Return the binary layout of a header value; refuse null, and any spelling other than its one."""
     if value is None:
         raise WireFormatError(f"header {name!r}: expected base64, found null")
     try:

@@ -1,8 +1,8 @@
 """Headers: an immutable ordered multimap of names to bytes (KIP-82).
 
-Order, duplicates, ``None``, empty values, empty names and values that are no text all survive. Each
-change returns new headers, so that sent headers never change; :class:`HeadersBuilder` is the mutable form,
-which freezes when it is built.
+Order, duplicates, ``None``, empty values, empty names and values that are not text are all kept. Each change
+returns new headers, so that sent headers never change; :class:`HeadersBuilder` is the mutable form, which
+freezes when it is built.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Headers(tuple[Any, ...]):
     __slots__ = ()
 
     if TYPE_CHECKING:
-        # To type checkers it yields pairs but is no tuple of them, or else ``name in headers`` is an error.
+        # For type checkers this yields pairs but is not a tuple of pairs; else ``name in headers`` is an
+        # error.
         def __iter__(self) -> Iterator[Pair]: ...
 
     def __new__(cls, headers: HeadersLike = None) -> Self:
@@ -65,7 +66,7 @@ class Headers(tuple[Any, ...]):
 
     @classmethod
     def trusted(cls, pairs: Iterable[Pair]) -> Headers:
-        """Take pairs that are known to be ``(str, bytes | None)`` tuples, without checking them."""
+        """Make headers of pairs that are known to be ``(str, bytes | None)`` tuples; check nothing."""
         return tuple.__new__(cls, pairs)
 
     @classmethod
@@ -74,7 +75,7 @@ class Headers(tuple[Any, ...]):
         return HeadersBuilder(headers)
 
     def add(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Return headers with one more at the end; headers of the same name are kept."""
+        """Return headers with one more header at the end; headers of the same name are kept."""
         return tuple.__new__(Headers, (*self, _pair(name, value)))
 
     def append(self, pair: Pair) -> Headers:
@@ -82,11 +83,11 @@ class Headers(tuple[Any, ...]):
         return tuple.__new__(Headers, (*self, pair))
 
     def put(self, name: Name, value: str | bytes | bytearray | memoryview | None) -> Headers:
-        """Return headers with this one at the end, and without others of its name."""
+        """Return headers with this header at the end, and without other headers of its name."""
         return self.remove(name).add(name, value)
 
     def remove(self, name: Name) -> Headers:
-        """Return headers without those of this name; the same object if there were none."""
+        """Return headers without any header of this name; the same object if there was none."""
         name = name if isinstance(name, str) else header_name(name)
         kept = [pair for pair in self if pair[0] != name]
         return self if len(kept) == len(self) else tuple.__new__(Headers, kept)
@@ -98,7 +99,7 @@ class Headers(tuple[Any, ...]):
     def last(self, name: Name, default: HeaderValue = None) -> HeaderValue:
         """Return the value of the last header of this name, or ``default``.
 
-        A null header and a missing one look alike here; ``name in headers`` tells them apart.
+        A null header and a missing header look alike here; ``name in headers`` tells them apart.
         """
         name = name if isinstance(name, str) else header_name(name)
         found: HeaderValue
@@ -196,7 +197,7 @@ class HeadersBuilder:
 
     def _changeable(self) -> list[Pair]:
         if self._built:
-            raise HeaderError("these headers have been built and sent on; open a new builder from them")
+            raise HeaderError("these headers have been built and cannot change; open a new builder from them")
         return self._pairs
 
     def __iter__(self) -> Iterator[Pair]:
@@ -251,7 +252,7 @@ def _pair(name: Any, value: Any, index: int | None = None) -> Pair:
         raise HeaderError(
             f"the value of header {name!r} is bytes, str or None, not {type_of(value).__name__}"
         )
-    # Not str(name): of a member of an enumeration of texts, that returns the member's name.
+    # Not str(name), which would return the name of the member if the name is a member of a str enumeration.
     return (name if name.__class__ is str else str.__str__(name), value)
 
 

@@ -20,7 +20,8 @@ def hmac_states(
 ) -> tuple[CopyState, CopyState]:
     """Return the inner state, which has taken in the beginning of the message, and the outer state.
 
-    The rest of the message goes into a copy of the inner one, and its digest into a copy of the outer one.
+    The rest of the message goes into a copy of the inner state, and the digest of that copy into a copy of
+    the outer state.
     """
     size = new_hash(b"").block_size
     block = (new_hash(secret).digest() if len(secret) > size else secret).ljust(size, b"\0")

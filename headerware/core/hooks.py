@@ -1,6 +1,6 @@
 """Interceptors: their hooks, their options, their place in a chain, and what a hook may return.
 
-An interceptor is one concern in both directions. It has whichever of the hooks it needs:
+An interceptor is one concern in both directions. It has those of these hooks that it needs:
 
     on_send(record)                  -> Record | DROP | iterable of Records
     on_consume(record)               -> Record | DROP | iterable of Records
@@ -47,7 +47,7 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Each hook with the arguments that it is called with."""
 DeadLetterHeaders = Literal["connect", "spring", "headerware"]
-"""Whose header names a dead letter's reason has."""
+"""The profile of the header names of a dead letter's reason."""
 DeadLetterUnavailable = Literal["hold", "refuse"]
 """What happens to a record whose dead letter cannot be stored."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
@@ -74,7 +74,7 @@ class Stage(Enum):
 
 
 class Role(Enum):
-    """The purpose of an interceptor; it decides which failures may be passed over."""
+    """The purpose of an interceptor; it decides which failures may be skipped."""
 
     OBSERVE = "observe"
     TRANSFORM = "transform"
@@ -82,9 +82,9 @@ class Role(Enum):
 
 
 class Place(IntEnum):
-    """Where an interceptor belongs in a chain, left to right on send.
+    """The positions in a chain, left to right on send.
 
-    None of our interceptors claims some of these; a plug-in may claim any.
+    Some are for plug-ins only; a plug-in may take any.
     """
 
     TRANSFORM = 10
@@ -111,7 +111,7 @@ class FanOut:
     Args:
         count: how many records there will be.
         records: called for each pass over them.
-        size_bytes: what they take on the wire together, as far as it is known.
+        size_bytes: how many bytes they take on the wire together, as far as it is known.
         whole: the record that they are made from; the session sets it.
     """
 
@@ -143,7 +143,7 @@ HookResult = Record | Iterable[Record] | Literal[_Drop.DROP]
 
 
 class _Options(msgspec.StructMeta):
-    """Say how options are given if an interceptor is made with one without a name, or with an unknown one."""
+    """Explain how options are given if an interceptor is made with an unnamed or an unknown option."""
 
     if not TYPE_CHECKING:  # a type checker would take this for the signature of every interceptor
 
@@ -165,51 +165,51 @@ class _Options(msgspec.StructMeta):
 
 
 class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
-    """The options of an interceptor; opened, they become its hooks.
+    """The options of an interceptor; :meth:`open` returns the object with its hooks.
 
     A subclass adds its options as fields, and either has the hooks itself (when it needs no state) or
-    returns an object that has them from :meth:`open`. That object belongs to one session; beside
+    returns an object that has them from :meth:`open`. That object belongs to one session; besides
     the hooks it may have any of the methods in :mod:`headerware.core.services`, such as ``poll``.
 
-    If it does nothing with the options that it has, its attribute ``idle`` says why; and ``needs_serializer``
-    says what becomes of records where no step of its chain serializes. A client says both when it starts, and
-    so do ``headerware check`` and ``headerware doctor``.
+    If an interceptor does nothing with its options, its attribute ``idle`` says why. Its ``needs_serializer``
+    says what happens to records if no step of its chain serializes them. A client logs both when it starts,
+    and ``headerware check`` and ``headerware doctor`` print both.
 
     Args:
         name: its name in configuration, errors and statistics; None means its type.
         topics: patterns of the topics that it works on; a leading ``!`` excludes.
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
-        dead_letter_topic: where ``dead_letter`` publishes; ``{topic}`` is the record's own.
-        dead_letter_headers: whose header names the reason gets: ``connect``, in decimal text, ``spring``,
+        dead_letter_topic: the topic that ``dead_letter`` publishes to; ``{topic}`` is the record's own topic.
+        dead_letter_headers: the profile of the reason's headers: ``connect``, in decimal text, ``spring``,
             binary, or ``headerware``, text that also counts attempts.
         dead_letter_too_large: what a consumer does with a record whose dead letter the topic refuses as too
             large even with the shortest reason: ``stub`` publishes a dead letter without the payload and goes
             on, ``hold`` stays at the record.
         dead_letter_unavailable: what happens to a record whose dead letter cannot be stored, because its
             topic is missing, forbidden or out of reach: ``hold`` stays at the record (``produce`` raises a
-            DeadLetterError), ``refuse`` answers with the reason, as ``raise`` does, and goes on.
+            DeadLetterError), ``refuse`` raises the error of the record, as ``raise`` does, and goes on.
     """
 
     role: ClassVar[Role] = Role.TRANSFORM
     stage: ClassVar[Stage] = Stage.BYTES
     place: ClassVar[Place | None] = None
-    """Where it belongs in a chain; None means anywhere its role allows."""
+    """Its position in a chain; None means any position that its role allows."""
     decodes: ClassVar[tuple[str, ...]] = ()
-    """The transport headers that it takes off on consume."""
+    """The transport headers that it removes on consume."""
     atomic: ClassVar[bool] = False
-    """Whether the records that it makes of one are of no use unless all of them go on."""
+    """Whether the records that it makes of one record are useless unless all of them go on."""
     splits: ClassVar[bool] = False
     """Whether its ``on_send`` splits a record that is too large; the session splits dead letters with it."""
     verifies: ClassVar[bool] = False
-    """Whether it keeps what it has verified in ``record.local``; new records of later hooks get it, too."""
+    """Whether it keeps verified facts in ``record.local``; records that later hooks make get them, too."""
     writes_ids: ClassVar[bool] = False
     """Whether it writes header names as ids, and ids as names again."""
     hides: ClassVar[bool] = False
-    """Whether its ``on_send`` hides what a record holds; a record that any step of its chain fails on while
-    sending then gets no dead letter, which would show it."""
+    """Whether its ``on_send`` hides the content of records. If a step of its chain then fails while sending,
+    the record gets no dead letter, because a dead letter would show the content."""
     acknowledges_own: ClassVar[bool] = False
-    """Whether its ``on_acknowledgement`` only needs records in whose ``local`` it has left something."""
+    """Whether its ``on_acknowledgement`` only needs records with state that it has left in ``local``."""
     delays: ClassVar[bool] = False
     """Whether its ``on_consume`` holds records back until a moment, for which a client pauses partitions."""
     blocks: ClassVar[bool] = False
@@ -217,7 +217,7 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
     names_cluster: ClassVar[bool] = False
     """Whether it asks the context for the cluster's id, which the asyncio clients then find out first."""
     needs_serializer: ClassVar[str | None] = None
-    """What becomes of records if no step of its chain serializes; None if it does not matter."""
+    """What happens to records if no step of its chain serializes them; None if that does not matter."""
 
     name: str | None = None
     topics: tuple[str, ...] = ("*",)
@@ -243,7 +243,7 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
 
     @property
     def carries_bytes(self) -> tuple[int, int] | None:
-        """Above which size, and up to which, it carries values in another way than in one record; or None."""
+        """The sizes of values that it carries otherwise than in one record, above and up to; or None."""
         return None
 
     def open(self, context: Context) -> Any:  # noqa: ARG002 - a stateless interceptor needs no context
@@ -254,7 +254,7 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
 def states(interceptor: object, capability: str) -> bool:
     """Return whether an interceptor states a capability, such as ``atomic``.
 
-    An option or a method of that name states nothing.
+    An option or a method of that name does not count.
     """
     stated = getattr(type(interceptor), capability, None)
     if stated is None:
@@ -268,7 +268,7 @@ def has_hook(interceptor: object) -> bool:
 
 
 def label(interceptor: object) -> str:
-    """Return the name that an interceptor goes by."""
+    """Return an interceptor's name: its own, else its type, else its class in lower case."""
     names = (getattr(interceptor, "name", None), getattr(interceptor, "type", None))
     return next(
         (name for name in names if name and isinstance(name, str)), type(interceptor).__name__.lower()

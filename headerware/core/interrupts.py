@@ -1,9 +1,10 @@
 """Tell exceptions of signal handlers, which the application must get, from failures of hooks.
 
 ``KeyboardInterrupt`` and ``SystemExit`` are not caught by ``except Exception``. But an application's own
-handler may raise any exception: a ``TimeoutError`` by ``signal.alarm`` looks like a hook's. The interpreter
-calls a handler on top of the frame that it interrupted, with that frame as an argument. No other function is
-called like this, and a traceback has both frames; only importing takes its own frames out of tracebacks.
+handler may raise any exception: a ``TimeoutError`` after ``signal.alarm`` looks like an error of a hook. The
+interpreter calls a handler on top of the frame that it interrupted, with that frame as an argument. No other
+function is called like this, and a traceback has both frames, except that Python removes the frames of its
+own import system from tracebacks.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ _ARGUMENTS_OF_A_HANDLER: Final = 2
 
 
 def pass_on_interrupt(error: Exception) -> None:
-    """Raise the exception of a signal handler if that is the error or one of its causes; else do nothing.
+    """Raise the error, or one of its causes, if a signal handler raised it; else do nothing.
 
     A handler that is written in C, or has deleted its argument, is not recognised.
     """
     if threading.current_thread() is not threading.main_thread():
-        return  # handlers run there only
+        return  # Python calls signal handlers in the main thread only
     found: BaseException | None = error
     for _ in range(_CAUSES_LIMIT):
         if found is None:
             break
-        if _is_of_a_handler(found):
+        if _was_raised_by_handler(found):
             raise found
         found = found.__cause__
 
@@ -42,7 +43,7 @@ A flood of refused records comes through few of them, and a look at the variable
 """
 
 
-def _is_of_a_handler(error: BaseException) -> bool:
+def _was_raised_by_handler(error: BaseException) -> bool:
     codes: list[CodeType] = []
     calls: list[int] = []
     step = error.__traceback__
@@ -74,7 +75,7 @@ def _has_come_through_a_handler(step: TracebackType | None) -> bool:
 
 
 def is_handler_on(interrupted: FrameType, frame: FrameType) -> bool:
-    """Return whether a frame is that of a signal handler, called on top of another frame.
+    """Return whether a frame belongs to a signal handler, called on top of another frame.
 
     The interpreter gives the handler the frame that it interrupted as an argument.
     """

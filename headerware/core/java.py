@@ -21,7 +21,7 @@ _ADVICE = (
 
 
 def find_java() -> Path:
-    """Return the Java in ``JAVA_HOME``, else the one on the ``PATH``; refuse one older than Java 17."""
+    """Return the Java in ``JAVA_HOME``, else the Java on the ``PATH``; refuse versions before 17."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:

@@ -1,7 +1,8 @@
 """Public names of a package that are loaded when they are first asked for (PEP 562).
 
-Each name stands once: in the package's stub, ``__init__.pyi``, as ``from module import Name as Name``. Type
-checkers read the stub, and so does :func:`lazy`, by the package's loader, so that it works in zip files, too.
+Each name is written once: in the package's stub, ``__init__.pyi``, as ``from module import Name as Name``.
+Type checkers read the stub. :func:`lazy` reads it by the package's loader, so that it also works in zip
+files.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def refuse_link(package: str, name: str) -> None:
     """
     if package.partition(".")[0] != "headerware":
         message = (
-            f"{package!r} is a link for people to look at, and its classes would be there twice; "
-            f"write `from headerware.{package} import {name}`"
+            f"{package!r} is a link for people to look at, and an import through it would make its classes "
+            f"twice; write `from headerware.{package} import {name}`"
         )
         raise ImportError(message, name=package)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PATH: Final = msgspec.Meta(extra={"path": True})
 """Marks an option that names a file, as in ``keyring: Annotated[str, PATH]``.
 
-Such a file is found beside the TOML file that names it; ``~`` is the user's home.
+A relative path begins at the folder of the TOML file that names it; ``~`` is the user's home.
 """
 
 
@@ -55,8 +55,8 @@ def path_unless(means_more: Callable[[str], bool]) -> msgspec.Meta:
 def lines(read: Callable[[str], Any]) -> msgspec.Meta:
     """Mark an option whose text is split into lines before environment variables are filled in.
 
-    So nothing in a variable, such as a line break, can become a line of its own. ``read`` gets the text as it
-    was written, and returns its lines with the environment filled in.
+    So a line break in a variable cannot begin another line. ``read`` gets the text as it was written, and
+    returns its lines with the environment filled in.
     """
     return msgspec.Meta(extra={"lines": read})
 
@@ -83,8 +83,8 @@ class Setting(NamedTuple):
     """One option as it was written.
 
     ``value`` has environment variables filled in; ``shown`` is the text before that, which may be printed.
-    ``loose`` says that text stands for another type. ``folder`` is that of relative paths; None is the
-    working directory.
+    ``loose`` says that text may stand for a value of another type. ``folder`` is the folder in which relative
+    paths begin; None is the working directory.
     """
 
     value: Any
@@ -96,7 +96,8 @@ class Setting(NamedTuple):
     def laid_over(self, earlier: Setting | None) -> Setting:
         """Return this setting, completed by an earlier source if it is only a part of a table.
 
-        An example is ``interceptors.converters.value.plain``, which names no type, beside a connector's line.
+        An example is ``interceptors.converters.value.plain``: a connector's line in an earlier source has
+        named the type.
         """
         if earlier is None or self.folder != earlier.folder or not _is_part_of(self.value, earlier.value):
             return self
@@ -133,7 +134,7 @@ class Declared(NamedTuple):
 
 
 def _is_part_of(later: Any, earlier: Any) -> bool:
-    """Return whether a table has no type, and an earlier one has."""
+    """Return whether a table names no type, and the earlier table does."""
     tables = isinstance(later, Mapping) and isinstance(earlier, Mapping)
     return tables and "type" in earlier and "type" not in later
 
@@ -174,10 +175,10 @@ def options_from(
         kind: the Struct; options that name files and options with options of their own are marked in it.
         what: what the options are of, for errors.
         path: the table's path, for errors.
-        folder: that of relative paths; None is the working directory.
+        folder: the folder in which relative paths begin; None is the working directory.
 
     Raises:
-        ConfigError: an option that there is not, or that cannot work.
+        ConfigError: an option that does not exist, or whose value cannot work.
     """
     settings = {
         option: setting(value, path or what, path=_below(path, option), folder=folder)
@@ -243,7 +244,7 @@ def _unknown(option: str, kind: type[msgspec.Struct], declared: Declared) -> Con
 
 
 def _nested(value: Any, given: Setting, lookup: Callable[..., type[msgspec.Struct]], path: str) -> Any:
-    """Make what an option names, by the word for a type or by a table of type and options."""
+    """Make the object that an option names, by the word for a type or by a table of type and options."""
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, Mapping):
@@ -292,7 +293,7 @@ def _converted(given: Setting, hint: Any, path: str) -> Any:
 def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> ConfigError:
     """Return msgspec's error as a ConfigError with our path, and without the value that was found.
 
-    ``hint`` is the value's type, or that of an interceptor whose options were checked together.
+    ``hint`` is the value's type, or the type of an interceptor whose options were checked together.
     """
     found = _REFUSED_AT.match(str(error))
     problem, place = (found["problem"], found["place"] or "") if found else (str(error), "")
@@ -307,11 +308,11 @@ def refused(error: msgspec.ValidationError, path: str, hint: Any = None) -> Conf
 
 
 def table_from(table: Mapping[str, Any], kind: type[_AnyStruct], *, source: str) -> _AnyStruct:
-    """Make a Struct of the table of a file that has nothing but values: rules, prices, a policy.
+    """Make a Struct of a table from a file that has only values, such as rules, prices or a policy.
 
     Args:
         table: the table.
-        kind: the Struct; what it does not have is refused, with the nearest right name.
+        kind: the Struct; a key that it does not have is refused, with the nearest known name.
         source: the file, for errors.
 
     Raises:
@@ -340,7 +341,7 @@ def _within(source: str, place: str) -> str:
 
 
 def _struct_at(kind: Any, place: str) -> type[msgspec.Struct]:
-    """Return the Struct at a place of another, such as ``.rules[0]`` or ``.topics[...].incoming``."""
+    """Return the Struct at a path within another, such as ``.rules[0]`` or ``.topics[...].incoming``."""
     for step in _STEP.findall(place):
         if step.startswith("."):
             kind = get_type_hints(_struct_in(kind), include_extras=True)[step[1:]]
@@ -395,7 +396,7 @@ def _values_of(hint: Any) -> Any:
 
 
 def _extras(hint: Any) -> dict[str, Any]:
-    """Return the marks that an annotated type carries."""
+    """Return the marks of an annotated type."""
     metas = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return {key: value for meta in metas for key, value in (getattr(meta, "extra", None) or {}).items()}
 

@@ -105,7 +105,7 @@ def check_order(interceptors: Sequence[object]) -> None:
         unsignable: str | None = getattr(interceptor, "unsignable", None)
         if unsignable and is_signed(interceptor, interceptors):
             raise ConfigError(
-                f"{label(interceptor)!r} cannot stand in a chain that signs: {unsignable}",
+                f"{label(interceptor)!r} cannot be in a chain that signs: {unsignable}",
                 path=f"interceptors.{label(interceptor)}",
             )
     _check_sizes(interceptors)
@@ -118,13 +118,13 @@ def check_order(interceptors: Sequence[object]) -> None:
         if place_of(left) is place_of(right) is Place.SERIALIZE and _surely_share_topics(left, right):
             raise ConfigError(
                 f"{label(left)!r} and {label(right)!r} would both serialize the same records; give each its "
-                f"own topics, or one of them up",
+                f"own topics, or remove one of them",
                 path=f"interceptors.{label(right)}",
             )
 
 
 def require_no_plain_dead_letters(interceptors: Sequence[object]) -> None:
-    """Refuse ``dead_letter`` in a producer's chain that hides: it would publish records as they were."""
+    """Refuse ``dead_letter`` in a producer's chain that encrypts: it would publish records as they were."""
     for interceptor in interceptors:
         if getattr(interceptor, "on_error", None) != "dead_letter":
             continue
@@ -147,10 +147,10 @@ class Sizes(NamedTuple):
 
 
 def sizes(interceptors: Sequence[object]) -> list[Sizes]:
-    """Return which interceptor carries values of which size, small first; empty if topics differ in that.
+    """Return the sizes of values that each interceptor carries, small first; empty if topics differ.
 
-    A value that an interceptor takes never reaches the interceptors after it. So one rule decides between a
-    record, slices and a claim: the size of the value.
+    A value that an interceptor takes never reaches the interceptors after it. So only the size of the value
+    decides between a record, slices and a claim.
     """
     carriers = [each for each in interceptors if getattr(each, "carries_bytes", None) is not None]
     if not all(_surely_share_topics(left, right) for left, right in combinations(carriers, 2)):
@@ -171,8 +171,8 @@ def _check_sizes(interceptors: Sequence[object]) -> None:
         above, up_to = left.carries_bytes[0], right.carries_bytes[1]
         if up_to < above:
             raise ConfigError(
-                f"takes values up to {up_to} bytes and {label(left)!r} those above {above}, so those between "
-                f"would be refused; let the two limits meet",
+                f"takes values up to {up_to} bytes, and {label(left)!r} takes values above {above} bytes, so "
+                f"values of the sizes between would be refused; let the two limits meet",
                 path=f"interceptors.{label(right)}",
             )
 
@@ -201,7 +201,7 @@ TOPIC_TAKES_BYTES: Final = 1_048_588
 
 
 def idle_steps(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return the interceptors that do nothing as they stand, by name, and why."""
+    """Return the names of the interceptors that do nothing with their options, each with the reason."""
     found = [(label(each), str(why)) for each in interceptors if (why := getattr(each, "idle", None))]
     serializing = [each for each in interceptors if place_of(each) is Place.SERIALIZE]
     for each in interceptors:
@@ -229,7 +229,7 @@ def _idle_on(interceptor: object, topics: Sequence[str]) -> Iterator[str]:
 
 
 def weaknesses(interceptors: Sequence[object]) -> list[tuple[str, str]]:
-    """Return the interceptors that do nothing or protect less than it seems: names, and why."""
+    """Return the names of interceptors that do nothing or protect less than it seems, with the reasons."""
     hiding = (each for each in interceptors if states(each, "hides"))
     found = idle_steps(interceptors)
     found += [(label(each), _WRITABLE) for each in hiding if not is_signed(each, interceptors)]
@@ -310,7 +310,7 @@ def _surely_share_topics(left: object, right: object) -> bool:
 def _literal_topics(interceptor: object) -> set[str] | None:
     patterns: Sequence[str] = getattr(interceptor, "topics", ("*",))
     if not patterns or any(character in pattern for pattern in patterns for character in "*?!"):
-        return None  # no patterns at all are all topics
+        return None  # an empty list of patterns means all topics
     return set(patterns)
 
 

@@ -1,4 +1,4 @@
-"""The origins of records: for which cluster and topic a record was made, and where it may stand, too."""
+"""The origins of records: the cluster and topic that a record was made for, and where else it is accepted."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOT_IN_ORIGINS: Final = frozenset("[]{}!")
 
 
 class Origins:
-    """Judge whether a record that states its cluster and topic may stand where it was found.
+    """Judge whether a record that states its cluster and topic may be in the topic where it was found.
 
     Args:
-        accepted: other origins that may stand here: ``cluster/topic``, in which ``*`` and ``?`` are
-            wildcards. ``{topic}`` is the topic that is read.
+        accepted: other origins to accept: ``cluster/topic``, in which ``*`` and ``?`` are wildcards.
+            ``{topic}`` is the topic that is read.
 
     Raises:
-        ConfigError: one that is no such pattern, at ``accept_origins``.
+        ConfigError: an origin that is not such a pattern, at ``accept_origins``.
     """
 
     __slots__ = ("_patterns",)
@@ -32,16 +32,18 @@ class Origins:
         self._patterns: Final = tuple(map(_patterns, accepted))
 
     def problem(self, cluster: str, topic: str, *, own: str | None, found_in: str) -> str | None:
-        """Return why a record may not stand in a topic, as the end of a sentence; None if it may.
+        """Return why a record may not be in a topic, as the end of a sentence; None if it may.
 
-        ``cluster`` and ``topic`` are stated; an empty cluster was unknown to the writer, and ``own`` None is
-        unknown to the reader. What is unknown is not compared.
+        ``cluster`` and ``topic`` are those that the record states. An empty ``cluster`` was unknown to the
+        writer, and ``own`` is None if the reader does not know its cluster; unknown clusters are not
+        compared.
         """
         same_cluster = not cluster or own is None or cluster == own
         if same_cluster and topic == found_in:
             return None
         for clusters, topics in self._patterns:
-            # The topic that is read is a name, even if somebody could have put a wildcard into it.
+            # A topic's name is not a pattern: a name with a wildcard, which Kafka does not permit, fits
+            # nothing.
             permitted = topics.replace(_TOPIC, found_in)
             if WILDCARDS.isdisjoint(found_in) and fits(clusters, cluster) and fits(permitted, topic):
                 return None
@@ -52,12 +54,12 @@ class Origins:
 
 
 def cluster_port(cluster: str | None, port: Callable[[], str | None]) -> Callable[[], str | None]:
-    """Return what tells the cluster's id: the one that is configured, or else a port of the context."""
+    """Return a function that returns the cluster's id: the configured id, or else the port of the context."""
     return port if cluster is None else lambda: cluster
 
 
 def _patterns(origin: str) -> tuple[str, str]:
-    """Return the patterns of cluster and topic; ConfigError if one is missing, or is no pattern here."""
+    """Return the patterns of cluster and topic; ConfigError if one is missing, or is not a valid pattern."""
     cluster, _, topic = origin.rpartition("/")
     if not cluster or not topic:
         raise ConfigError(f'"cluster/topic", such as "*/orders", not {origin!r}', path="accept_origins")

@@ -1,7 +1,7 @@
-"""Patterns of names and values: one dialect, wherever something is matched (spec/patterns.md).
+"""Patterns of names and values: one syntax for all that is matched (spec/patterns.md).
 
-``*`` stands for any text, also for none, and ``?`` for one character; all other characters stand for
-themselves. The case counts. In a list, a pattern that begins with ``!`` excludes, and exclusion wins.
+``*`` stands for any text, even an empty one, and ``?`` for one character; all other characters stand for
+themselves. The case counts. In a list, a pattern that begins with ``!`` excludes, and takes precedence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
     first, *rest = map(_literal, _STARS.split(pattern))
     if not rest:
         return re.compile(rf"{first}\Z", re.DOTALL)
-    # Atomic groups: what stands between two stars is found where it comes first, and nowhere else.
+    # Atomic groups: the text between two stars is matched at its first position only, without backtracking.
     middle = "".join(f"(?>.*?{part})" for part in rest[:-1])
     return re.compile(rf"{first}{middle}.*{rest[-1]}\Z", re.DOTALL)
 

@@ -22,11 +22,11 @@ class PerProcess(Generic[Made]):
 
     def __init__(self, make: Callable[[], Made]) -> None:
         self._make: Final = make
-        # What the parent made is not closed: closing it here would close it there.
+        # A child does not close its parent's object, because that would close it in the parent, too.
         self._made: Final[dict[int, Made]] = {os.getpid(): make()}
 
     def get(self) -> Made:
-        """Return this process's own; threads that meet in a new child may make more, and all get the same."""
+        """Return this process's object; threads that race in a new child may make several, but get one."""
         process = os.getpid()
         made = self._made.get(process)
         return self._made.setdefault(process, self._make()) if made is None else made

@@ -25,7 +25,7 @@ def read_plain(
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is a folder, pipe or device, expected a plain file")
+            raise OSError(errno.EINVAL, "expected a plain file, found a folder, pipe or device")
         if status.st_size <= max_bytes:
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 content = file.read(max_bytes + 1)
@@ -37,7 +37,7 @@ def read_plain(
 
 
 def changeable_by_others(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
-    """Return who else can change a file that is relied on, and what to do; None if nobody can.
+    """Return a sentence about who else can change a trusted file, with advice; None if nobody can.
 
     Args:
         path: the file's name, for the advice.
@@ -47,7 +47,7 @@ def changeable_by_others(path: str | os.PathLike[str], status: os.stat_result) -
 
 
 def owned_by_another(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
-    """Return whose file it is if it is neither this process's user's nor root's, and what to do."""
+    """Return a sentence, with advice, about a file of neither this process's user nor root; else None."""
     user = os.geteuid()
     if status.st_uid in {0, user}:
         return None
@@ -58,7 +58,7 @@ def owned_by_another(path: str | os.PathLike[str], status: os.stat_result) -> st
 
 
 def writable_by_others(path: str | os.PathLike[str], status: os.stat_result) -> str | None:
-    """Return the mode of a file that its group or all can write, and what to do."""
+    """Return a sentence, with advice, about a file that its group or all users can write; else None."""
     mode = stat.S_IMODE(status.st_mode)
     if not mode & _WRITTEN_BY_OTHERS:
         return None

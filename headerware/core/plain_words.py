@@ -1,4 +1,4 @@
-"""Errors of a validation in the words of people who write configuration, not of types."""
+"""Validation errors in plain words for people who write configuration, rather than in names of types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _WORDS: Final = {
     "object": "a table",
     "datetime": "a date and time",
 }
-_WHOLE: Final = {"Input data was truncated": "expected JSON, found text that is truncated: it ends too early"}
+_REPLACED: Final = {
+    "Input data was truncated": "expected JSON, found text that is truncated: it ends too early"
+}
 _NUMBERS: Final = ("int", "float", "decimal")
 _UNIT: Final = re.compile(r"(?<!_per)_(?P<unit>ms|s|bytes|days)(?=$|_by_)")
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds", "bytes": "bytes", "days": "days"}
@@ -37,17 +39,17 @@ _BOUNDS: Final = (
 def plain_words(problem: str, option: str) -> str:
     """Return msgspec's text of a problem in plain words, with the option's unit.
 
-    ``Expected `int | null`, got `str` `` becomes "expected a whole number of milliseconds, found text". Texts
-    of another form come back as they are, but for the quotation marks.
+    ``Expected `int | null`, got `str` `` becomes "expected a whole number of milliseconds, found text". In
+    texts of another form only the quotation marks change.
 
     Args:
         problem: the text, without its position.
-        option: the option's name; ``_ms``, ``_s``, ``_bytes`` and ``_days`` at its end tell its unit.
+        option: the option's name; ``_ms``, ``_s``, ``_bytes`` and ``_days`` at its end name its unit.
     """
     found = _EXPECTED.fullmatch(problem)
     if found is None:
-        return _WHOLE.get(problem, problem.replace("`", "'"))
-    types = [name for name in found["types"].split(" | ") if name != "null"]  # null is to leave it out
+        return _REPLACED.get(problem, problem.replace("`", "'"))
+    types = [name for name in found["types"].split(" | ") if name != "null"]  # null: leave it out
     expected = " or ".join(_expected(name, option) for name in types) or "nothing: leave it out"
     what = _WORDS.get(found["got"], found["got"])
     return f"expected {expected}{_bounded(found['bound'])}{f', found {what}' if what else ''}"

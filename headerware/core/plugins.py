@@ -29,11 +29,11 @@ Kind = TypeVar("Kind")
 class Catalogue(Generic[Kind]):
     """The classes of one kind, by the words that configuration uses for them.
 
-    Our own have precedence over plug-ins. A subclass may change each step of the look-up: :meth:`find`
-    resolves a word, :meth:`checked` tells whether the object found will do, and :meth:`unknown` makes the
-    error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``; ``built_in``
-    has our own as ``word: "module:Class"``; ``group`` is the entry-point group of plug-ins, None if there are
-    none. ``renamed`` has former words, with the words that replace them.
+    Our own classes take precedence over plug-ins. A subclass may change each step of the look-up:
+    :meth:`find` resolves a word, :meth:`checked` refuses an object of another kind, and :meth:`unknown` makes
+    the error for an unknown word. ``what`` names the kind in errors, such as ``interceptor type``;
+    ``built_in`` has our own classes as ``word: "module:Class"``; ``group`` is the entry-point group of
+    plug-ins, or None. ``renamed`` has former words, with the words that replace them.
     """
 
     error: ClassVar[type[PluginError]] = PluginError
@@ -57,15 +57,15 @@ class Catalogue(Generic[Kind]):
 
     @property
     def built_in(self) -> Mapping[str, str]:
-        """Our own, as ``word: "module:Class"``."""
+        """Our own classes, as ``word: "module:Class"``."""
         return MappingProxyType(self._built_in)
 
     def add(self, built_in: Mapping[str, str]) -> None:
-        """Add some of our own, as ``word: "module:Class"``."""
+        """Add classes of our own, as ``word: "module:Class"``."""
         self._built_in.update(built_in)
 
     def names(self) -> tuple[str, ...]:
-        """Return all words, those of plug-ins too, in alphabetical order."""
+        """Return all words, including the words of plug-ins, in alphabetical order."""
         return tuple(sorted({*self._built_in, *(entry.name for entry in self.entries())}))
 
     def find(self, word: str, *, path: str = "") -> Any:
@@ -105,7 +105,7 @@ class Catalogue(Generic[Kind]):
         return found[0] if found else None
 
     def imported(self, entry: EntryPoint, *, path: str = "") -> Any:
-        """Import a plug-in, or raise PluginError with the reason why it cannot be."""
+        """Import a plug-in; raise PluginError with the reason if it cannot be imported."""
         try:
             return entry.load()
         except Exception as error:
@@ -117,7 +117,7 @@ class Catalogue(Generic[Kind]):
 
 
 class _InterceptorCatalogue(Catalogue[Interceptor]):
-    """Refuse also classes without hooks."""
+    """Also refuse classes without hooks."""
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Interceptor]:
         found = super().checked(loaded, word, path=path)
@@ -126,7 +126,7 @@ class _InterceptorCatalogue(Catalogue[Interceptor]):
 
 
 interceptor_type: Final = _InterceptorCatalogue("interceptor type", Interceptor, {})
-"""The interceptors, by word; the package adds our own, and the group of entry points of the others."""
+"""The interceptors, by word; the package adds our own, and the entry-point group of plug-ins."""
 
 
 def load_symbol(home: str) -> Any:
@@ -140,7 +140,7 @@ def require_hooks(interceptor: object, *, path: str = "") -> None:
     opens = getattr(interceptor, "open", None)
     opens_something = callable(opens) and getattr(opens, "__func__", opens) is not Interceptor.open
     if has_hook(interceptor) or opens_something:
-        if not isinstance(interceptor, type):  # whose hooks still want a self
+        if not isinstance(interceptor, type):  # the hooks of a class still need ``self``
             called = _OPEN if opens_something else _CALLED
             require_arguments(interceptor, called, path=path)
         return
@@ -161,7 +161,7 @@ def require_arguments(
             raise _wrong_method(plugin, path, expected, f"{name}, a {type(hook).__name__}")
         try:
             found = inspect.signature(hook)
-        except (TypeError, ValueError):  # some written in C do not tell
+        except (TypeError, ValueError):  # some functions written in C have no signature
             continue
         if inspect.iscoroutinefunction(hook):
             raise _wrong_method(plugin, path, expected, f"async {name}{_shown(found)}, which nobody awaits")
@@ -176,7 +176,7 @@ def _wrong_method(plugin: object, path: str, expected: str, found: str) -> Plugi
 
 
 def _shown(signature: inspect.Signature) -> str:
-    """Return a signature without annotations and defaults, for these may be long or secret."""
+    """Return a signature without annotations and defaults, because these may be long or secret."""
     parameters = [
         parameter.replace(
             annotation=parameter.empty,

@@ -1,4 +1,4 @@
-"""Text for people: the text of strangers, made harmless for a terminal, and counts of things."""
+"""Text for people: untrusted text escaped for a terminal, counts with nouns, and errors without values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELD: Final = re.compile(r"(?<=^Object contains unknown field) `(?![a-z_]{1,32
 
 
 def printable(text: str) -> str:
-    """Escape all that a terminal might act on, such as escape sequences, line breaks and turned text."""
+    """Escape characters that a terminal acts on, such as escape sequences, line breaks and text direction."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
@@ -26,7 +26,7 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def without_values(error: Exception) -> str:
-    """Return the text of an error of msgspec in plain words, without the value or odd name that it quotes."""
+    """Return the text of an error of msgspec in plain words, without quoted values and odd names."""
     problem, _, place = _FIELD.sub("", _VALUE.sub("", str(error))).partition(" - at `$")
     where = place.removesuffix("`").removeprefix(".")
     problem = plain_words(problem, where.rpartition(".")[2])

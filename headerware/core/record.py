@@ -1,4 +1,4 @@
-"""Records, which flow through chains and never change, and the facts that a step has verified of them."""
+"""Records, which are immutable, and the facts that a step has verified about them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class TimestampType(IntEnum):
 class Verified(msgspec.Struct, frozen=True, gc=False):
     """The verified facts of a consumed record, in ``record.verified`` and ``consumer.verified(message)``.
 
-    A message that was reassembled from slices has those of its first slice; all its slices have one signer.
+    A message that was reassembled from slices has the facts of its first slice; all its slices have one
+    signer.
 
     Args:
-        key_id: the key that signed.
-        key_version: its version.
-        signed_at_ms: when, by the signer's clock, in milliseconds since the epoch.
+        key_id: the id of the key that signed.
+        key_version: the key's version.
+        signed_at_ms: the time of signing, by the signer's clock, in milliseconds since the epoch.
         cluster: the cluster that it was signed for; empty if the signer did not know it.
         topic: the topic that it was signed for.
         producer: the session that signed, 8 bytes drawn at random.
@@ -45,9 +46,9 @@ class Verified(msgspec.Struct, frozen=True, gc=False):
         uncovered: the names of the headers that the signature does not cover, in order.
         set_aside: these headers themselves, if the application is to get them; no step sees them.
         thumbprint: the JWK thumbprint (RFC 7638) of the key that signed; empty for HMAC.
-        subject: who holds that key, by the certificate with which ``admission`` admitted the record; empty
-            without it.
-        issuer: who certified that; empty without it.
+        subject: the holder of the key, by the certificate with which ``admission`` admitted the record; empty
+            without ``admission``.
+        issuer: the issuer of this certificate; empty without ``admission``.
     """
 
     key_id: str
@@ -98,7 +99,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def verified(self) -> Verified | None:
-        """The facts that a step has verified of a consumed record; None if none has."""
+        """The facts that a step has verified about a consumed record; None if no step has."""
         local = self.local
         return None if local is None else local.get(VERIFIED)
 
@@ -199,8 +200,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         name: of a consumer: ``receive``, for a poll or a consume that returned records (of ``run``, for each
             record that a handler gets), or ``commit``. Of a producer: ``begin_transaction``,
-            ``commit_transaction`` or ``abort_transaction``; what was sent in a transaction is acknowledged
-            before its end is told.
+            ``commit_transaction`` or ``abort_transaction``; the records of a transaction are acknowledged
+            before its end is reported.
         began_ns: when it began, in nanoseconds since the epoch.
         ended_ns: when it ended; equal to ``began_ns`` for a commit that librdkafka made by itself.
         records: the records that the application receives, as it sees them.
@@ -217,7 +218,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bytes_of(record: Record) -> int:
-    """Return the length of a record's key, value and headers; objects have none."""
+    """Return the length of a record's key, value and headers; objects count as 0."""
     key, value = record.key, record.value
     size = len(value) if value.__class__ is bytes or value.__class__ is str else 0
     if key.__class__ is bytes or key.__class__ is str:

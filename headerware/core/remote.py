@@ -1,4 +1,4 @@
-"""The addresses of services over a network, and which of them are safe."""
+"""A check of the addresses of network services: secrets must not travel unencrypted."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from headerware.core.errors import ConfigError
 
 
 def require_safe_address(url: str, *, what: str, allow_http: bool, path: str) -> None:
-    """Refuse an address to which something, such as data keys, would travel in the clear."""
+    """Refuse an address to which ``what``, such as data keys, would travel unencrypted."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigError("expected an address such as https://host:port", path=path)
     if parts.username is not None or parts.password is not None:
         raise ConfigError("expected an address without a user and a password", path=path)
-    if parts.scheme == "http" and not allow_http and not _is_here(parts.hostname):
+    if parts.scheme == "http" and not allow_http and not _is_local(parts.hostname):
         raise ConfigError(
             f"{parts.hostname} would get {what} in the clear: use https://, or set allow_http in tests",
             path=path,
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_local(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -37,13 +37,13 @@ def requirement(given: Require) -> Literal["off", "warn", "enforce"]:
 
 
 class Unprotected:
-    """Judge records without a protection: pass and count them, log each topic once too, or refuse them.
+    """Judge records without a protection: pass and count them, also log each topic once, or refuse them.
 
     Args:
-        require: what to do.
-        log: where the topics are logged.
-        without: what the records lack, such as "without a signature".
-        refusal: makes the error; it is given what to add to the text, if the header may be there as an id.
+        require: the option.
+        log: the log for the topics.
+        without: the protection that the records lack, such as "without a signature".
+        refusal: makes the error; its argument is advice for the text, if the header may be written as an id.
     """
 
     __slots__ = ("_level", "_log", "_refusal", "_warned", "_without", "count")
@@ -57,7 +57,7 @@ class Unprotected:
         self._refusal: Final = refusal
         self._warned: Final[set[str]] = set()
         self.count: int = 0
-        """How many have passed."""
+        """How many records have passed."""
 
     def judge(self, record: Record) -> None:
         """Let a record pass, or raise the error."""

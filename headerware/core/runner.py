@@ -1,9 +1,9 @@
 """Take records through the hooks of one direction, and answer failures.
 
 One record goes through all hooks at once. The loop is plain, with one ``try`` around it: the result of a hook
-goes to a temporary first, so that in the handler the record is still the last good one.
+goes to a temporary variable first, so that the handler still has the last good record.
 
-Many records go through one step after the other, as a :class:`~headerware.core.batch.Batch`. A record that a
+Many records go through one step after another, as a :class:`~headerware.core.batch.Batch`. A record that a
 step drops, splits, keeps or refuses leaves the batch there; the others stay together.
 """
 
@@ -34,7 +34,7 @@ Wrapping = tuple[Step, WrapsHooks]
 Outcome = Record | list[Record] | FanOut | HeaderwareError | PendingDeadLetter | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of one record: a record, several, none yet (an empty list), dropped, refused, or not known yet.
 
-An outcome is not known as long as a dead letter is on its way, if the context's port publishes like that.
+An outcome is not known as long as a dead letter is on its way, if the context's port does not wait for it.
 """
 
 _TOPICS_LIMIT: Final = 1_000
@@ -43,11 +43,11 @@ _OWN_REFERENCES: Final = 3
 _log: Final = logging.getLogger("headerware")
 BatchHook = Callable[[Batch], Batch]
 """``on_send_batch`` or ``on_consume_batch``."""
-_INCOMPLETE: Final = "a part of the message was dropped further on, and without it the others are of no use"
+_INCOMPLETE: Final = "a later step dropped a part of the message, and the other parts are useless without it"
 
 
 class _Stage(NamedTuple):
-    """What a batch goes through at once: one step that takes batches, or neighbours that take records."""
+    """The steps that a batch passes together: one step that takes batches, or adjacent steps that do not."""
 
     first: int
     end: int
@@ -78,7 +78,7 @@ class TopicHooks:
                         batch = batch and wraps.wrap_hook(step.name, direction, batch)
                 self._add(step, single, batch)
         self.keeps_local: bool = any(step.leaves_local(direction) for step in self.steps)
-        """Whether a new record gets the local state of the one that its hook was called with."""
+        """Whether a new record gets the local state of the record that its hook was called with."""
         self._flow: list[int] = [0] * (len(self.steps) + 1)
 
     def _add(self, step: Step, single: Callable[[Any], Any] | None, batch: BatchHook | None) -> None:
@@ -87,7 +87,7 @@ class TopicHooks:
         if single is None:
             assert batch is not None  # noqa: S101 - only steps with one of the two come here
             single = single_form(batch)
-        # A wrapper of its own for each step, so that a failure is found by identity.
+        # Each step gets a function of its own, so that the step of a failed function is found by identity.
         self.calls.append(single if single not in self.calls else partial(_call, single))
         if batch is None and self.stages and self.stages[-1].batch is None:
             self.stages[-1] = self.stages[-1]._replace(end=index + 1)
@@ -107,7 +107,7 @@ class TopicHooks:
         taken = accumulate(self._flow, initial=self.records)
         next(taken)  # before the first step
         counts = zip(self.steps, taken, strict=False)
-        # A step that hears of accepted records has been counted on their way there.
+        # A step that hears of accepted records has already counted them as a consuming step.
         return [(step.name, count) for step, count in counts if not step.hears_accepted]
 
     def index(self, hook: object) -> int:
@@ -127,13 +127,14 @@ class Runner:
     """Take records through one direction of a session: sending is left to right, consuming right to left.
 
     Args:
-        direction: which of the two.
-        steps: in the order of sending for both.
+        direction: send or consume.
+        steps: the steps, in the order of sending for both directions.
         check: normalises a record that comes in, or raises.
-        passes: whether ``check`` would leave each record of a batch as it is; it may say no for any batch.
+        passes: returns whether ``check`` would leave each record of a batch as it is; False is always
+            allowed.
         publish_dead_letter: publishes the dead letter of a record.
         tell_stopped: tells interceptors of a record that a step stops.
-        wrappings: the steps that wrap the hooks of the others, which happens when these are bound.
+        wrappings: the steps that wrap the hooks of the others, each time that hooks are bound.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Runner:
         self._kept_names: frozenset[str] | None = frozenset()
 
     def keep_originals(self, names: frozenset[str] | None = None) -> None:
-        """From here on, leave in each record's local state what it was when it came in.
+        """From now on, keep in each record's local state the record as it came in.
 
         If names are given, keep the original only for records that have one of these headers.
         """
@@ -179,7 +180,7 @@ class Runner:
         return record
 
     def one(self, record: Record) -> Outcome:
-        """Return the outcome of one record; raise nothing for it."""
+        """Return the outcome of one record; return errors rather than raise them."""
         try:
             record = self._check(record)
         except HeaderwareError as error:
@@ -234,7 +235,7 @@ class Runner:
                     outcomes.append(known_outcome(self._enter(self.hooks_of(record.topic), step, record)))
                 else:
                     outcomes.extend(self._failures.released(step, item))
-        except Exception as error:  # noqa: BLE001 - what was released before it is not lost
+        except Exception as error:  # noqa: BLE001 - the records that were released before are not lost
             pass_on_interrupt(error)
             outcomes.extend(self._failures.released(step, error))
         return outcomes
@@ -256,7 +257,7 @@ class Runner:
         return hooks
 
     def _warn_of_chain_elsewhere(self, topic: str) -> None:
-        """Log the first topic if no step works on it: one letter of a pattern can switch a chain off."""
+        """Log the first topic if no step works on it: a wrong letter in a pattern can switch a chain off."""
         own = [step for step in self._steps if step.interceptor is not None and not step.hears_accepted]
         if own and not self._by_topic and not any(step.topics.matches(topic) for step in own):
             patterns = sorted({pattern for step in own for pattern in step.topics.patterns})
@@ -267,7 +268,7 @@ class Runner:
             )
 
     def _add_retired(self) -> None:
-        """Add up the counts of forgotten hooks, except those that another thread is still in."""
+        """Add up the counts of forgotten hooks, except hooks that another thread still runs."""
         counts, kept = dict(self._forgotten), []
         for hooks in self._retired:
             if sys.getrefcount(hooks) > _OWN_REFERENCES:
@@ -303,7 +304,7 @@ class Runner:
                 current = out
             else:
                 return current
-        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+        except Exception as error:  # noqa: BLE001 - the step's on_error answers it
             pass_on_interrupt(error)
             index = hooks.index(hook)
             hooks.leave(index)
@@ -342,8 +343,8 @@ class Runner:
         finished: list[Record] = []
         dropped = 0
         for record in records:
-            # A record of a list is one in its own right, as it is now: its dead letter is made of it, not of
-            # what came in last, so a message that was put together can be dead-lettered as a whole.
+            # From here on, each record of a list is an original: a dead letter is made of it, and not of the
+            # record that came in. So the dead letter of a reassembled message has all of its content.
             known = record.with_local(ORIGINAL, record) if self._keeps_originals else record
             outcome = known_outcome(self._next(hooks, index, known, record))
             dropped += outcome is DROP
@@ -415,7 +416,7 @@ class Runner:
 
 
 class _BatchPass:
-    """One batch on its way through the hooks of its topic.
+    """Take one batch through the hooks of its topic.
 
     Args:
         hooks: the hooks.
@@ -443,7 +444,7 @@ class _BatchPass:
         self._members: Sequence[int] = range(len(going))
         """The indices, among the originals, of the records that are still together."""
         self._finished: dict[int, Outcome] = {}
-        """The outcomes of those that have left."""
+        """The outcomes of the records that have left."""
 
     def outcomes(self) -> Sequence[Outcome]:
         """Return one outcome per record, in order; a batch if all have come through together."""
@@ -468,7 +469,7 @@ class _BatchPass:
         found = [
             self._given(stage, record, member) for member, record in zip(self._members, before, strict=True)
         ]
-        if not all(map(is_, found, before)):  # else the columns stay, too
+        if not all(map(is_, found, before)):  # else the columns are still right
             self._keep(found)
 
     def _keep(self, records: Sequence[Record | None]) -> None:
@@ -477,11 +478,11 @@ class _BatchPass:
             self._going = Batch.of(going)
 
     def _give_batch(self, stage: _Stage, hook: BatchHook) -> None:
-        """Give the batch to the hook of one step; then answer failures, and do what was not taken."""
+        """Give the batch to the hook of one step; then answer failures, and give records not taken singly."""
         batch = self._going
         try:
             out = _from_batch(hook, batch, keeps_local=self._hooks.keeps_local)
-        except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+        except Exception as error:  # noqa: BLE001 - the step's on_error answers it
             pass_on_interrupt(error)
             # One error for each record, because each gets a position of its own.
             out = batch.replace(failures={at: wrapped(error) for at in range(len(batch))})
@@ -506,7 +507,7 @@ class _BatchPass:
             self._going = out.select([at for at in range(len(batch)) if at not in apart])
 
     def _given(self, stage: _Stage, current: Record, member: int) -> Record | None:
-        """Return what the hooks of some steps make of a record; None if it has left the batch."""
+        """Return a record after the hooks of some steps; None if it has left the batch."""
         hooks = self._hooks
         for index in range(stage.first, stage.end):
             try:
@@ -517,7 +518,7 @@ class _BatchPass:
                     raise misfit  # noqa: TRY301 - one handler for all that a hook does wrong
                 if isinstance(out, Record):
                     out = _sound(out, hooks, hooks.steps[index], current)
-            except Exception as error:  # noqa: BLE001 - whatever a hook raises is answered by its on_error
+            except Exception as error:  # noqa: BLE001 - the step's on_error answers it
                 pass_on_interrupt(error)
                 if self._answered(index, error, current, member) is None:
                     return None
@@ -546,7 +547,7 @@ def _add_up(counts: dict[str, int], more: list[tuple[str, int]]) -> None:
 
 
 def _from_batch(hook: BatchHook, batch: Batch, *, keeps_local: bool) -> Batch:
-    """Return the batch that a hook made of another, with plain headers; raise what is wrong with it."""
+    """Return the batch that a hook made of another, with plain headers; raise an error if it is wrong."""
     out: object = hook(batch)
     if out is batch:
         return batch
@@ -558,12 +559,12 @@ def _from_batch(hook: BatchHook, batch: Batch, *, keeps_local: bool) -> Batch:
         raise InterceptorError("a batch hook changed the topic; only on_send and on_consume may")
     for at in (*out.failures, *out.not_taken):
         if not 0 <= at < len(batch):
-            raise InterceptorError(f"a batch hook names record {at} of {len(batch)}")
+            raise InterceptorError(f"a batch hook names record {at}, but the batch has {len(batch)}")
     return out.checked(batch, keeps_local=keeps_local)
 
 
 def _misfit(out: Any) -> InterceptorError | None:
-    """Return the error of a hook that returned nothing that a hook may return; else None."""
+    """Return an error if a hook returned a value of a wrong type; else None."""
     if out is DROP or isinstance(out, Record | FanOut):
         return None
     if out is None or isinstance(out, str | bytes | Mapping) or not isinstance(out, Iterable):
@@ -574,7 +575,7 @@ def _misfit(out: Any) -> InterceptorError | None:
 
 
 def _sound(record: Any, hooks: TopicHooks, step: Step, current: Record) -> Record:
-    """Return a record that a hook made of another, with plain headers; raise what is wrong with it."""
+    """Return a record that a hook made of another, with plain headers; raise an error if it is wrong."""
     if not isinstance(record, Record):
         raise InterceptorError(f"gave a {type(record).__name__} among its records; expected Records only")
     sound = _normalised(record)
@@ -584,7 +585,7 @@ def _sound(record: Any, hooks: TopicHooks, step: Step, current: Record) -> Recor
 
 
 def _with_local(record: Record, hooks: TopicHooks, current: Record) -> Record:
-    """Return a record with the state of the one that it was made of, unless it has one of its own."""
+    """Return a record with the local state of the record that it was made of, unless it has its own."""
     if hooks.keeps_local and record.local is None and current.local is not None:
         return record.replace(local=current.local)
     return record
@@ -611,7 +612,7 @@ def flat(outcome: Outcome) -> Iterable[Record]:
 
 
 def single_form(hook: BatchHook) -> Callable[[Record], Any]:
-    """Return the hook for one record of a step that has only the one for batches: it gets a batch of one."""
+    """Return a hook for single records that calls a hook for batches, with a batch of one record."""
 
     def single(record: Record) -> Any:
         out = _from_batch(hook, Batch.of([record]), keeps_local=False)

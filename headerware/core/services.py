@@ -1,6 +1,6 @@
-"""Services that an opened interceptor may offer beside its hooks, each a Protocol with one method.
+"""Services that an opened interceptor may offer besides its hooks, each a Protocol with one method.
 
-A session asks once, when it opens, which interceptors offer which services. If a service says nothing else,
+A session asks once, when it opens, which interceptors offer which services. Unless a service says otherwise,
 it is called on the thread that calls the session, one call at a time.
 """
 
@@ -44,13 +44,13 @@ class HearsProcessed(Protocol):
 
 
 class SurroundsProcessing(Protocol):
-    """Is there while the application processes records, on the thread or in the task that does."""
+    """Surrounds the application's processing of records, on its thread or in its task."""
 
     def processing(self, records: Sequence[Record]) -> AbstractContextManager[object] | None:
-        """Return what is entered before records are processed together, and left after; None for nothing.
+        """Return a context manager for processing these records together, or None.
 
-        ``on_processed`` follows for each of them. A failure of either side is logged and counted. Several
-        threads may call this at once, and a record that is tried again is surrounded again.
+        ``on_processed`` follows for each record. If entering or leaving fails, that is logged and counted.
+        Several threads may call this at once, and a record that is tried again is surrounded again.
         """
 
 
@@ -58,20 +58,20 @@ class HearsOperations(Protocol):
     """Is told of the calls by which a client receives records, commits offsets and ends transactions."""
 
     def on_operation(self, operation: Operation) -> object:
-        """Called once for each, before the application gets the records.
+        """Called once for each operation, before the application gets the records.
 
         It is called on the thread that makes the call; with asyncio in the task that receives, and with
         ``run`` on the worker that processes, once for each record. So several threads may call it at once.
 
-        Others may be added: an interceptor passes over names that it does not know.
+        Later versions may add operations, so an interceptor ignores names that it does not know.
         """
 
 
 class Idles(Protocol):
-    """Has times in which ``on_operation`` does nothing, such as while nobody records what it observes."""
+    """Tells when ``on_operation`` would do nothing, for instance because no tracing is set up."""
 
     def is_idle(self) -> bool:
-        """Return whether this is such a time; called before an operation begins."""
+        """Return whether ``on_operation`` would do nothing now; called before an operation begins."""
 
 
 class HearsCommits(Protocol):
@@ -96,10 +96,10 @@ class Polls(Protocol):
 
 
 class IsDue(Protocol):
-    """Has so much to release by ``poll`` that this comes before anything else is read."""
+    """May have so much to release by ``poll`` that more must not be read before."""
 
     def is_due(self) -> bool:
-        """Return whether ``poll`` is to be called now; called after each record, on that thread."""
+        """Return whether ``poll`` must be called now; called after each record, on the same thread."""
 
 
 class Flushes(Protocol):
@@ -110,10 +110,10 @@ class Flushes(Protocol):
 
 
 class Revokes(Protocol):
-    """Keeps something for each partition."""
+    """Keeps state for each partition."""
 
     def revoke(self, partitions: list[TopicPartitionKey]) -> object:
-        """Called when partitions have gone to another consumer, to forget what belongs to them."""
+        """Called when partitions have gone to another consumer, to forget their state."""
 
 
 class FollowsPosition(Protocol):
@@ -124,10 +124,10 @@ class FollowsPosition(Protocol):
 
 
 class Seeks(Protocol):
-    """Needs earlier records, so that the one at an offset comes complete."""
+    """Needs earlier records to deliver the record at an offset completely."""
 
     def seek(self, topic: str, partition: int, offset: int) -> int | None:
-        """Return where to begin so that the record delivered at an offset comes complete; None for there."""
+        """Return the offset to begin at so that the record at ``offset`` is complete; None for ``offset``."""
 
 
 class HoldsOffset(Protocol):
@@ -141,7 +141,7 @@ class HoldsOffsets(Protocol):
     """Knows which partitions have records that wait for others of their message."""
 
     def safe_offsets(self) -> Mapping[TopicPartitionKey, int]:
-        """Return the first offset that waits, for each partition where one does."""
+        """Return the first waiting offset of each partition that has one."""
 
 
 class Waits(Protocol):
@@ -164,7 +164,7 @@ class Counts(Protocol):
     def stats(self) -> Mapping[str, int]:
         """Return its counters by name; called on any thread.
 
-        Names that begin with ``pending`` are of what is there now; all other counters only grow.
+        Counters whose names begin with ``pending`` are current numbers; all other counters only grow.
         """
 
 
@@ -188,11 +188,11 @@ class HearsStopped(Protocol):
     def on_stopped(
         self, direction: Direction, record: Record, step: str, outcome: str, error: BaseException | None
     ) -> object:
-        """Called once for each, with the record as it came in.
+        """Called once for each such record, as it came in.
 
         ``step`` is the name of the interceptor. ``outcome`` is ``dropped``, ``dead_lettered``, ``refused``
         (the application gets the error), ``skipped`` (the record goes on without the step) or ``held_back``
-        (it comes again). ``error`` is None if the step dropped the record on purpose.
+        (the record is tried again). ``error`` is None if the step dropped the record on purpose.
 
         A record that a consumer's ``run`` gives up because its handler failed has the step ``processing``,
         and is ``skipped`` or ``dead_lettered``. Then the threads of ``run`` call this, several at once.
@@ -200,13 +200,12 @@ class HearsStopped(Protocol):
 
 
 class WrapsHooks(Protocol):
-    """Puts something around the hooks of the other steps of its chain, such as a clock."""
+    """Wraps the hooks of the other steps of its chain, for instance to measure time."""
 
     def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return what is called in place of a step's hook, or the hook itself; called once for each topic.
+        """Return the function to call in place of a step's hook, or the hook; called once for each topic.
 
-        The hook takes a record; or, if it is the batch form, a :class:`~headerware.core.batch.Batch`, which
-        it returns.
+        The hook takes a record, or takes and returns a :class:`~headerware.core.batch.Batch`.
         """
 
 
@@ -216,9 +215,9 @@ class CarriesOn(Protocol):
     def carried_on(self, headers: Headers) -> Pair | None:
         """Return the header that goes on from a record with these headers, or None if none does.
 
-        Called on the thread that sends, before ``on_send``; several may call it at once. A header that the
-        application has set itself stays in its place. ``headerware explain`` asks the interceptor, not what
-        it opens.
+        Called on the thread that sends, before ``on_send``; several threads may call it at once. A header
+        that the application has set itself takes precedence. ``headerware explain`` calls the interceptor
+        itself, not the opened object.
         """
 
 
@@ -233,11 +232,11 @@ class HearsStatistics(Protocol):
 
 
 class HearsAccepted(Protocol):
-    """Sees each consumed record last, once no step has refused it.
+    """Sees each consumed record last, after all steps have accepted it.
 
-    There a step remembers what it has seen, so that a refused record leaves no trace, and gives the
-    application what no other step may see. A step may have ``on_accepted_batch``, too, which takes and
-    returns a batch as ``on_consume_batch`` does.
+    So a step can remember accepted records only, and can give the application headers that no other step may
+    see. A step may also have ``on_accepted_batch``, which takes and returns a batch as ``on_consume_batch``
+    does.
     """
 
     def on_accepted(self, record: Record) -> HookResult:

@@ -1,4 +1,4 @@
-"""A session: one chain at work for one client, sans-IO. Records in, records out.
+"""A session: one opened chain of one client, without I/O of its own. It takes and returns records.
 
 ``send`` may be called from several threads at once; ``consume``, ``poll``, ``revoke`` and ``seek`` have
 one caller at a time. A session starts no threads and reads no clock but the context's.
@@ -69,7 +69,7 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Session:
-    """Run a chain; :meth:`headerware.Chain.open` makes one."""
+    """An opened chain; :meth:`headerware.Chain.open` makes it."""
 
     def __init__(
         self,
@@ -137,14 +137,15 @@ class Session:
         self.send_outcome: Final[Callable[[Record], Outcome]] = (
             _unchanged if self.is_empty else self._send.one
         )
-        """Return the outcome of one record on its way to the wire; raise nothing for it."""
+        """Return the outcome of one record that is sent; return errors rather than raise them."""
         self.consume_outcome: Final[Callable[[Record], Outcome]] = (
             _unless_unreadable if self.is_empty else self._consume.one
         )
-        """Return the outcome of one record from the wire; raise nothing for it."""
+        """Return the outcome of one consumed record; return errors rather than raise them."""
         for step in self._steps:
             if step.states("splits") and step.on_error == "dead_letter":
-                # Of slices, which may never become a message; where names are compact, nobody knows which.
+                # Slices may never become a message, so their originals are kept for dead letters. If names
+                # are compact, a slice cannot be recognised here, so all originals are kept.
                 writes_ids = any(each.states("writes_ids") for each in self._steps)
                 names = frozenset[str](getattr(step.interceptor, "decodes", ()))
                 self._consume.keep_originals(None if writes_ids else names)
@@ -167,21 +168,21 @@ class Session:
         self._holding = self._offering(services.HoldsOffset)
         self._holding_partitions = self._offering(services.HoldsOffsets)
         self.acknowledges: Final = bool(self._acknowledging)
-        """Whether any interceptor hears what became of records that were sent."""
+        """Whether any interceptor hears the outcome of sent records."""
         self.acknowledges_all: Final = not all(
             step.states("acknowledges_own") for step, _ in self._acknowledging
         )
-        """Whether any of these needs records, too, in whose ``local`` nothing was left."""
+        """Whether any of these interceptors also needs records without state of its own in ``local``."""
         self.hears_commits: Final = bool(self._committing or self._operating)
         """Whether any interceptor hears which offsets were committed."""
         self.hears_operations: Final = bool(self._operating)
         """Whether any interceptor hears of receives and commits."""
         self.surrounds: Final = bool(self._surrounding)
-        """Whether any interceptor is there while the application processes records."""
+        """Whether any interceptor surrounds the application's processing of records."""
         self.hears_processing: Final = bool(self._surrounding or self._processing)
-        """Whether any interceptor is there meanwhile, or hears of the end."""
+        """Whether any interceptor surrounds the processing, or hears of its end."""
         self.takes_objects: Final = bool(self._objects)
-        """Whether an application sees objects, which a serializer makes bytes of."""
+        """Whether the application sends and gets objects, which a step serializes."""
         self.ticks: Final = bool(self._ticking)
         """Whether any interceptor has something to do from time to time."""
         self.hears_statistics: Final = bool(self._hearing_statistics)
@@ -203,11 +204,11 @@ class Session:
         )
 
     def _take_over(self, previous: Session) -> None:
-        """Become the owner of the steps that go on here; the previous session closes only the others."""
+        """Become the owner of the steps that go on in this session; the previous one closes the others."""
         going_on = [step for step in self._steps if step.earlier is not None]
         self._going_on = frozenset(step.name for step in going_on)
         for step in going_on:
-            step.earlier = None  # or every session would keep all before it
+            step.earlier = None  # else a session would keep all its predecessors in memory
         self._owned = list(self._steps)
         previous._owned = [step for step in previous._owned if step.name not in self._going_on]
         self._previous, previous._successor = previous, self
@@ -218,13 +219,13 @@ class Session:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The interceptors at work, in the order of sending."""
+        """The steps, in the order of sending."""
         return tuple(self._steps)
 
     def _with_checks(self) -> tuple[list[Step], list[Step]]:
         """Return the steps of sending and of consuming, with the session's own checks among them."""
         sending, consuming = list(self._steps), list(self._steps)
-        # Between the steps that see objects and those that see bytes.
+        # Between the steps that see objects and the steps that see bytes.
         between = self._objects - 0.5
         # A step reads compact keys on its own topics only; elsewhere they are still encoded.
         elsewhere = Elsewhere(step.topics for step in self._steps if step.states("writes_ids"))
@@ -233,7 +234,7 @@ class Session:
             _check("consume", refuse_compacted, refuse_compacted_batch, between, elsewhere),
             _check("consume", refuse_encodings, refuse_encodings_batch, between, ids_elsewhere),
         ]
-        # The last that consuming does, in the same order as the steps themselves.
+        # Consuming ends with these steps, in the order of the steps that they belong to.
         first = -len(self._steps) - 1
         consuming[:0] = [
             accepting for at, step in enumerate(self._steps) if (accepting := step.accepting(first + at))
@@ -250,18 +251,18 @@ class Session:
     # Records
 
     def send(self, records: Iterable[Record]) -> list[Record]:
-        """Run records through the chain, left to right, and return what goes on the wire.
+        """Send records through the chain, left to right, and return the records for the wire.
 
         Raises:
-            HeaderwareError: the first that any of them meets.
+            HeaderwareError: the first error of any of the records.
         """
         return _raised(self.send_outcomes(list(records)))
 
     def consume(self, records: Iterable[Record]) -> list[Record]:
-        """Run records from the wire through the chain, right to left, and return what an application sees.
+        """Take records from the wire through the chain, right to left, and return them for the application.
 
         Raises:
-            HeaderwareError: the first that any of them meets.
+            HeaderwareError: the first error of any of the records.
         """
         return _raised(self.consume_outcomes(list(records)))
 
@@ -279,15 +280,15 @@ class Session:
         outcomes = self._consume.many(records)
         return [*outcomes.records()] if isinstance(outcomes, Batch) else list(outcomes)
 
-    # Moments
+    # Events
 
     def acknowledge(
         self, record: Record, metadata: RecordMetadata | None, error: BaseException | None
     ) -> None:
-        """Tell every interceptor, once, what became of a record that the application sent."""
+        """Tell every interceptor, once, the outcome of a record that the application sent."""
         for step, interceptor in self._acknowledging:
             if step.topics.matches(record.topic):
-                # As _guarded, without its call, for every record in flight comes here.
+                # The code of _guarded without its call, because this runs for every sent record.
                 try:
                     interceptor.on_acknowledgement(record, metadata, error)
                 except Exception as failure:  # noqa: BLE001 - it is logged and counted
@@ -301,12 +302,13 @@ class Session:
 
     @contextmanager
     def processing(self, records: Sequence[Record]) -> Iterator[list[Record]]:
-        """Surround the processing of records, and tell every interceptor when it is over, or failed.
+        """Surround the processing of records, and tell every interceptor when it has ended or failed.
 
-        Meanwhile they are at work (:mod:`headerware.core.carry`).
+        Meanwhile the records are at work (:mod:`headerware.core.carry`).
 
-        What the block raises goes to the interceptors, and on. ``on_processed`` follows for the records in
-        the list that the block gets; it may take out those that will be processed again.
+        An exception of the block goes to the interceptors, and is raised again. ``on_processed`` follows for
+        the records in the list that the block gets; the block may remove records that will be processed
+        again.
         """
         told = list(records)
         left: list[tuple[Step, AbstractContextManager[object]]] = []
@@ -333,9 +335,10 @@ class Session:
         self._tell_stopped("consume", record, PROCESSING, outcome, error)
 
     def keep_originals(self) -> None:
-        """Leave in the local state of each consumed record, under ``ORIGINAL``, what it was on the wire.
+        """Keep each consumed record as it was on the wire, in its local state under ``ORIGINAL``.
 
-        A record that was reassembled has what it was then. It takes memory for as long as the record lives.
+        The original of a reassembled record is the record just after reassembly. An original takes memory as
+        long as its record lives.
         """
         self._consume.keep_originals()
 
@@ -351,7 +354,7 @@ class Session:
         """Publish the dead letter of a record that the application gave up; return once it is stored.
 
         ``topic`` and ``names`` are as an interceptor's ``dead_letter_topic`` and ``dead_letter_headers``.
-        Return False for a dead letter, which gets none of its own. Any thread may call it.
+        Return False if the record is a dead letter itself, which gets no other. Any thread may call this.
 
         Raises:
             DeadLetterError: it could not be stored.
@@ -414,12 +417,12 @@ class Session:
             _guarded(step, "on_statistics", interceptor.on_statistics, text)
 
     def begin(self, work: str) -> None:
-        """Tell every interceptor what the client works at from now on, such as one batch of a job."""
+        """Tell every interceptor which piece of work the client begins, such as one batch of a job."""
         for _, interceptor in self._beginning:
             interceptor.begin(work)
 
     def poll(self, now_ms: int | None = None) -> list[Outcome]:
-        """Return the records that the consuming side releases by now, and the errors of expired ones."""
+        """Return the records that the consuming side releases by now, and the errors of expired records."""
         now = self.context.now_ms() if now_ms is None else now_ms
         outcomes: list[Outcome] = []
         for step, interceptor in self._polling:
@@ -431,7 +434,7 @@ class Session:
         return any(interceptor.is_due() for _, interceptor in self._due)
 
     def flush(self) -> list[Outcome]:
-        """Return what interceptors still hold back on the sending side."""
+        """Return the records that interceptors still hold back on the sending side."""
         outcomes: list[Outcome] = []
         for step, interceptor in self._flushing:
             outcomes.extend(self._send.run_released(step, interceptor.flush))
@@ -453,13 +456,13 @@ class Session:
         return waiting
 
     def revoke(self, partitions: Iterable[TopicPartitionKey]) -> None:
-        """Forget what belongs to partitions that have gone to another consumer."""
+        """Forget the state of partitions that have gone to another consumer."""
         gone = list(partitions)
         for _, interceptor in self._revoking:
             interceptor.revoke(gone)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Return the offset at which to begin, so that the record delivered at ``offset`` comes complete."""
+        """Return the offset at which to begin, so that the record at ``offset`` is complete."""
         begin = offset
         for _, interceptor in self._seeking:
             earlier = interceptor.seek(topic, partition, offset)
@@ -474,14 +477,14 @@ class Session:
         )
 
     def safe_offsets(self) -> dict[TopicPartitionKey, int]:
-        """Return, for each partition that holds something incomplete, where that begins."""
+        """Return the first offset of an incomplete message, for each partition that has one."""
         safest: dict[TopicPartitionKey, int] = {}
         for _, interceptor in self._holding_partitions:
             for topic_partition, offset in interceptor.safe_offsets().items():
                 safest[topic_partition] = min(offset, safest.get(topic_partition, offset))
         return safest
 
-    # The end
+    # Counters and closing
 
     def stats(self) -> dict[str, dict[str, int]]:
         """Return the counters of each interceptor, by name."""
@@ -505,7 +508,7 @@ class Session:
         }
 
     def _records_by_step(self) -> dict[str, tuple[int, int]]:
-        """Count what each step has sent and consumed, also in the sessions that it went on from."""
+        """Count the records that each step has sent and consumed, also in the sessions before this one."""
         sent, consumed = self._send.records_by_step(), self._consume.records_by_step()
         previous = self._previous
         earlier = self._carried if previous is None else previous._records_by_step()  # noqa: SLF001 - a session
@@ -516,9 +519,9 @@ class Session:
         return found
 
     def close(self) -> None:
-        """Close every interceptor once, whatever the others do; calling it again does nothing.
+        """Close every interceptor once, even if another fails to close; calling this again does nothing.
 
-        Interceptors that go on in a later session are left to that one.
+        A later session closes the interceptors that go on there.
         """
         if self._closed:
             return
@@ -573,8 +576,8 @@ class Session:
         """Publish the dead letter of a record and return True once it is stored, or raise.
 
         Yield each part that is on its way, and wait for it if the caller goes on before it is stored. Return
-        False for a record that cannot have one: a dead letter already, objects that were never
-        serialized, or one that is being sent through a chain that hides it.
+        False for a record that gets no dead letter: a dead letter itself, a record with objects that were
+        never serialized, or a record that is being sent through a chain that hides its content.
         """
         if original.value.__class__ not in WIRE_TYPES or original.key.__class__ not in WIRE_TYPES:
             return False
@@ -627,7 +630,7 @@ class Session:
         raise refusal
 
     def hides(self, topic: str) -> bool:
-        """Return whether the chain hides what records of a topic hold."""
+        """Return whether the chain hides the content of records of a topic."""
         return any(step.states("hides") and step.topics.matches(topic) for step in self._steps)
 
     def _split(self, dead_letter: Record) -> Iterable[Record]:
@@ -645,7 +648,7 @@ def _note_stub(step: Step, original: Record, refusal: InterceptorError) -> None:
     step.counts["stubs"] = step.counts.get("stubs", 0) + 1
     if step.logged.is_new("stub"):
         _log.warning(
-            "%s: the dead letter of %s holds a stub in place of the payload, for %s (further ones are only "
+            "%s: the dead letter of %s is a stub without the payload, because %s (further stubs are only "
             "counted)",
             step.name,
             position(original.topic, original.partition, original.offset),
@@ -658,7 +661,7 @@ def _unchanged(record: Record) -> Outcome:
 
 
 def _unless_unreadable(record: Record) -> Outcome:
-    """Return a consumed record as it is, or the error of one whose headers nobody may ask for again."""
+    """Return a consumed record as it is, or the error of its headers if they cannot be read."""
     if record.headers.__class__ is not Headers:
         try:
             Headers(record.headers)
@@ -689,7 +692,7 @@ def _check(
 def exit_arguments(
     error: BaseException | None,
 ) -> tuple[type[BaseException] | None, BaseException | None, TracebackType | None]:
-    """Return the arguments of ``__exit__`` for an error; without its traceback, contextlib takes it away."""
+    """Return the arguments of ``__exit__`` for an error; contextlib drops a traceback that is not passed."""
     return (None, None, None) if error is None else (type(error), error, error.__traceback__)
 
 
@@ -699,7 +702,7 @@ def _enter(manager: AbstractContextManager[object]) -> bool:
 
 
 def _guarded(step: Step, name: str, hook: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a hook that only observes returns; if it fails, log and count it, and return None."""
+    """Call a hook that only observes, and return its result; log and count a failure, and return None."""
     try:
         return hook(*arguments)
     except Exception as error:  # noqa: BLE001 - it is logged and counted
@@ -712,7 +715,7 @@ def _note_failure(step: Step, name: str, error: Exception) -> None:
     pass_on_interrupt(error)
     step.counts["failed"] += 1
     if step.logged.is_new(name):
-        # The error's own text may quote a payload, so only its type and place are told.
+        # The error's own text may quote a payload, so only its type and position are logged.
         _log.warning(
             "%s failed in %s: %s%s (further failures are only counted)",
             step.name,

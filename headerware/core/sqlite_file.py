@@ -1,9 +1,10 @@
-"""SQLite files of ours: made if they are new, and refused unless they are as we made them.
+"""Headerware's own SQLite files: made if they are new, and refused if others have changed their tables.
 
-Others may be able to write to such a file. A trigger, a view or another constraint in it changes what our
-statements do: it can swallow rows, or run for ever.
+Others may be able to write to such a file. A trigger, a view or another constraint in it changes the effect
+of our statements: it can swallow rows, or run for ever.
 
-Whatever is wrong with a file is a ``sqlite3.Error``, as a full disk is, so that its user has one case.
+Every problem with a file is a ``sqlite3.Error``, as a full disk is, so that callers handle one class of
+errors.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ _Parts = frozenset[tuple[str, str, str | None]]
 _PARTS: Final = """
 SELECT type, name, sql FROM sqlite_schema WHERE type <> 'table' OR name NOT LIKE 'sqlite!_%' ESCAPE '!'
 """
-"""SQLite's own tables, such as those of ANALYZE, say nothing about ours."""
+"""The parts of a file, without SQLite's own tables, such as the tables of ANALYZE."""
 
 
 class FileKind(NamedTuple):
-    """A kind of SQLite file: ``what`` it is in words, how it is marked, and which tables it has."""
+    """A kind of SQLite file: ``what`` names it in errors; it has an application id and tables."""
 
     what: str
     application_id: int
     schema: str
-    """The statements that make the tables, each of which ends with a semicolon."""
+    """The statements that make the tables; each statement ends with a semicolon."""
     version: int = 0
-    """Of the tables; the file has it as ``user_version``."""
+    """The version of the tables, which the file has as ``user_version``."""
 
     def open(self, path: str | Path, *, wait_s: float) -> sqlite3.Connection:
         """Open a file, and make its tables if it is new or empty.
@@ -63,7 +64,7 @@ class FileKind(NamedTuple):
         """Refuse a file in which a part was added, changed or removed.
 
         Raises:
-            sqlite3.Error: there is one, which the error names.
+            sqlite3.Error: a part differs; the error names it.
         """
         differing = _parts(connection) ^ _expected(self.schema)
         if differing:
@@ -83,7 +84,7 @@ class FileKind(NamedTuple):
 
     def _require_kind(self, connection: sqlite3.Connection) -> None:
         if _mark(connection, "application_id") != self.application_id:
-            raise sqlite3.DatabaseError(f"it is a SQLite file, but no {self.what}")
+            raise sqlite3.DatabaseError(f"it is a SQLite file, but not a {self.what}")
         found = _mark(connection, "user_version")
         if found != self.version:
             raise sqlite3.DatabaseError(f"it has version {found}, but this Headerware reads {self.version}")

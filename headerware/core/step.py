@@ -1,4 +1,4 @@
-"""One interceptor at work in one session, and the answer of its ``on_error`` to a failure."""
+"""One interceptor in one session, and the answer of its ``on_error`` to a failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TellStopped = Callable[["Record", str, str, BaseException | None], None]
 PublishDeadLetter = Callable[["Record", InterceptorError, "Step"], Generator["Publication", None, bool]]
 """Publishes the dead letter of ``(original, error, step)``; yields its parts that are on their way.
 
-It raises if it cannot, and returns False if the original is a dead letter already.
+It raises if the dead letter cannot be stored, and returns False if the original gets no dead letter.
 """
 _Refusal = InterceptorError | Literal[DROP]  # type: ignore[valid-type]
 """The outcome of a record that does not go on: it is refused, or dropped."""
@@ -56,10 +56,10 @@ _log: Final = logging.getLogger("headerware")
 
 
 class Overhead:
-    """Return an upper bound of what the steps to the right of one add to a record.
+    """Return an upper bound of the bytes that the steps to the right of a step add to a record.
 
-    A step that has gone on into another session has the right-hand sides of both, until the earlier session
-    is closed.
+    A step that goes on in another session has the right-hand sides of both sessions, until the earlier
+    session is closed.
     """
 
     __slots__ = ("rights",)
@@ -84,7 +84,7 @@ def _added_bytes(steps: Sequence[Step], record: Record) -> int:
 
 
 class LoggedReasons:
-    """What has been logged: each kind of failure with its first few reasons, so that no flood fills a log."""
+    """The first few logged reasons of each kind of failure, so that many failures do not fill a log."""
 
     __slots__ = ("_reasons",)
 
@@ -100,7 +100,7 @@ class LoggedReasons:
         return True
 
     def is_new_error(self, error: BaseException) -> bool:
-        """Return whether to log an error, which belongs to one kind with all of its step and its cause."""
+        """Return whether to log an error; all errors with the same step and cause are one kind."""
         kind = getattr(error, "step", None), type(error.__cause__ or error)
         return self.is_new(kind, getattr(error, "message", "") or str(error))
 
@@ -168,7 +168,7 @@ class Step:
         return self.hears_accepted or surrounds or self.states("verifies")
 
     def accepting(self, position: float) -> Step | None:
-        """Return the step that calls this one's ``on_accepted`` at the end of consuming; None without one."""
+        """Return a step that calls ``on_accepted`` of this step at the end of consuming; None without one."""
         one, many = self.hook("on_accepted"), self.hook("on_accepted_batch")
         if one is None and many is None:
             return None
@@ -183,7 +183,7 @@ class Step:
         )
 
     def takes_batches(self, direction: Direction) -> bool:
-        """Return whether an interceptor is there that takes many records at once."""
+        """Return whether the step has an interceptor that takes batches."""
         return self.interceptor is not None and self.hook(f"on_{direction}_batch") is not None
 
 
@@ -212,7 +212,7 @@ class Failures:
             pending = self._dead_letter(step, refused, original)
             if pending.done():
                 return pending.outcome()
-            # The dead letter has the stack trace; the frames of many would cost more than all else here.
+            # The dead letter has the stack trace. To keep the frames of many errors would cost the most here.
             for raised in (refused, refused.__cause__):
                 if raised is not None:
                     raised.__traceback__ = None
@@ -229,7 +229,7 @@ class Failures:
         self._tell_stopped(record, BOUNDARY, "refused", error)
 
     def released(self, step: Step, error: Any) -> list[_Refusal]:
-        """Answer an error among the records that a step releases; it belongs to no record that is at hand."""
+        """Answer an error among the records that a step releases; the record of the error is not known."""
         if not isinstance(error, Exception):
             error = InterceptorError(f"released a {type(error).__name__}; expected Records and errors only")
         refused = error if isinstance(error, InterceptorError) else wrapped(error)
@@ -244,7 +244,7 @@ class Failures:
     def _refused_with_all(
         self, step: Step, error: ReassemblyError, originals: Iterable[Record]
     ) -> list[_Refusal]:
-        """Make a dead letter of each record given up with an error; if one is held back, so are all."""
+        """Make a dead letter of each record given up with an error; if one is held back, hold back all."""
         told: list[_Refusal] = []
         for original in originals:
             refusal = self._refused(step, error, original)
@@ -310,7 +310,7 @@ class Failures:
         return error
 
     def _note(self, step: Step, count: str, error: InterceptorError, original: Record | None) -> None:
-        """Count what is passed over, and log each reason once."""
+        """Count a record that a step skipped, dropped or dead-lettered, and log each reason once."""
         step.counts[count] += 1
         self._tell_stopped(original or _record_at(error), step.name, count, error)
         if step.logged.is_new_error(error):
@@ -318,7 +318,7 @@ class Failures:
 
 
 def _for_lack_of_steps(error: Exception, step: Step, record: Record) -> Exception:
-    """Return an error, or one that names the steps which the record needs first and the chain lacks."""
+    """Return the error, or an error that names the steps that the record needs and the chain lacks."""
     lacking = undecoded_before(getattr(step.interceptor, "decodes", ()), record.headers)
     if lacking is None or isinstance(error, HeldBackError | KeyringError):
         return error
@@ -331,12 +331,12 @@ def _refuses_unavailable(step: Step) -> bool:
 
 
 def _record_at(error: InterceptorError) -> Record:
-    """Return a record without contents for an error that belongs to none that is at hand."""
+    """Return the last record of an error, or a record without content at its position."""
     return error.last_record or Record(error.topic or "", partition=error.partition, offset=error.offset)
 
 
 def wrapped(error: Exception) -> InterceptorError:
-    """Wrap what a hook raised; its text stays in the cause, for it may quote a payload."""
+    """Wrap an exception of a hook; its text stays in the cause, because it may quote a payload."""
     if isinstance(error, InterceptorError):
         wrapper = error.again()
     elif isinstance(error, KeyringError):
@@ -350,7 +350,7 @@ def wrapped(error: Exception) -> InterceptorError:
 
 
 def error_at(error: Exception, step: Step, record: Record) -> InterceptorError:
-    """Return an error with its position; one that has a position of another record is made again."""
+    """Return an error with its position; an error with the position of another record is made again."""
     if isinstance(error, InterceptorError) and error.last_record is None:
         return error.at(step.name, record)
     return wrapped(error).at(step.name, record)

@@ -1,6 +1,7 @@
 """JSON of files that decide who is trusted: one profile, which all readers judge alike (spec/json.md).
 
-msgspec reads the values. What it is lenient about, and other readers may see otherwise, is refused here.
+msgspec reads the values. This module refuses forms that msgspec accepts but other readers may read
+differently.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ _FIRST_MOMENT: Final = datetime.fromtimestamp(0, UTC)
 
 
 def decode_json(text: bytes, kind: type[_T]) -> _T:
-    """Return the value of a type that a text in this profile has.
+    """Return the value of a JSON text in this profile, as a type.
 
     Raises:
-        ValueError: it is none; a message of msgspec's may quote a value, see
+        ValueError: the text is not in this profile, or not of this type; the message may quote a value, see
             :func:`~headerware.core.printable.without_values`.
     """
     try:

@@ -26,16 +26,17 @@ def check_patterns(patterns: Iterable[str], *, path: str) -> None:
         if not own or _NOT_IN_TOPICS.search(own) or _REPEATED_DOT.search(own):
             raise ConfigError(
                 f"expected a pattern such as 'orders-*' or 'orders-?', found {pattern!r}, which looks like a "
-                f"regular expression or has what no topic's name has; '*' stands for any text, '?' for one "
-                f"character, and alternatives are patterns of their own: ['orders', 'payments']",
+                f"regular expression or has characters that no topic has; '*' stands for any text, '?' for "
+                f"one character, and alternatives are patterns of their own: ['orders', 'payments']",
                 path=path,
             )
 
 
 class TopicPatterns:
-    """Tell which topics an interceptor works on.
+    """Decide which topics an interceptor works on.
 
-    Those that begin with ``!`` exclude, and exclusion wins. Only exclusions mean all other topics.
+    Patterns that begin with ``!`` exclude topics, and take precedence. Exclusions alone mean all other
+    topics.
     """
 
     __slots__ = ("_excluded", "_found", "_included", "_seen", "_unmatched", "patterns")

@@ -16,11 +16,11 @@ class TypedOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     type: ClassVar[str] = ""
     """The word for it in configuration."""
     removed: ClassVar[dict[str, str]] = {}
-    """The options that earlier versions had, each with what to do now; whoever still gives one is told."""
+    """The options of earlier versions, each with the advice that its error gives."""
 
 
 class SecretOptions(TypedOptions, frozen=True, kw_only=True):
-    """Hold options of which none is shown, because addresses and properties may hold passwords."""
+    """Hold options that are never shown, because addresses and properties may hold passwords."""
 
     def __repr__(self) -> str:
         """Show no option."""

@@ -1,4 +1,7 @@
-"""Trained dictionaries: small records compress well with what they have in common (spec/dictionaries.md)."""
+"""Trained dictionaries, with which small records that resemble each other compress well.
+
+The formats are in spec/dictionaries.md.
+"""
 
 from headerware.dictionaries.dictionary import Dictionary, Use, Version
 from headerware.dictionaries.folder import FolderDictionaries

@@ -1,16 +1,16 @@
 """A dictionary, its id, and the document that says which dictionary a topic is written with.
 
-A dictionary is one of zstd (RFC 8878, section 5): it begins with zstd's magic number. Its id is the first 16
-bytes of the SHA-256 of all its bytes. Header ``hw.compress`` of a record that was compressed with it is the
-base64 of:
+A dictionary has the format of zstd (RFC 8878, section 5): it begins with zstd's magic number. Its id is the
+first 16 bytes of the SHA-256 of all its bytes. The header ``hw.compress`` of a record that was compressed
+with it is the base64 of:
 
     0      1                17
     +------+----------------+
     | 0x01 | the id         |
     +------+----------------+
 
-The id names the bytes themselves. So whoever may write to a store can withhold a dictionary from readers, but
-cannot put another one in its place.
+The id depends on the bytes. So a user who may write to a store can withhold a dictionary from readers, but
+cannot replace it by another.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from headerware.core.printable import without_values
 MAX_DICTIONARY_BYTES: Final = 256 << 10
 """The largest dictionary that is published or read. 16 KiB are usual; more seldom pays."""
 MAX_VERSIONS: Final = 100
-"""How many versions a use remembers; dictionaries of earlier ones stay readable."""
+"""How many versions a use remembers; dictionaries of earlier versions stay readable."""
 MAX_USE_BYTES: Final = 64 << 10
 
 _MAGIC: Final = b"\x37\xa4\x30\xec"
 _FRAME_ID: Final = slice(4, 8)
-"""Where a dictionary has the id that zstd's frames name it by."""
+"""The position of the id by which zstd's frames name a dictionary."""
 _ID_BYTES: Final = 16
 _LAYOUT: Final = 1
 _HEADER: Final = "hw.compress"
@@ -49,16 +49,16 @@ class Dictionary(msgspec.Struct, frozen=True):
     """A trained dictionary of zstd.
 
     Args:
-        content: its bytes, as zstd's trainer gives them.
+        content: its bytes, as zstd's trainer returns them.
 
     Raises:
-        DictionaryError: it is no dictionary of zstd, or larger than 256 KiB.
+        DictionaryError: the content is not a dictionary of zstd, or is larger than 256 KiB.
     """
 
     content: bytes
 
     def __post_init__(self) -> None:
-        """Refuse what is no dictionary."""
+        """Refuse content that is not a dictionary."""
         if problem := dictionary_problem(self.content):
             raise DictionaryError(problem)
 
@@ -68,7 +68,7 @@ class Dictionary(msgspec.Struct, frozen=True):
         return id_of(self.content)
 
     def __repr__(self) -> str:
-        """Show the id and the size, for the content is that of samples."""
+        """Show the id and the size only, because the content is made of samples."""
         return f"Dictionary({self.id}, {len(self.content)} bytes)"
 
 
@@ -83,18 +83,18 @@ def is_dictionary(content: bytes, dictionary_id: str) -> bool:
 
 
 def dictionary_problem(content: bytes) -> str | None:
-    """Return why bytes are no dictionary, or None if they may be one."""
+    """Return why bytes are not a dictionary, or None if they may be one."""
     if len(content) > MAX_DICTIONARY_BYTES:
         return f"expected a dictionary of at most {MAX_DICTIONARY_BYTES:,} bytes, found {len(content):,}"
     if not content.startswith(_MAGIC):
         return "expected a dictionary of zstd, which begins with its magic number; found other bytes"
     if not any(content[_FRAME_ID]):
-        return "expected a dictionary with an id of zstd's, which frames name; it has none"
+        return "expected a dictionary with zstd's id, by which frames name it; found no id"
     return None
 
 
 def checked_id(text: str) -> str:
-    """Return an id, or raise DictionaryError if the text is none."""
+    """Return an id; raise DictionaryError if the text is not an id."""
     if not re.match(_ID, text):
         raise DictionaryError(
             f"expected a dictionary's id, 32 digits of lower-case hexadecimal; found {text!r}"
@@ -118,7 +118,7 @@ def decode_mark(value: bytes | None) -> str:
 
 
 class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One version of a use: its number, the dictionary's id, and since when, in ISO 8601."""
+    """One version of a use: its number, the dictionary's id, and its beginning, in ISO 8601."""
 
     number: Annotated[int, msgspec.Meta(ge=1)]
     dictionary: DictionaryId
@@ -126,11 +126,11 @@ class Version(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dictionary a topic's values of a content type are written with, and which ones were before.
+    """The dictionary with which a topic's values of a content type are written, and its predecessors.
 
     Args:
         topic: the topic.
-        content_type: the content type, in lower case and without parameters; None stands for all others.
+        content_type: the content type, in lower case and without parameters; None for all other values.
         versions: the versions by rising numbers, the last one counts.
         version: the version of this document's layout.
     """
@@ -142,7 +142,7 @@ class Use(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def current(self) -> Version:
-        """The version that counts."""
+        """The present version."""
         return self.versions[-1]
 
     @property
@@ -195,17 +195,15 @@ def encode_use(use: Use) -> bytes:
 
 
 def decode_use(key: bytes, value: bytes) -> Use:
-    """Read a use, or raise WireFormatError if it is none, or that of another key."""
+    """Read a use; raise WireFormatError if it is invalid, or belongs to another key."""
     if len(value) > MAX_USE_BYTES:
         raise WireFormatError(f"a use of {len(value):,} bytes, expected at most {MAX_USE_BYTES:,}")
     try:
         use = _decode_use(value)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise WireFormatError(
-            f"the use of a dictionary is not what it should be: {without_values(error)}"
-        ) from None
+        raise WireFormatError(f"the use of a dictionary is invalid: {without_values(error)}") from None
     if use.key != key:
-        raise WireFormatError("the use of a dictionary stands under another key than its own")
+        raise WireFormatError("the use of a dictionary has another key than its own")
     if any(later.number <= earlier.number for earlier, later in zip(use.versions, use.versions[1:])):  # noqa: B905 - pairs
         raise WireFormatError("the use of a dictionary has versions whose numbers do not rise")
     return use

@@ -1,7 +1,7 @@
 """A folder as a store of dictionaries: it suits a git repository, an image or a mounted volume.
 
-A dictionary is ``<id>.dict``, as zstd's tools write and take it; ``uses.json`` says which topic is written
-with which. A file whose content is not that of its id is not there.
+A dictionary is the file ``<id>.dict``, as zstd's tools write and read it; ``uses.json`` has the dictionary of
+each topic. A file whose content does not fit its id counts as missing.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class FolderDictionaryStore:
 
     @property
     def generation(self) -> tuple[int, ...]:
-        """A value that changes when the folder does; it is looked at when that is due."""
+        """A value that changes when the folder changes; the folder is read again when that is due."""
         if self._clock() >= self._look_at:
             self._look()
         return self._stamp
@@ -93,7 +93,7 @@ class FolderDictionaryStore:
             raise DictionaryError(self._failure)
 
     def start(self) -> None:
-        """Read the folder; it is looked at again by itself."""
+        """Read the folder; :attr:`generation` reads it again later."""
         self.read()
 
     def use(self, topic: str, content_type: str | None) -> Use | None:
@@ -141,7 +141,7 @@ class FolderDictionaryStore:
         with self._writing():
             self._look()
             if self._failure is not None:
-                raise DictionaryError(self._failure)  # it would be written over
+                raise DictionaryError(self._failure)  # the damaged file must not be overwritten
             uses = {**self._uses, use.key: use}
             content = msgspec.json.format(msgspec.json.encode(_Document(tuple(uses.values()))), indent=2)
             replace_file(self._folder / _USES, content + b"\n", new_mode=0o666)
@@ -151,7 +151,7 @@ class FolderDictionaryStore:
         """Do nothing: no file is kept open."""
 
     def _look(self) -> None:
-        """Read ``uses.json`` if anything has changed; a damaged one leaves what was read before."""
+        """Read ``uses.json`` if the folder has changed; if the file is damaged, keep the former uses."""
         with self._lock.get():
             self._look_at = self._clock() + self._rescan_s
             try:
@@ -175,7 +175,7 @@ class FolderDictionaryStore:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Let writers of all processes wait for each other, so that none undoes another's change."""
+        """Make the writers of all processes wait for each other, so that no change is lost."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -15,21 +15,21 @@ from headerware.dictionaries.dictionary import Dictionary, Use, essence
 
 @runtime_checkable
 class DictionaryStore(Protocol):
-    """Keep dictionaries by id, and which of them each topic is written with.
+    """Keep dictionaries by id, and the uses: which dictionary each topic is written with.
 
     Safe for use by several threads at once.
     """
 
     @property
     def generation(self) -> Hashable:
-        """A value that changes when anything in the store does; asking for it takes no network."""
+        """A value that changes when anything in the store changes; it needs no request."""
         ...
 
     def read(self) -> None:
-        """Read what the store has now, within its timeout.
+        """Read the present content of the store, within its timeout.
 
         Raises:
-            DictionaryError: it cannot be reached or read.
+            DictionaryError: the store cannot be reached or read.
         """
         ...
 
@@ -37,7 +37,7 @@ class DictionaryStore(Protocol):
         """Read the store for the first time, and follow it from then on.
 
         Raises:
-            DictionaryError: it cannot be reached or read; it is tried again in the background.
+            DictionaryError: the store cannot be reached or read; it is tried again in the background.
         """
         ...
 
@@ -46,7 +46,7 @@ class DictionaryStore(Protocol):
         ...
 
     def known(self, dictionary_id: str) -> bytes | None:
-        """Return a dictionary if it is known here; take no network."""
+        """Return a dictionary if it is known here; send no request."""
         ...
 
     def get(self, dictionary_id: str) -> bytes | None:
@@ -74,7 +74,7 @@ class DictionaryStore(Protocol):
         ...
 
     def assign(self, use: Use) -> None:
-        """Keep a use in place of the one before, and return once writers can find it.
+        """Replace a use, and return once writers can find the new one.
 
         Raises:
             DictionaryError: the store cannot be reached or written.
@@ -115,16 +115,16 @@ def publish(
     """Keep a dictionary, and have a topic's values written with it from now on.
 
     Args:
-        store: where to.
+        store: the store.
         dictionary: the dictionary.
-        topic: the topic whose writers take it.
-        content_type: only for values of this content type; None is for all that have no own dictionary.
+        topic: the topic whose writers use it.
+        content_type: the content type of the values; None for all values without a dictionary of their own.
 
     Returns:
         the use, with its new version.
 
     Raises:
-        DictionaryError: the store cannot be reached or written, or there can be no such topic.
+        DictionaryError: the store cannot be reached or written, or the topic's name is not valid.
     """
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = Use.first(topic, content_type, dictionary.id, since)
@@ -137,7 +137,7 @@ def publish(
 
 
 def use_for(store: DictionaryStore, topic: str, content_type: bytes | None) -> Use | None:
-    """Return the use for a record of this topic and content type: its own one, else the topic's."""
+    """Return the use for records of a topic and content type: of the content type, else of the topic."""
     own = None if content_type is None else store.use(topic, essence(content_type))
     return own or store.use(topic, None)
 
@@ -148,7 +148,7 @@ def open_shared(store: Dictionaries | DictionaryStore) -> SharedStore:
 
 
 class SharedStore:
-    """One use of a store that sessions share; what the caller has opened itself is not closed."""
+    """A reference to a store that sessions share; a store that the caller has opened is not closed."""
 
     def __init__(self, settings: Dictionaries | DictionaryStore) -> None:
         self._owned = isinstance(settings, Dictionaries)
@@ -157,7 +157,7 @@ class SharedStore:
         )
 
     def close(self) -> None:
-        """Release this use; the store is closed with the last one."""
+        """Release the reference; the store is closed with the last one."""
         owned, self._owned = self._owned, False
         if owned and _stores.release(self.store):
             self.store.close()

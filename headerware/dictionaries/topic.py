@@ -1,14 +1,13 @@
-"""A compacted topic as a store of dictionaries: clients follow it, so a new one takes over at once.
+"""A compacted topic as a store of dictionaries: clients follow it, so a new dictionary is used at once.
 
     key                              value
     dictionary/<id>                  the dictionary
-    use/<topic>                      JSON: which dictionary, with its versions
+    use/<topic>                      JSON: the use, with its versions
     use/<topic>/<content type>
 
-Whoever may write to the topic may write anything. So a dictionary whose bytes are not those of its id is no
-row, nor is a use whose number falls; and rows of more than a total size are left out. Which dictionary a
-writer takes is what the topic says, so it is a matter of trust: ``trusted_dictionaries`` of ``compress``
-limits it.
+Users who may write to the topic may write anything. So a dictionary whose bytes do not fit its id is no row,
+and neither is a use whose number falls; rows beyond a total size are left out. Writers use the dictionary
+that the topic names, so they trust the topic: ``trusted_dictionaries`` of ``compress`` limits this trust.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 from weakref import WeakSet
 
 import msgspec
@@ -42,15 +41,12 @@ from headerware.kafka.settings import dotted
 from headerware.topic_table.rows import Rows, TableRecord
 from headerware.topic_table.table import TIMEOUT_S, TopicTable
 
-if TYPE_CHECKING:
-    import os as _os
-
 MAX_TOTAL_BYTES: Final = 64 << 20
 """How many bytes of dictionaries and uses are kept in memory; beyond it new rows are left out."""
 _START_S: Final = 2.0
-"""How long a new client waits for the topic at most; it goes on without, and takes it over when it comes."""
+"""How long a new client waits for the topic at most; it goes on without it, and uses it when it is read."""
 _ASK_AGAIN_S: Final = 1.0
-"""How long the topic is not read to its end again for dictionaries that it did not have."""
+"""How long to wait before the topic is read to its end again for an unknown dictionary."""
 
 _log = logging.getLogger("headerware.dictionaries")
 
@@ -95,9 +91,9 @@ class TopicDictionaries(Dictionaries, frozen=True, kw_only=True):
 
 
 class DictionaryRows(Rows):
-    """The rows that are what their keys say; others leave what was there before.
+    """The rows that fit their keys; other records change nothing.
 
-    A rewritten dictionary would be no dictionary, and an older use has been replaced for a reason.
+    A changed dictionary would not fit its id, and an older use was replaced for a reason.
     """
 
     def __init__(self) -> None:
@@ -130,14 +126,14 @@ class DictionaryRows(Rows):
             name = key.removeprefix(DICTIONARY_PREFIX).decode("utf-8", "replace")
             return None if is_dictionary(value, name) else "it is not the dictionary that its key names"
         if not key.startswith(USE_PREFIX):
-            return "its key is neither that of a dictionary nor that of a use"
+            return "its key belongs neither to a dictionary nor to a use"
         try:
             use = decode_use(key, value)
         except WireFormatError as error:
             return str(error)
         known = self.uses.get(key)
         if known is not None and use.current.number < known.current.number:
-            return "it would bring an earlier version of a use back"
+            return "it would restore an earlier version of a use"
         self.uses[key] = use
         return None
 
@@ -154,7 +150,7 @@ class TopicDictionaryStore:
         conf: Mapping[str, Any],
         topic: str,
         *,
-        snapshot: str | _os.PathLike[str] | None = None,
+        snapshot: str | os.PathLike[str] | None = None,
         create: bool = False,
         replication_factor: int = -1,
         timeout_s: float = TIMEOUT_S,
@@ -181,7 +177,7 @@ class TopicDictionaryStore:
         _open_stores.add(self)
 
     def _begin(self) -> None:
-        """Make the table; a forked child makes one of its own, for the parent's has threads there."""
+        """Begin without a table; a forked child makes its own, because the parent's threads are not there."""
         self._asking = Lock()
         self._asked_at = float("-inf")
         self._answer: KeptError[DictionaryError] | None = None
@@ -210,7 +206,7 @@ class TopicDictionaryStore:
             raise failure.again()
 
     def start(self) -> None:
-        """Read the topic, for two seconds at most, and follow it from now on, also if it was not read."""
+        """Read the topic, for two seconds at most, and follow it from now on, even if reading failed."""
         try:
             self._read(min(self._timeout_s, _START_S))
         finally:
@@ -230,7 +226,7 @@ class TopicDictionaryStore:
     def get(self, dictionary_id: str) -> bytes | None:
         """Return a dictionary; if it is unknown, read the topic to its end, once a second at most.
 
-        Readers need no thread that follows the topic: what they lack they read when they need it.
+        So readers need no thread that follows the topic.
         """
         found = self.known(dictionary_id)
         if found is None:
@@ -277,7 +273,7 @@ class TopicDictionaryStore:
             self._opened().put(key, value, self._timeout_s)
 
     def _ask(self, timeout_s: float) -> None:
-        """Read the topic to its end, and note how that went."""
+        """Read the topic to its end, and note the failure, if any."""
         self._answer = None
         try:
             with _dictionary_errors():
@@ -310,7 +306,7 @@ def _dictionary_errors() -> Iterator[None]:
 
 _open_stores: Final[WeakSet[TopicDictionaryStore]] = WeakSet()
 _of_parents: Final[list[Any]] = []
-"""The tables of parents: closing librdkafka's clients where their threads are not would wait for ever."""
+"""The tables of parents, kept: closing librdkafka's clients where their threads are not would never end."""
 
 
 def _begin_in_child() -> None:

@@ -1,1 +1,1 @@
-"""What all parts that speak with Kafka share: settings, errors, questions to a cluster, and readers."""
+"""The shared parts of all code that speaks with Kafka: settings, errors, an admin client, and readers."""

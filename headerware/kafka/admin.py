@@ -1,6 +1,6 @@
-"""What a cluster is asked, and the few changes that are made there, through confluent-kafka's admin client.
+"""Requests to a cluster, and the few changes that are made there, through confluent-kafka's admin client.
 
-An error names the topic or the group that it is about, which the cluster's own does not.
+An error names its topic or group, which the cluster's own error does not.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 Isolation = Literal["read_uncommitted", "read_committed"]
-"""Whether the end of a partition is behind or before the transactions that are open there."""
+"""Whether the end of a partition comes after its open transactions, or before the first of them."""
 _LEAST_TIMEOUT_S: Final = 0.05
 """Requests refuse a timeout of 0."""
 _PAUSE_S: Final = 0.05
-"""How long to wait for a coordinator that moves before it is asked again."""
+"""How long to wait before a coordinator that moves is asked again."""
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """What a cluster says of a topic.
+    """A topic as the cluster describes it.
 
     Args:
-        id: changes if the topic is deleted and made again.
-        partitions: how many there are.
-        replicas: how many copies there are of the partition that has the fewest.
-        operations: what this user may do there, such as ``WRITE``; empty if the cluster does not say.
+        id: the topic's id, which changes if the topic is deleted and made again.
+        partitions: the number of partitions.
+        replicas: the number of copies of the partition that has the fewest.
+        operations: the operations that this user may do, such as ``WRITE``; empty if they are not known.
     """
 
     id: str
@@ -46,17 +46,17 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 class Admin:
-    """A client that asks and changes what no consumer and no producer does; threads may share it.
+    """A client for requests that consumers and producers do not make; threads may share it.
 
-    Asking for a topic that is not there does not make it.
+    A request for a topic that does not exist does not create it.
 
     Args:
-        conf: the settings of a client of confluent-kafka, of which those of the connection count.
+        conf: the settings of a client of confluent-kafka; only the settings of the connection are used.
         timeout_s: how long an answer may take, in seconds.
 
     Raises:
-        confluent_kafka.KafkaException: here, the settings are wrong; of all methods, the cluster refuses what
-            it is asked, or does not answer in time.
+        confluent_kafka.KafkaException: the settings are wrong. All methods raise it if the cluster refuses a
+            request, or does not answer in time.
     """
 
     def __init__(self, conf: Mapping[str, Any], *, timeout_s: float) -> None:
@@ -70,19 +70,19 @@ class Admin:
         return self._client.list_topics(topic, timeout=self._timeout_s)
 
     def describe_cluster(self) -> Any:
-        """Return confluent-kafka's DescribeClusterResult, with what this user may do."""
+        """Return confluent-kafka's DescribeClusterResult, with the operations that this user may do."""
         return self._client.describe_cluster(
             include_authorized_operations=True, request_timeout=self._timeout_s
         ).result()
 
     def broker_settings(self, broker: int) -> dict[str, str]:
-        """Return a broker's settings by their names, without those that have no value."""
+        """Return a broker's settings by their names, without settings that have no value."""
         return _values(*self._asked_settings("BROKER", [str(broker)]).popitem())
 
     # Topics
 
     def describe_topic(self, topic: str) -> TopicDescription:
-        """Return what the cluster says of a topic."""
+        """Return a topic as the cluster describes it."""
         from confluent_kafka import TopicCollection  # noqa: PLC0415 - slow to import
 
         (asked,) = self._client.describe_topics(
@@ -97,13 +97,13 @@ class Admin:
         )
 
     def topic_settings(self, topic: str) -> dict[str, str]:
-        """Return a topic's settings by their names, without those that have no value."""
+        """Return a topic's settings by their names, without settings that have no value."""
         return _values(*self._asked_settings("TOPIC", [topic]).popitem())
 
     def told_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of topics, without topics that do not exist or that this user may not see.
 
-        It is empty if nobody can answer. An embedded cluster has no controller, and would let us wait.
+        The result is empty if no broker can answer. An embedded cluster, which has no controller, would not.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
@@ -136,13 +136,13 @@ class Admin:
     # Offsets
 
     def beginnings(self, topic: str, partitions: int) -> dict[int, int]:
-        """Return the first offset of each of a topic's partitions, of which there are so many."""
+        """Return the first offset of each partition of a topic with this number of partitions."""
         return {number: each.offset for number, each in self._offsets(topic, partitions, "earliest").items()}
 
     def ends(
         self, topic: str, partitions: int, *, isolation: Isolation = "read_uncommitted"
     ) -> dict[int, int]:
-        """Return the offset at which each of a topic's partitions ends, of which there are so many."""
+        """Return the offset at which each partition ends, of a topic with this number of partitions."""
         found = self._offsets(topic, partitions, "latest", isolation)
         return {number: each.offset for number, each in found.items()}
 
@@ -155,8 +155,8 @@ class Admin:
         """Delete the records of a partition below an offset."""
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - slow to import
 
-        place = TopicPartition(topic, partition, before)
-        (asked,) = self._client.delete_records([place], request_timeout=self._timeout_s).values()
+        first_kept = TopicPartition(topic, partition, before)
+        (asked,) = self._client.delete_records([first_kept], request_timeout=self._timeout_s).values()
         _answer(topic, asked)
 
     # Groups
@@ -213,7 +213,7 @@ class Admin:
         self._from_coordinator(ask)
 
     def _from_coordinator(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Return what a group's coordinator answers; one that moves, or is new, is asked again."""
+        """Return the answer of a group's coordinator; ask again if the coordinator moves, or is new."""
         from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
         deadline = time.monotonic() + self._timeout_s
@@ -266,7 +266,7 @@ def require_reachable(conf: Mapping[str, Any], topic: str, *, timeout_s: float =
 
 
 def operations(described: Any) -> frozenset[str]:
-    """Return what this user may do with what confluent-kafka describes; it is empty if it is not told."""
+    """Return the operations that this user may do, from confluent-kafka's description; empty if unknown."""
     return frozenset(operation.name for operation in getattr(described, "authorized_operations", None) or ())
 
 
@@ -275,7 +275,7 @@ def _settings(conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answer(what: str, asked: Future[Any]) -> Any:
-    """Return an answer when it has come; an error names what it is about."""
+    """Wait for an answer, and return it; an error begins with ``what``."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - slow to import
 
     try:

@@ -1,6 +1,6 @@
-"""How large a producer's batches may be, after the settings of its topics.
+"""The largest size of a producer's batches, by the settings of its topics.
 
-A broker weighs a batch as a whole against ``max.message.bytes`` of its topic, and librdkafka makes batches of
+A broker compares the size of a batch with ``max.message.bytes`` of its topic, and librdkafka makes batches of
 up to 1,000,000 bytes for all topics alike (``batch.size``).
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LARGEST: Final = 1_000_000
 """librdkafka's own ``batch.size``."""
 SETTINGS_TIMEOUT_S: Final = 2.0
-"""How long to wait for settings, which brokers tell in milliseconds."""
+"""How long to wait for settings; brokers usually answer within milliseconds."""
 
 
 def batch_size(conf: Mapping[str, Any], topics: Iterable[str]) -> int:

@@ -1,4 +1,4 @@
-"""The kinds of Kafka's errors: one table for all who decide by an error what to do."""
+"""The kinds of Kafka's errors: one table for all code that acts on an error."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Kind(Enum):
-    """What an error says, with the names of its codes in confluent-kafka; a code has one kind.
+    """The meaning of an error, with the names of its codes in confluent-kafka; a code has one kind.
 
     A name with an underscore is librdkafka's own; the others are the brokers'.
     """
 
     UNFIT = "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP"
-    """A topic refuses one record for its size, key or time; others may go."""
+    """A topic refuses one record for its size, key or time; it may accept others."""
     UNFIT_OTHER = ("_INVALID_DIFFERENT_RECORD",)
     """A topic refuses another record of the same request, and with it this one."""
     UNKNOWN_PARTITION = ("_UNKNOWN_PARTITION",)
@@ -34,7 +34,7 @@ class Kind(Enum):
     )
     """The user is not known, or lacks a right: waiting does not help."""
     REFUSED = "TOPIC_EXCEPTION", "POLICY_VIOLATION"
-    """The topic's name is no name for a topic, or a policy of the cluster is against it."""
+    """The topic's name is not valid, or a policy of the cluster forbids the request."""
     UNKNOWN_TOPIC = ("UNKNOWN_TOPIC_OR_PART",)
     """There is no such topic, or this user may not see it."""
     TOPIC_EXISTS = ("TOPIC_ALREADY_EXISTS",)
@@ -42,15 +42,15 @@ class Kind(Enum):
     FENCED = "_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"
     """A producer that was started later has the same transactional id."""
     PRODUCER_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE"
-    """The brokers do not know a transactional producer any more, or not the transaction that it means."""
+    """The brokers no longer know a transactional producer, or do not know its transaction."""
     MEMBER_FENCED = ("FENCED_INSTANCE_ID",)
     """A member that came later has the same ``group.instance.id``."""
     STALE_GROUP = "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REBALANCE_IN_PROGRESS"
-    """The group has begun a new generation, or does not know the member any more."""
+    """The group has begun a new generation, or no longer knows the member."""
     WRONG_STATE = ("_STATE",)
-    """The client is in a state in which it does not do what it was asked."""
+    """The client's present state does not permit the call."""
     FATAL = ("_FATAL",)
-    """The client is of no use any more; another error says why."""
+    """The client can no longer be used; another error says why."""
     COORDINATOR_MOVED = "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"
     """A group's coordinator is another broker, or not ready yet."""
     LEADER_MOVED = "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION"
@@ -64,7 +64,7 @@ class Kind(Enum):
     END_OF_PARTITION = ("_PARTITION_EOF",)
     """Nothing is left to read for now."""
     OFFSET_GONE = "_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"
-    """The topic does not have the offset any more at which to read on."""
+    """The topic no longer has the offset at which reading should go on."""
     POLLED_TOO_LATE = ("_MAX_POLL_EXCEEDED",)
     """The consumer did not poll within ``max.poll.interval.ms``, and is out of its group until it polls."""
     OTHER = ()
@@ -72,11 +72,11 @@ class Kind(Enum):
 
 
 NO_ANSWER: Final = frozenset({Kind.TIMED_OUT, Kind.UNREACHABLE, Kind.ALL_UNREACHABLE})
-"""The kinds of errors that say that brokers do not answer."""
+"""The kinds of errors that mean that brokers do not answer."""
 
 
 def kind_of(error: object) -> Kind:
-    """Return the kind of a KafkaError, or of the one that a KafkaException carries; else OTHER."""
+    """Return the kind of a KafkaError, or of the KafkaError in a KafkaException; else OTHER."""
     from confluent_kafka import KafkaError as Error  # noqa: PLC0415 - slow to import
 
     cause = error.args[0] if isinstance(error, Exception) and error.args else error
@@ -84,7 +84,7 @@ def kind_of(error: object) -> Kind:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Return whether a client is of no use any more; errors in messages have no flag for it."""
+    """Return whether a client can no longer be used; errors in messages have no flag for that."""
     return error.fatal() or kind_of(error) is Kind.FATAL
 
 

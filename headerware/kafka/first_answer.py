@@ -1,4 +1,4 @@
-"""The first answer of a cluster: a caller who waits for it gives up early where no broker can be reached."""
+"""The first answer of a cluster: waiting for it ends early if no broker can be reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TO_REACH_A_CLUSTER: Final = (
 
 
 class Troubles:
-    """Note what a client says of its brokers; the client's ``error_cb``."""
+    """Remember the latest error about a client's brokers; this is the client's ``error_cb``."""
 
     def __init__(self) -> None:
         self._latest: deque[KafkaError] = deque(maxlen=1)
@@ -31,12 +31,12 @@ class Troubles:
             self._latest.append(error)  # it says which broker, and why
 
     def first_metadata(self, client: Any, servers: object, topic: str | None, deadline: float) -> Any:
-        """Return what the client's cluster says of a topic.
+        """Return the metadata of a topic from the client's cluster.
 
         Args:
             client: a client of confluent-kafka with this as its ``error_cb``.
-            servers: its addresses, for the error.
-            topic: the topic; None is all of them.
+            servers: the cluster's addresses, for the error.
+            topic: the topic; None for all topics.
             deadline: until when to wait, by ``time.monotonic()``.
 
         Raises:
@@ -47,7 +47,7 @@ class Troubles:
             try:
                 return client.list_topics(topic, timeout=min(wait_s, max(0.0, deadline - time.monotonic())))
             except KafkaException as error:
-                client.poll(0)  # which tells the troubles
+                client.poll(0)  # this calls error_cb
                 patience_s = _REFUSED_S if self._latest else _FIRST_ANSWER_S
                 if time.monotonic() < min(began_s + patience_s, deadline):
                     wait_s *= 2

@@ -1,4 +1,4 @@
-"""The records of confluent-kafka's messages, and headers as it takes them."""
+"""Make records of confluent-kafka's messages, and headers in the form that it takes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _new_headers = tuple.__new__
 
 
 class UnreadHeaders(dict[str, bytes | None]):
-    """Headers that cannot be read, or are not to be; the session's edge refuses their record.
+    """Headers that cannot be read, or must not be; the session's boundary refuses their record.
 
     Args:
-        where: the record.
-        why: what is wrong with them, as a sentence without its end.
+        where: the position of the record.
+        why: the reason, as a sentence without a full stop.
     """
 
     def __init__(self, where: str, why: str) -> None:
@@ -40,9 +40,9 @@ def record_of(message: Message) -> Record:
         headers = message.headers()
         headers = _new_headers(Headers, headers) if headers else EMPTY
     except (SystemError, UnicodeError):
-        # confluent-kafka fails on a name that is no UTF-8; asking it again would crash the process.
+        # confluent-kafka fails on a name that is not UTF-8; asking it again would crash the process.
         where = position(message.topic() or "", message.partition(), message.offset())
-        headers = UnreadHeaders(where, "a header's name is no UTF-8")
+        headers = UnreadHeaders(where, "a header's name is not UTF-8")
     return Record(
         message.topic(),  # type: ignore[arg-type]  # None only where the message is an error event
         message.value(),
@@ -57,9 +57,9 @@ def record_of(message: Message) -> Record:
 
 
 def headers_of(message: Message) -> Headers | None:
-    """Return the headers of a consumed message; None if a name is no UTF-8: ask it for nothing of them then.
+    """Return the headers of a consumed message; None if a name is not UTF-8: do not read them again then.
 
-    It is for those who look at headers alone, which takes less than a record does.
+    This costs less than making a record.
     """
     headers: Any
     try:
@@ -70,7 +70,7 @@ def headers_of(message: Message) -> Headers | None:
 
 
 def is_readable(record: Record) -> bool:
-    """Return whether a consumed record has its headers, and not :class:`UnreadHeaders` in their place."""
+    """Return whether a consumed record has its headers, rather than :class:`UnreadHeaders`."""
     return isinstance(record.headers, Headers)
 
 

@@ -1,12 +1,12 @@
-"""Read a topic from somewhere on, without a group and without commits: to its end, or following it.
+"""Read a topic from a position on, without a group and without commits: to its end, or following it.
 
-The end of a partition is where it ended when the reader started. Offsets have holes: markers of
-transactions, aborted records, and what compaction took away. So a partition is read when a record at the end
-or behind it has come, or when librdkafka says that nothing is left up to there; the last offset itself may
-hold no record. A transaction that is still open counts as the end. A leader that has just been elected may
-tell of an earlier end: that is not believed, and reading goes on.
+The end of a partition is the offset at which it ended when the reader started. Offsets have holes: markers of
+transactions, aborted records, and records that compaction removed. So a partition has been read when a record
+at the end or after it has come, or when librdkafka says that nothing is left before the end; the last offset
+itself may have no record. A transaction that is still open counts as the end. A leader that has just been
+elected may report an earlier end; the reader ignores that, and goes on.
 
-Memory is bounded: librdkafka fetches 16 MiB ahead, and a batch is handed on before the next is taken.
+Memory is bounded: librdkafka fetches 16 MiB ahead, and a batch is returned before the next batch is taken.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _FETCHED_AHEAD_KIB: Final = 16_384
 _WAIT_S: Final = 0.1
 """How long a batch that is not full waits for more, also at the end."""
 _LONGEST_ANSWER_S: Final = 3_600.0
-"""librdkafka counts milliseconds in 32 bits: what does not fit is no time at all."""
+"""librdkafka counts milliseconds in 32 bits: a time that does not fit becomes no time at all."""
 _END_IS_TOLD_MS: Final = 100
-"""How long a broker may hold an empty answer back, which alone tells that a marker was the end."""
+"""How long a broker may hold back an empty answer; only that answer shows that a marker was the end."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Start(msgspec.Struct, frozen=True):
         """Read ``beginning``, ``end``, an offset, ``-N``, a time in ISO 8601, or an age such as ``15m``.
 
         Raises:
-            ConfigError: it is none of these.
+            ConfigError: the text is none of these.
         """
         word = {"beginning": BEGINNING, "end": cls("last", 0)}.get(text)
         if word is not None:
@@ -78,7 +78,7 @@ BEGINNING: Final = Start("offset", 0)
 
 
 class Progress(NamedTuple):
-    """How far a reader is, in offsets; holes count, so that the two are equal at the end."""
+    """The progress of a reader, in offsets; holes count, so that both numbers are equal at the end."""
 
     done: int
     total: int
@@ -90,10 +90,10 @@ class TopicReader:
     Args:
         conf: the settings of a client of confluent-kafka.
         topic: the topic.
-        group_id: a group's name, for librdkafka asks for one; it is neither joined nor committed to.
+        group_id: a group's name, because librdkafka requires one; the reader does not join the group.
         partition: this partition only, or None for all.
         timeout_s: how long the cluster may take to answer, here and until :meth:`start` is done; with
-            :meth:`to_end`, how long all may take from :meth:`start` on.
+            :meth:`to_end`, how long reading all records may take, from :meth:`start` on.
 
     Raises:
         ConfigError: there is no such topic, or no such partition.
@@ -109,7 +109,7 @@ class TopicReader:
         partition: int | None = None,
         timeout_s: float = 30.0,
     ) -> None:
-        # Not the package's own name, which may have a chain where that of an application has one.
+        # Not confluent_kafka.Consumer, which may have been replaced by a consumer with a chain.
         from confluent_kafka.cimpl import Consumer  # noqa: PLC0415 - slow to import
 
         from headerware.kafka.first_answer import Troubles  # noqa: PLC0415 - as above
@@ -146,7 +146,7 @@ class TopicReader:
         self._positions: dict[int, int] = {}
         self._open: set[int] = set()
         self._unread: list[Message] = []
-        """What was fetched and not returned, behind an error."""
+        """The messages after an error, which were fetched but not returned."""
 
     def start(
         self,
@@ -156,25 +156,25 @@ class TopicReader:
         offsets: Mapping[int, int] | None = None,
         up_to: Mapping[int, int] | None = None,
     ) -> None:
-        """Begin to read, of each partition up to ``limit`` offsets if one is given.
+        """Begin to read; with ``limit``, at most so many offsets of each partition.
 
-        ``offsets`` is where to begin in the partitions that it names; the others begin at ``start``. If
-        ``up_to`` is given, each partition that it names ends there at the latest, and nothing is read of the
-        others. A second call begins anew, also with the time.
+        ``offsets`` has the offsets at which some partitions begin; the others begin at ``start``. If
+        ``up_to`` is given, each partition that it names ends there at the latest, and the others are not
+        read. A second call begins anew, and so does its timeout.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
 
         self._deadline = time.monotonic() + self._timeout_s
         for number in self.partitions:
-            place = TopicPartition(self._topic, number)
-            low, high = self._consumer.get_watermark_offsets(place, timeout=self._left_s())
+            asked_for = TopicPartition(self._topic, number)
+            low, high = self._consumer.get_watermark_offsets(asked_for, timeout=self._left_s())
             first = high - start.number if start.kind == "last" else start.number
             first = (offsets or {}).get(number, first)
             self._begin[number], self._ends[number] = min(high, max(low, first)), high
         if start.kind == "time":
             asked = [TopicPartition(self._topic, number, start.number) for number in self.partitions]
             for answer in self._consumer.offsets_for_times(asked, timeout=self._left_s()):
-                # A negative offset: nothing is as new as that.
+                # A negative offset means that no record is so new.
                 end = self._ends[answer.partition]
                 self._begin[answer.partition] = answer.offset if 0 <= answer.offset < end else end
         if limit is not None:
@@ -191,13 +191,13 @@ class TopicReader:
         )
 
     def read(self, *, max_records: int = 100, timeout_s: float = 0.2, at_once: bool = False) -> list[Message]:
-        """Return the next records, perhaps none, also those behind the end; wait for them up to a time.
+        """Return the next records, perhaps none, and also records after the end; wait up to a time.
 
-        With ``at_once`` it waits for one record only, and returns what has come with it.
+        With ``at_once``, wait for one record only, and return the records that came with it.
 
         Raises:
-            confluent_kafka.KafkaException: a partition cannot be read. Records that came before the error are
-                returned first, and those behind it by later calls: the client gives each record once.
+            confluent_kafka.KafkaException: a partition cannot be read. Records before the error are returned
+                first, and records after it by later calls: the client returns each record once.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
 
@@ -217,7 +217,7 @@ class TopicReader:
             else:
                 self._unread = found[at + 1 :]
                 raise KafkaException(error)
-        # Of a partition the last one counts.
+        # The last record of a partition counts.
         for number, offset in {message.partition(): message.offset() for message in records}.items():
             self._came_to(number, None if offset is None else offset + 1)
         return records
@@ -240,9 +240,9 @@ class TopicReader:
         self._open.discard(partition)
 
     def committed(self) -> dict[int, tuple[int, str]]:
-        """Return what the group has committed: offset and metadata, of the partitions that have any.
+        """Return the offsets that the group has committed, with their metadata, by partition.
 
-        It waits for transactions that are being ended.
+        This waits for transactions that are being ended.
 
         Raises:
             confluent_kafka.KafkaException: the group's coordinator does not answer.
@@ -257,10 +257,11 @@ class TopicReader:
             except KafkaException as error:
                 kind = kind_of(error)
                 if kind is Kind.TIMED_OUT:
-                    # It asks for the coordinator until time is up, also where it is forbidden to.
+                    # librdkafka looks for the coordinator until time is up, even if that is forbidden.
                     text = (
-                        f"after {self._timeout_s:g} s it is not known what group {self._group_id} has "
-                        "committed: its coordinator does not answer, or a right on the group is missing"
+                        f"the committed offsets of group {self._group_id} are not known after "
+                        f"{self._timeout_s:g} s: its coordinator does not answer, or a right on the group is "
+                        f"missing"
                     )
                     raise with_text(error.args[0], text) from error
                 # A coordinator that has moved, or is new, is looked up again.
@@ -268,7 +269,7 @@ class TopicReader:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
-            if each.error is not None:  # it is not known, which is not the same as none
+            if each.error is not None:  # an unknown offset is not the same as none
                 raise KafkaException(each.error)
         return {each.partition: (each.offset, each.metadata or "") for each in found if each.offset >= 0}
 
@@ -277,12 +278,12 @@ class TopicReader:
         return self._consumer.consumer_group_metadata()
 
     def to_end(self, *, max_records: int = 500, each_batch: bool = False) -> Iterator[list[Message]]:
-        """Yield what there is from the start to the end, in batches, and finish.
+        """Yield the records from the start to the end, in batches.
 
-        With ``each_batch`` the caller may take his time: ``timeout_s`` is for one batch, not for all.
+        With ``each_batch``, ``timeout_s`` is for each batch rather than for all, so the caller may take long.
 
         Raises:
-            HeaderwareError: it takes longer than ``timeout_s``.
+            HeaderwareError: reading takes longer than ``timeout_s``.
             confluent_kafka.KafkaException: a partition cannot be read.
         """
         from confluent_kafka import TopicPartition  # noqa: PLC0415 - as above
@@ -290,7 +291,7 @@ class TopicReader:
         reading = set(self.partitions)
         while self._open:
             if finished := reading - self._open:
-                # What follows is not wanted; without this it would go on to be fetched.
+                # Records after the end are not wanted; without this, librdkafka would go on fetching them.
                 self._consumer.pause([TopicPartition(self._topic, number) for number in finished])
                 reading -= finished
             left_s = self._deadline - time.monotonic()
@@ -300,7 +301,7 @@ class TopicReader:
                     f"within {self._timeout_s:g} s; allow more time (timeout)"
                 )
             batch = self.read(max_records=max_records, timeout_s=min(_WAIT_S, left_s))
-            if len(self._open) < len(self.partitions):  # of the others nothing has come that is behind
+            if len(self._open) < len(self.partitions):  # open partitions have no records after their end
                 batch = [each for each in batch if (each.offset() or 0) < self._ends[each.partition() or 0]]
             if batch:
                 yield batch
@@ -314,7 +315,7 @@ class TopicReader:
 
     @property
     def bounds(self) -> dict[int, tuple[int, int]]:
-        """Where each partition was begun, and where it ended then."""
+        """The offset at which reading began in each partition, and the offset at which it ended then."""
         return {number: (begin, self._ends[number]) for number, begin in self._begin.items()}
 
     @property
@@ -329,7 +330,7 @@ class TopicReader:
 
     @property
     def progress(self) -> Progress:
-        """How far it is on the way to the end."""
+        """The progress towards the end."""
         done = sum(
             (min(self._positions[number], end) if number in self._open else end) - self._begin[number]
             for number, end in self._ends.items()

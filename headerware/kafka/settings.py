@@ -57,7 +57,7 @@ def boolean(conf: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 
 def number(conf: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a whole number, which may be text; librdkafka refuses what is no number."""
+    """Return a whole number, which may be text; the default for other values, which librdkafka refuses."""
     value = conf.get(name)
     try:
         return default if value is None else int(value)

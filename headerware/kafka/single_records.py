@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class SingleRecords:
-    """Read single records; those that follow one another are read in one go. For one caller at a time.
+    """Read single records; records close after the last one are read on from there. For one caller at a time.
 
     Args:
         conf: the settings of a client of confluent-kafka.
-        group_id: a group's name, for librdkafka asks for one; it is neither joined nor committed to.
+        group_id: a group's name, because librdkafka requires one; the group is not joined.
         timeout_s: how long the cluster may take to answer, in seconds.
     """
 
@@ -37,14 +37,14 @@ class SingleRecords:
         self._end = 0
 
     def get(self, topic: str, partition: int, offset: int, *, seen: bool = False) -> Record | None:
-        """Return a record; None if it is not there any more, or not yet.
+        """Return a record; None if it is no longer there, or not yet.
 
         Args:
             topic: the topic.
             partition: the partition.
             offset: the offset.
-            seen: whether it was there before. An end before it is then that of a leader who has just been
-                elected, and does not know the end yet: it is asked again.
+            seen: whether the record was read before. If its partition now ends before it, a leader was just
+                elected and does not know the end yet, so the leader is asked again.
 
         Raises:
             HeaderwareError: the cluster does not answer in time.
@@ -86,7 +86,7 @@ class SingleRecords:
                 found = record_of(message)
                 if (found.offset or 0) < offset:
                     continue
-                # What stands behind a hole is another record, and the next call begins anew.
+                # After a hole comes another record, so the next call begins anew.
                 is_it = found.offset == offset
                 self._at = (topic, partition, offset + 1) if is_it else None
                 return found if is_it else None
@@ -103,9 +103,9 @@ class SingleRecords:
         raise self._too_late(topic, partition, offset)
 
     def _ends(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        place = TopicPartition(topic, partition)
+        asked_for = TopicPartition(topic, partition)
         try:
-            found: tuple[int, int] = self._consumer.get_watermark_offsets(place, timeout=self._timeout_s)
+            found: tuple[int, int] = self._consumer.get_watermark_offsets(asked_for, timeout=self._timeout_s)
         except KafkaException as error:
             if kind_of(error) in NO_ANSWER:
                 raise self._too_late(topic, partition, offset) from error

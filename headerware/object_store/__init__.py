@@ -1,6 +1,6 @@
-"""Object stores, which keep large values beside Kafka (spec/claim-check.md).
+"""Object stores, which keep large values outside of Kafka (spec/claim-check.md).
 
-Stores are named by configuration: ``folder``, ``s3``, and those of other packages.
+Configuration names a store: ``folder``, ``s3``, or a store of another package.
 """
 
 from headerware.core.errors import NoSuchObjectError, ObjectStoreError

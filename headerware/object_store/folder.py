@@ -1,7 +1,7 @@
 """A folder as an object store: a disk or a mounted volume.
 
-Whoever can write in the folder may put links, pipes and devices there. None of them is followed or waited
-for: folders and files are opened one by one, each as what it must be.
+A user who can write in the folder may put links, pipes and devices there. The store neither follows links nor
+waits for pipes: it opens folders and files one by one, and refuses anything else.
 """
 
 from __future__ import annotations

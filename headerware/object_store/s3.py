@@ -1,8 +1,8 @@
-"""Amazon S3, and what speaks its protocol, as an object store.
+"""Amazon S3, and other stores with its protocol, as an object store.
 
-boto3 finds the credentials and signs; objects themselves go over plain HTTP connections of ours, which follow
-no redirect, take no proxy or address from the environment, and are cut when their time is over. Why neither
-obstore nor boto3's own transfers do it: docs/decisions/0014-objects-are-moved-by-ourselves.md.
+boto3 finds the credentials and signs; objects themselves go over HTTP connections of our own, which follow no
+redirect, take no proxy or address from the environment, and are cut when their time is over. The reasons
+against obstore and boto3's own transfers are in docs/decisions/0014-objects-are-moved-by-ourselves.md.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _LINE_BREAKS: Final = re.compile(r"\s+")
 
 
 class S3Objects(ObjectStoreOptions, frozen=True, kw_only=True):
-    """Keep objects in a bucket; credentials come as boto3 finds them, all else from here.
+    """Keep objects in a bucket; boto3 finds the credentials, and all else is in these options.
 
     Args:
         bucket: the bucket.
-        prefix: what the objects' names begin with, such as ``claims/eu``.
+        prefix: the beginning of the objects' names, such as ``claims/eu``.
         region: the bucket's region, such as ``eu-central-1``.
-        endpoint: the address of the store, such as that of MinIO or of a VPC endpoint; None is the region's.
-            Neither the environment nor AWS's own configuration files can change it.
-        ca_file: a file with certificates of authorities (PEM) for a store with an own authority; None are
-            those of the system.
+        endpoint: the address of the store, such as the address of MinIO or of a VPC endpoint; None for the
+            address of the region. Neither the environment nor AWS's own configuration files can change it.
+        ca_file: a file with the certificates (PEM) of a store's own authority; None for the authorities of
+            the system.
         allow_http: whether an endpoint on another machine may be without TLS; for tests.
 
     Raises:
@@ -126,7 +126,7 @@ class S3ObjectStore:
             exchange.close()
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """List the objects whose names begin with the folder's."""
+        """List the objects whose names begin with the name of the folder."""
         begin = self._key(f"{folder}/")
         own = len(begin) - len(folder) - 1
         with self._calling("list objects"):
@@ -188,14 +188,14 @@ class S3ObjectStore:
         raise AssertionError("the last attempt has returned or raised")
 
     def _refusal(self, response: HTTPResponse) -> ObjectStoreError:
-        """Return the error for an answer, with its code alone: nobody knows what a text may quote."""
+        """Return the error for an answer, with its code only, because its text may quote anything."""
         if 300 <= response.status < 400:
             return self._failure(f"it redirects (HTTP {response.status}), which is not followed")
         found = _CODE.search(response.read(_MAX_ERROR_BYTES))
         code = found[1].decode() if found else "no code"
         if response.status == 404 and code == "NoSuchKey":
             return NoSuchObjectError(f"the bucket {self._options.bucket!r} has no such object")
-        advice = "; it says so of missing objects, too, unless s3:ListBucket is granted"
+        advice = "; the store also says so of missing objects, unless s3:ListBucket is granted"
         hint = advice if code == "AccessDenied" and response.status == 403 else ""
         return self._failure(f"{code}, HTTP {response.status}{hint}")
 
@@ -247,7 +247,7 @@ class S3ObjectStore:
             retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
             signature_version="s3v4",
             ignore_configured_endpoint_urls=True,
-            proxies={},  # none of the environment, as for objects themselves
+            proxies={},  # no proxies of the environment, as for objects themselves
             # Else boto3 signs for AWS's global address, which redirects to the region's for a day.
             s3={
                 "addressing_style": "virtual" if options.endpoint is None else "path",
@@ -262,7 +262,7 @@ class S3ObjectStore:
 
 
 class _Exchange:
-    """One request and its answer, on a connection of their own, which is cut at a moment.
+    """One request and its answer, on a connection of their own, which is cut at a deadline.
 
     A timeout of a socket begins anew with each byte, so it bounds nothing if the bytes come slowly.
     """
@@ -293,7 +293,7 @@ class _Exchange:
         connection.connect()
         opened: socket.socket = connection.sock
         opened.settimeout(timeout_s)
-        # A thread of the client's that waits in a system call ends only when the socket does.
+        # A thread that waits in a system call of the socket goes on only when the socket is shut down.
         self._alarm = threading.Timer(max(0.0, self._deadline - time.monotonic()), _cut, (opened,))
         self._alarm.daemon = True
         self._alarm.start()
@@ -302,7 +302,7 @@ class _Exchange:
         return response
 
     def close(self) -> None:
-        """Close the connection; what was not read of the answer is of no interest."""
+        """Close the connection, even if the answer was not read to its end."""
         if self._alarm is not None:
             self._alarm.cancel()
         if self.response is not None:

@@ -1,8 +1,8 @@
 """The interface of object stores, and their options, which configuration names by a word.
 
 An object's name is ``FOLDER/FILE``. Both parts consist of ASCII letters, digits, dots, underscores and
-hyphens, and neither is ``.`` or ``..``. So a store may join names to its own place as they are; whoever makes
-a name sees to it. Where the place is comes from configuration alone.
+hyphens, and neither is ``.`` or ``..``; the code that makes a name ensures this. So a store may append a name
+to its own path or prefix as it is. The path or prefix comes from configuration only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headerware.core.plugins import Catalogue, require_arguments
 from headerware.core.typed_options import TypedOptions
 
 UNFINISHED: Final = ".tmp-"
-"""What the file's name begins with if ``put`` was killed before the object was whole."""
+"""The beginning of the file's name if ``put`` was killed before the object was complete."""
 
 
 class Found(NamedTuple):
@@ -42,8 +42,8 @@ class StoredObject(NamedTuple):
 class ObjectStore(Protocol):
     """Keep objects by name.
 
-    Safe for use by several threads at once, and in a forked child too. Calls that take a ``timeout_s`` are
-    over within that time, as far as an operating system can promise it.
+    Safe for use by several threads at once, and in a forked child too. Calls that take a ``timeout_s`` end
+    within that time, as far as an operating system can promise it.
 
     A store on this machine may also have ``check(access)``, which raises ``ObjectStoreError`` unless objects
     can be read here (``"read"``), or written and read (``"write"``). It asks no network and changes nothing;
@@ -54,32 +54,32 @@ class ObjectStore(Protocol):
         """Keep a new object, and return once it is stored; nobody ever sees a part of it.
 
         Raises:
-            ObjectStoreError: it is not known to be stored.
+            ObjectStoreError: the object is not known to be stored.
         """
         ...
 
     def read(self, name: str, timeout_s: float) -> AbstractContextManager[Found]:
-        """Return an object for as long as a block lasts; reading it takes no more than the time either.
+        """Return an object for the length of a block; opening and reading it each end within the time.
 
         Raises:
             NoSuchObjectError: the store works, and has no such object.
-            ObjectStoreError: the store cannot be reached, or refuses, now or while it is read.
+            ObjectStoreError: the store cannot be reached, or refuses, now or while the object is read.
         """
         ...
 
     def objects(self, folder: str) -> Iterator[StoredObject]:
-        """Yield the objects of a folder, in no order, and what calls of ``put`` have left unfinished.
+        """Yield the objects of a folder, in no order, and the files that calls of ``put`` left unfinished.
 
         Raises:
-            ObjectStoreError: they cannot be listed completely.
+            ObjectStoreError: the objects cannot be listed completely.
         """
         ...
 
     def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is no error.
+        """Delete an object; a missing object is no error.
 
         Raises:
-            ObjectStoreError: it cannot be deleted.
+            ObjectStoreError: the object cannot be deleted.
         """
         ...
 
@@ -130,7 +130,7 @@ def open_object_store(options: Any, *, path: str) -> ObjectStore:
 
     Raises:
         ConfigError: an option that cannot work, or no such store.
-        MissingPartError: what the store needs is not installed.
+        MissingPartError: a package that the store needs is not installed.
     """
     found = from_option(options, object_store_type, path=path)
     store = found.open() if isinstance(found, ObjectStoreOptions) else found

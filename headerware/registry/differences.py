@@ -117,7 +117,7 @@ def _entries(before: Registry, after: Registry) -> Iterator[Difference]:
             continue
         yield from _rewritten(about, old, new, _MEANING)
         if old.retired is not None and new.retired != old.retired:
-            yield Difference("forbidden", about, f"retired since {old.retired}, and that for good")
+            yield Difference("forbidden", about, f"retired since {old.retired}, which cannot be undone")
 
 
 def _rewritten(
@@ -126,7 +126,7 @@ def _rewritten(
     for field in fields:
         was, now = getattr(old, field), getattr(new, field)
         if was != now:
-            message = f"{field} was {was!r} and is now {now!r}; it means for good what it meant at first"
+            message = f"{field} was {was!r} and is now {now!r}; it must stay as it was at first"
             yield Difference("forbidden", about, message)
     if old.description != new.description:
         yield Difference("reworded", about, f"now described as {new.description!r}")

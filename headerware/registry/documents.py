@@ -56,11 +56,11 @@ FORMATS: Final[Mapping[str, Callable[[Registry], str]]] = MappingProxyType(
 
 
 def with_tables(page: str, tables: str) -> str:
-    """Return a page with other tables between its marks, each of which it must have once."""
+    """Return a page with other tables between its two marks; it must have each mark once."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not (begin and end) or BEGIN in tail or END in tail:
-        raise ValueError(f"expected one {BEGIN} and one {END} behind it")
+        raise ValueError(f"expected one {BEGIN} and one {END} after it")
     return f"{head}{BEGIN}\n\n{tables}\n{END}{tail}"
 
 

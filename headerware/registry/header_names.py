@@ -1,4 +1,4 @@
-"""The names that a registry accepts, and those that look the same."""
+"""The rules for names in a registry, and a form to find names that look the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def line_problem(text: str, most: int, what: str) -> str | None:
     if len(text) > most:
         return f"{what} has at most {most} characters; this one has {len(text)}"
     if not text.isprintable() or text != text.strip() or _INVISIBLE.search(text):
-        # Invisible characters would let two names look the same, and terminals be written to.
+        # Invisible characters would make two names look the same, and could control a terminal.
         return f"{what} is one line of printable characters without space around it; found {text!a}"
     return None
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Names:
     """The names of ids, and the ids of names.
 
-    Built-in entries are always among them. A retired entry can be read, but not written: its id has a name,
-    but its name has no id.
+    Built-in entries are always included. A retired entry can be read, but not written: its id has a name, but
+    its name has no id.
 
     Args:
         registry: the registry that holds them.
@@ -63,7 +63,7 @@ def default_name_of(header_id: int) -> str | None:
 
 
 def named_headers(record: Record) -> Headers:
-    """Return the headers of a record on the wire, ours with their names in place of ids.
+    """Return the headers of a record on the wire, with the names of our headers in place of ids.
 
     Raises:
         WireFormatError: headers whose ids cannot be decoded.

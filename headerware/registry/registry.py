@@ -1,7 +1,7 @@
 """A registry of header ids: its contents, its rules, and how changes are applied.
 
-The rules are tables. :func:`problems` checks a whole registry by the tables for blocks and for entries.
-:func:`refusals` checks a change by the table for its kind, and by those two.
+The rules are tables. :func:`problems` checks a complete registry by the tables for blocks and for entries.
+:func:`refusals` checks a change by the table for its kind, and by the same two tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 REGISTRAR: Final = "registrar"
-"""The default name of the owner who allocates the blocks that lie in no other."""
+"""The default name of the owner who allocates the blocks that lie in no other block."""
 
 _BlockKey = tuple[int, int]
 _ENCODINGS: Final = frozenset(get_args(Encoding))
@@ -56,7 +56,7 @@ _Rules = tuple[tuple[str, Callable[[_Subject, "_Tables"], str | None]], ...]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a registry or a change.
+    """A rule that a registry or a change breaks.
 
     Args:
         about: the id, the block or the setting, as it is written.
@@ -79,7 +79,7 @@ class Problem(msgspec.Struct, frozen=True):
 class _Tables:
     """The blocks and entries of a registry, with their indexes, and the look-ups that its rules need.
 
-    Of several blocks or entries with the same number, look-ups find the first.
+    If several blocks or entries have the same number, look-ups find the first.
     """
 
     __slots__ = ("_blocks", "_entries", "_ids", "_looks", "_networks", "_prefixes", "_registrar")
@@ -94,7 +94,7 @@ class _Tables:
 
     @property
     def registrar(self) -> str:
-        """The owner who allocates the blocks that lie in no other."""
+        """The owner who allocates the blocks that lie in no other block."""
         return self._registrar
 
     def by_id(self, header_id: int) -> Entry | None:
@@ -149,13 +149,13 @@ class Registry(_Tables):
     """Hold blocks and entries, and never change: a change returns another registry.
 
     A registry that breaks rules can be made, so that it can be examined:
-    :func:`headerware.registry.problems` lists what is wrong. Of several blocks or entries with the same
+    :func:`headerware.registry.problems` lists the problems. If several blocks or entries have the same
     number, look-ups find the first.
 
     Args:
         blocks: the blocks, in any order.
         entries: the entries, in any order.
-        registrar: the owner who allocates the blocks that lie in no other.
+        registrar: the owner who allocates the blocks that lie in no other block.
     """
 
     __slots__ = ()
@@ -220,10 +220,10 @@ class Registry(_Tables):
 
 
 class Draft(_Tables):
-    """A registry to which many changes are applied, one after the other, each at the cost of the change.
+    """A registry to which many changes are applied, one after another, each at the cost of the change.
 
-    A registry that is taken from it shares its indexes: the first change after that copies those it touches.
-    So a log of n changes costs n changes and a copy, and not n copies.
+    A registry that is taken from a draft shares its indexes; the next change copies the indexes that it
+    touches. So a log of n changes costs n changes and one copy, not n copies.
 
     For one thread at a time.
     """
@@ -314,9 +314,9 @@ def built_in() -> Registry:
 def with_built_in(
     blocks: Iterable[Block] = (), entries: Iterable[Entry] = (), *, registrar: str = REGISTRAR
 ) -> Registry:
-    """Put an organisation's blocks and entries beside those that come with Headerware.
+    """Return a registry of an organisation's blocks and entries, and of those that come with Headerware.
 
-    Stores hold the former only, so that a newer Headerware brings its own.
+    Stores hold only the organisation's, so that a newer Headerware brings its own.
 
     Args:
         blocks: the organisation's blocks.
@@ -350,7 +350,7 @@ def _built_in_tables() -> _BuiltInTables:
     return _BuiltInTables(blocks, tuple(from_plain(table, Entry) for table in tables["entry"]))
 
 
-# The rules of a registry as a whole.
+# The rules of a complete registry.
 
 
 def _gives_way(ours: Entry, entry: Entry) -> bool:
@@ -399,7 +399,7 @@ def _since(subject: Block | Entry, _: _Tables) -> str | None:
 
 def _day_problem(text: str, field: str) -> str | None:
     try:
-        if date.fromisoformat(text).isoformat() == text:  # it takes weeks and compact forms, too
+        if date.fromisoformat(text).isoformat() == text:  # fromisoformat also takes weeks and compact forms
             return None
     except ValueError:
         pass
@@ -428,13 +428,13 @@ def _block_is_free(block: Block, registry: _Tables) -> str | None:
     return f"the block is {other.owner}'s since {other.since}"
 
 
-def _block_is_younger_than_what_is_around_it(block: Block, registry: _Tables) -> str | None:
+def _block_is_younger_than_the_one_around_it(block: Block, registry: _Tables) -> str | None:
     around = registry.around(block.network)
     if around is None or around.owner == block.owner or block.since >= around.since:
         return None
     return (
         f"the block is {block.owner}'s since {block.since}, but {around.network} around it is "
-        f"{around.owner}'s since {around.since}: a block is not laid over one of another owner"
+        f"{around.owner}'s since {around.since}: a block must not overlap a block of another owner"
     )
 
 
@@ -445,7 +445,7 @@ _BLOCK_RULES: Final[_Rules[Block]] = (
     ("description", _description),
     ("since", _since),
     ("taken", _block_is_free),
-    ("overlap", _block_is_younger_than_what_is_around_it),
+    ("overlap", _block_is_younger_than_the_one_around_it),
 )
 
 
@@ -600,7 +600,7 @@ _ALLOCATE_RULES: Final[_Rules[Allocate]] = (
 )
 
 
-def _registers_for_himself(change: Register, _: _Tables) -> str | None:
+def _registers_its_own(change: Register, _: _Tables) -> str | None:
     entry = change.entry
     if _is_ours(entry.id):
         return f"ids in {OWN_NETWORK} come with Headerware"
@@ -613,7 +613,7 @@ def _is_in_use(change: Register, _: _Tables) -> str | None:
     return None if change.entry.retired is None else "an id is registered first and retired later"
 
 
-_REGISTER_RULES: Final[_Rules[Register]] = (("by", _registers_for_himself), ("retired", _is_in_use))
+_REGISTER_RULES: Final[_Rules[Register]] = (("by", _registers_its_own), ("retired", _is_in_use))
 
 
 def _retires_its_own(change: Retire, registry: _Tables) -> str | None:

@@ -87,7 +87,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         since: the day of its allocation, such as ``2026-01-31``, in UTC.
 
     Raises:
-        ValueError: the text is not a network, or has bits set behind its prefix.
+        ValueError: the text is not a network, or has bits set after its prefix.
     """
 
     network: IPv4Network
@@ -183,7 +183,7 @@ def _converted(values: Mapping[str, Any], kind: Any) -> Any:
     try:
         return msgspec.convert(values, kind, dec_hook=_read)
     except msgspec.ValidationError as error:
-        raise RegistryError(printable(str(refused(error, "", kind)))) from None  # it quotes what it found
+        raise RegistryError(printable(str(refused(error, "", kind)))) from None  # the cause quotes the value
 
 
 def _dated(value: Any) -> Any:

@@ -21,7 +21,7 @@ _log = logging.getLogger("headerware.topic_table")
 
 
 class TableRecord(NamedTuple):
-    """One record of the topic; without a key it is no row, and without a value it removes the row."""
+    """One record of the topic; a record without a key is no row, and one without a value removes the row."""
 
     offset: int
     key: bytes | None
@@ -59,7 +59,7 @@ class Rows:
         return None if record is None else record.value
 
     def records(self) -> list[TableRecord]:
-        """Return the record behind each row, in the order of offsets."""
+        """Return the record of each row, in the order of offsets."""
         return list(self._records.values())
 
     def changes_since(self, earlier: Rows) -> Iterator[tuple[bytes, bytes | None]]:
@@ -86,7 +86,7 @@ class TableState(Generic[AnyRows]):
         """Guards all attributes, and is notified when they change."""
         self.rows: AnyRows = make_rows()
         self.position: int = -1
-        """Where reading goes on; -1 before it has begun."""
+        """The offset at which reading goes on; -1 before it has begun."""
         self.complete_ms: int | None = None
         """When the rows were last known to be complete, in ms since the epoch; None for never."""
         self.changed: bool = False
@@ -104,7 +104,7 @@ class TableState(Generic[AnyRows]):
         self.complete_ms = min(complete_ms, _now_ms())  # by a clock that may have been ahead
 
     def begin(self, goal: int | None) -> None:
-        """Begin to read the topic anew, up to a goal; until then, the rows are not whole.
+        """Begin to read the topic anew, up to a goal; until then, the rows are not complete.
 
         The goal is the offset at which the topic ends now. If it is None, that is not known yet: no record
         counts until this is called again with a goal.
@@ -114,7 +114,7 @@ class TableState(Generic[AnyRows]):
             self.moved.notify_all()
 
     def take(self, records: Iterable[TableRecord], position: int) -> None:
-        """Apply the next records, and note the position behind them."""
+        """Apply the next records, and note the position after them."""
         with self.moved:
             for record in records:
                 if self._coming is not None:
@@ -133,7 +133,7 @@ class TableState(Generic[AnyRows]):
             return self._coming is None or self._goal is not None
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the rows that are served were read from the topic, and from its beginning."""
         return self._coming is None
 

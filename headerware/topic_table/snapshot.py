@@ -78,7 +78,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     try:
         return _decoded(_Cursor(body))
     except (struct.error, UnicodeDecodeError) as error:
-        raise WireFormatError(f"the snapshot is not laid out as it should be: {error}") from error
+        raise WireFormatError(f"the snapshot does not follow its layout: {error}") from error
 
 
 def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
@@ -92,16 +92,16 @@ def read_snapshot(path: str | os.PathLike[str], topic: str) -> Snapshot | None:
     except FileNotFoundError:
         return None
     except (OSError, WireFormatError) as error:
-        _log.warning("snapshot %s is left aside, topic %s will be read again: %s", path, topic, error)
+        _log.warning("snapshot %s is ignored, and topic %s is read again: %s", path, topic, error)
         return None
     if snapshot.topic != topic:
-        _log.warning("snapshot %s is left aside: it is of topic %s, not %s", path, snapshot.topic, topic)
+        _log.warning("snapshot %s is ignored: it is of topic %s, not %s", path, snapshot.topic, topic)
         return None
     return snapshot
 
 
 def _own(path: str | os.PathLike[str]) -> bytes:
-    """Read a file, and refuse it if others could have written it: it bypasses the topic's access rules."""
+    """Read a file; refuse one that others can write, because that would bypass the topic's access rules."""
     data, status = read_plain(path, _MAX_BYTES)
     if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
         raise WireFormatError("others than this process's user and root can write it")
@@ -109,14 +109,14 @@ def _own(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_snapshot(path: str | os.PathLike[str], snapshot: Snapshot) -> None:
-    """Write a snapshot file, readable by its owner: whole or not at all, even if others write it too."""
+    """Write a complete snapshot file, readable by its owner only, even if several processes write it."""
     target = Path(path)
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(target, encode_snapshot(snapshot), mode=0o600)
 
 
 class _Cursor:
-    """Read one field after the other; a length beyond the end raises struct.error before any allocation."""
+    """Read one field after another; a length beyond the end raises struct.error before any allocation."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -129,7 +129,7 @@ class _Cursor:
 
     def bytes(self, length: int) -> bytes:
         if length > self.left:
-            raise struct.error(f"a length of {length} bytes where {self.left} are left")
+            raise struct.error(f"expected a field of {length} bytes, found {self.left}")
         self._at += length
         return self._data[self._at - length : self._at]
 
@@ -177,7 +177,7 @@ class SnapshotFile:
 
     def save(self, state: TableState[Any]) -> None:
         """Write the snapshot; a failure is only logged, and only once, because the table works without it."""
-        if self._path is None or not state.is_whole:
+        if self._path is None or not state.is_complete:
             return
         with self._lock:
             with state.moved:

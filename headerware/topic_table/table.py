@@ -1,11 +1,11 @@
 """A compacted Kafka topic as a table of bytes by bytes, which many processes follow live.
 
-The topic has one partition, so that all see the same records in the same order. Each process reads it from
-its beginning: compaction keeps the last record of each key, and such tables are small. Starting at a saved
-position would save little, and would miss records that compaction has removed meanwhile, tombstones above
-all. For the same reason, a table that was out of reach for half a day is read anew.
+The topic has one partition, so that all processes see the same records in the same order. Each process reads
+it from its beginning: compaction keeps the last record of each key, and such tables are small. Starting at a
+saved position would save little, and would miss records that compaction has removed meanwhile, above all
+tombstones. For the same reason, a table that was out of reach for half a day is read anew.
 
-While the brokers are out of reach, the table serves the rows that it has, or those of a snapshot file, and
+While the brokers are out of reach, the table serves the rows that it has, or the rows of a snapshot file, and
 tells since when they are stale.
 """
 
@@ -44,7 +44,7 @@ class TopicTable(Generic[AnyRows]):
     """Keep the rows of a topic, and add to them.
 
     Nothing is sent before the first `refresh`, `put` or `follow`. All methods may be called by several
-    threads. A forked child must make a table of its own, for librdkafka's threads do not survive a fork.
+    threads. A forked child must make a table of its own, because librdkafka's threads do not survive a fork.
 
     Args:
         conf: librdkafka's properties, ``bootstrap.servers`` among them.
@@ -143,10 +143,10 @@ class TopicTable(Generic[AnyRows]):
         return self.put_many([(key, value)], timeout_s)
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes | None]], timeout_s: float = TIMEOUT_S) -> int:
-        """Write rows in one go, and return the last one's offset once this table itself has read them all.
+        """Write rows together, and return the last one's offset once this table itself has read them all.
 
-        They are written in their order, but not as one: other writers' records may stand between them, and on
-        an error some may have been written.
+        They are written in their order, but not atomically: records of other writers may come between them,
+        and after an error some of them may have been written.
 
         Args:
             rows: keys, each with its value, or with None to remove the row; one or more.
@@ -257,7 +257,7 @@ class _Pump:
                 self._begin(deadline)
 
     def end(self, deadline: float) -> int:
-        """Return the offset at which the topic ends; if more than that was read, read it anew."""
+        """Return the offset at which the topic ends; if more was read before, read the topic anew."""
         self.begin(deadline)
         position = self._state.position
         end = self._reader.end(deadline)
@@ -327,7 +327,7 @@ class _Pump:
                 with self._turn(deadline):
                     self._move(deadline)
                 self._state.notify()
-                if self._state.is_whole and time.monotonic() >= look_at:
+                if self._state.is_complete and time.monotonic() >= look_at:
                     look(_PROBE_S)
                     look_at = time.monotonic() + _PROBE_S
             except RegistryError as error:

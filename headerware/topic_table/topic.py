@@ -1,7 +1,7 @@
 """The Kafka side of a table: only this module reads, writes and creates its topic.
 
-Deadlines are times of the monotonic clock, in seconds. If the brokers do not answer in time, that raises
-UnreachableError; if they refuse, another RegistryError.
+Deadlines are times of the monotonic clock, in seconds. If the brokers do not answer in time, UnreachableError
+is raised; if they refuse a request, another RegistryError is raised.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _BATCH: Final = 1_000
 _PAUSE_S: Final = 0.05
 _POLICY_S: Final = 2.0
 _POLL_S: Final = 0.02
-"""Another thread's poll may have served the report that this one waits for."""
+"""It is short because another thread's poll may have served the report that this thread waits for."""
 _PURGE_S: Final = 1.0
 
 
@@ -125,8 +125,8 @@ class TableReader:
             self._make_topic(deadline)
         elif count != 1:
             raise RegistryError(
-                f"topic {self._topic!r} has {count} partitions, expected one: only within a partition "
-                "does the order of records stand; create a topic with one partition"
+                f"topic {self._topic!r} has {count} partitions, expected one: only records of one partition "
+                "have one order; create a topic with one partition"
             )
         with self._errors():
             self._reader = TopicReader(
@@ -158,7 +158,7 @@ class TableReader:
         return int(found[1])
 
     def poll(self, timeout_s: float) -> Batch:
-        """Wait for the next records and return them; an error behind them is raised by the next call."""
+        """Wait for the next records and return them; the next call raises an error that comes after them."""
         assert self._reader is not None  # noqa: S101 - it has begun
         lost = False
         records: list[Message] = []
@@ -224,7 +224,7 @@ class TableReader:
         with self._errors():
             while not self._partitions(admin, deadline):
                 if not seconds_left(deadline):
-                    raise UnreachableError(f"topic {self._topic!r} was created, but is not there as yet")
+                    raise UnreachableError(f"topic {self._topic!r} was created, but cannot be seen yet")
                 time.sleep(min(_PAUSE_S, seconds_left(deadline)))
 
     def _failure(self, error: KafkaError) -> RegistryError:
@@ -250,7 +250,7 @@ class TopicWriter:
     def put(self, rows: Sequence[tuple[bytes, bytes | None]], deadline: float) -> int:
         """Write records once, in their order, and return the offset of the last one.
 
-        On an error some of them may have been written; on UnreachableError all of them.
+        After an error some of them may have been written; after UnreachableError perhaps all.
         """
         from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
 
@@ -306,7 +306,7 @@ class TopicWriter:
     def _unknown(self) -> int:
         raise UnreachableError(
             f"topic {self._topic!r}: the brokers did not confirm in time; the record may have been written, "
-            "or not: refresh, and look"
+            "or not: refresh the table to see"
         )
 
     def _failure(self, error: KafkaError) -> RegistryError:
@@ -322,7 +322,7 @@ _FINAL: Final = frozenset({Kind.FORBIDDEN, Kind.REFUSED, Kind.UNFIT})
 
 
 def _failure_of(what: str, error: KafkaError) -> RegistryError:
-    """Return the error for one of librdkafka's: a final refusal, or unreachable brokers."""
+    """Return our error for an error of librdkafka: a final refusal, or unreachable brokers."""
     kind = RegistryError if kind_of(error) in _FINAL else UnreachableError
     return kind(f"{what}: {error.str()}")
 
@@ -345,7 +345,7 @@ def _make_producer(conf: Mapping[str, Any]) -> Producer:
 
 
 def _create_topic(admin: Admin, topic: str, replication_factor: int) -> None:
-    """Create a compacted topic of one partition; nothing if another process has been faster."""
+    """Create a compacted topic of one partition; do nothing if another process was faster."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - heavy
 
     try:
@@ -378,5 +378,5 @@ def _warn_of_deletion(conf: Mapping[str, Any], topic: str, *, timeout_s: float) 
 
 
 def _without(conf: Mapping[str, Any], prefixes: tuple[str, ...]) -> dict[str, Any]:
-    """Leave out properties by prefix: librdkafka warns of those that a client does not use."""
+    """Leave out properties by prefix: librdkafka warns of properties that a client does not use."""
     return {name: value for name, value in conf.items() if not name.startswith(prefixes)}

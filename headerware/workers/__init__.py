@@ -1,4 +1,4 @@
-"""What all workers are: read a topic, decide about units, write and commit exactly once.
+"""The framework of all workers: read a topic, decide about units, write and commit exactly once.
 
 class Mask(Policy):
     def decide(self, units): ...

@@ -1,7 +1,8 @@
-"""Up to where a worker is done with its partitions, and what is pending below that.
+"""A worker's progress in each partition: the position below which records are done, and the pending offsets.
 
-It is the committed offset of a group, with its metadata (:mod:`headerware.core.commit_metadata`), so there is
-no state beside the topics: whoever starts later, or is given a partition, goes on from there.
+The progress is the committed offset of a group, with its metadata (:mod:`headerware.core.commit_metadata`),
+so no state is kept outside of the topics: a worker that starts later, or gets a partition, goes on from
+there.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class _Partition:
 
 
 class Done:
-    """Note what is done of each partition, and say what to commit; for one caller at a time.
+    """Note the progress in each partition, and return the offsets to commit; for one caller at a time.
 
     Args:
         group_id: the group, for messages.
-        own: metadata that this worker commits along, which says what was done; a group with other metadata
-            has done something else.
+        own: the own metadata of this worker's commits, which identifies its task; a group with other metadata
+            has another task.
     """
 
     def __init__(self, group_id: str, *, own: str | None = None) -> None:
@@ -52,19 +53,19 @@ class Done:
         self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
         self._changed: Final[set[TopicPartitionKey]] = set()
         self.deleted: int = 0
-        """How many offsets that were not done the topics have no more."""
+        """How many offsets the topics lost before they were done."""
 
     def begin(self, key: TopicPartitionKey, low: int, high: int, committed: tuple[int, str] | None) -> int:
-        """Begin with a partition, and return from which offset on to read it.
+        """Begin with a partition, and return the offset at which to begin to read.
 
         Args:
             key: the partition.
             low: its first offset.
-            high: where it ends.
+            high: the offset at which it ends.
             committed: the offset and the metadata that the group has committed, or None.
 
         Raises:
-            HeaderwareError: the group has done something else, or more was done than there is.
+            HeaderwareError: the group has another task, or its progress is beyond the end of the partition.
         """
         if committed is None:
             self._partitions[key] = _Partition(low, frozenset(), None)
@@ -91,7 +92,7 @@ class Done:
         return min(pending, default=max(low, done))
 
     def forget(self, keys: Iterable[TopicPartitionKey]) -> None:
-        """Forget partitions, which others may have now; what is not committed of them is done again."""
+        """Forget partitions that others may have now; records without a commit are processed again."""
         for key in keys:
             self._partitions.pop(key, None)
             self._changed.discard(key)
@@ -102,11 +103,11 @@ class Done:
         return [*self._partitions]
 
     def position(self, key: TopicPartitionKey) -> int:
-        """Return the offset below which all is done that is not pending."""
+        """Return the offset below which all records except pending ones are done."""
         return self._partitions[key].position
 
     def pending(self, key: TopicPartitionKey) -> PendingOffsets:
-        """Return what is pending below the position."""
+        """Return the pending offsets below the position."""
         return self._partitions[key].pending
 
     def was_done(self, key: TopicPartitionKey, offset: int) -> bool:
@@ -122,35 +123,35 @@ class Done:
         self._changed.add(key)
 
     def reached(self, key: TopicPartitionKey, offset: int) -> None:
-        """Note that nothing is left below an offset, for marks of transactions may follow the last record."""
+        """Note that nothing is left below an offset: markers of transactions may follow the last record."""
         partition = self._partitions[key]
         if partition.position < offset:
             partition.position = offset
             self._changed.add(key)
 
     def commits(self, *, everything: bool = False) -> dict[TopicPartitionKey, Commit]:
-        """Return what is to be committed: of the partitions that have changed, or of all.
+        """Return the commits of the partitions that have changed, or of all partitions.
 
         Raises:
-            WireFormatError: more is pending than a commit can note.
+            WireFormatError: there are more pending offsets than a commit can note.
         """
         found = {key: self.commit_of(key) for key in (self._partitions if everything else self._changed)}
-        return {key: each for key, each in sorted(found.items()) if everything or self._is_news(key, each)}
+        return {key: each for key, each in sorted(found.items()) if everything or self._is_new(key, each)}
 
     def commit_of(self, key: TopicPartitionKey) -> Commit:
-        """Return what is to be committed for a partition.
+        """Return the commit of a partition.
 
         Raises:
-            WireFormatError: more is pending than a commit can note.
+            WireFormatError: there are more pending offsets than a commit can note.
         """
         partition = self._partitions[key]
         return Commit(*partition.pending.encode(partition.position, self._own))
 
-    def _is_news(self, key: TopicPartitionKey, commit: Commit) -> bool:
+    def _is_new(self, key: TopicPartitionKey, commit: Commit) -> bool:
         return commit != self._partitions[key].committed
 
     def committed(self, commits: dict[TopicPartitionKey, Commit]) -> None:
-        """Note that this was committed."""
+        """Note that these commits were made."""
         for key, commit in commits.items():
             if (partition := self._partitions.get(key)) is not None:
                 partition.committed = commit

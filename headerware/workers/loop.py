@@ -1,8 +1,9 @@
-"""The loop of a worker: read a topic, gather units, decide about them, write, note what is done.
+"""The loop of a worker: read a topic, gather units, decide about them, write the outcomes, commit.
 
-What a batch leads to is one transaction, with the offsets of what was read. So a process that is killed at
-any moment loses nothing and writes nothing twice; whoever starts later ends what it had open, and goes on
-there. A worker is a :class:`Policy`, which decides; all else is here.
+One transaction has all records that are written for a batch, and the offsets of the batch. So a process that
+is killed at any moment loses nothing and writes nothing twice; the process that starts next aborts the open
+transaction, and goes on from the last commit. A worker has a :class:`Policy`, which decides; all else is
+here.
 """
 
 from __future__ import annotations
@@ -39,32 +40,34 @@ _BATCH: Final = 500
 _MAX_TRANSACTION_BYTES: Final = 32 << 20
 _WAIT_S: Final = 0.2
 _RENEW_S: Final = 60.0
-"""How often the offsets of all partitions are committed, or the broker would forget those that stand still.
+"""How often the offsets of all partitions are committed; the broker would forget those of idle partitions.
 
-A worker with nothing to do learns by that whether another has taken over.
+By these commits an idle worker also learns whether another process has taken over.
 """
 
 
 class _TooManyPendingError(HeaderwareError):
-    """More is pending than a commit can note."""
+    """There are more pending offsets than a commit can note."""
 
 
 class Policy:
-    """Decide what becomes of units; a worker calls it from one thread."""
+    """Decide the outcomes of units; a worker calls its policy from one thread.
+
+    ``worker`` is set when the worker is made.
+    """
 
     worker: Worker
-    """The worker, which sets it when it is made."""
     dead_letter_topic: str = "{topic}.dead-letter"
-    """Where :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
+    """The topic to which :meth:`dead_letter` sends records; ``{topic}`` is the topic that is read."""
     takes_incomplete: bool = False
-    """Whether :meth:`decide` is asked, at the end of the topic, about messages of which slices are missing.
+    """Whether :meth:`decide` gets messages with missing slices at the end of the topic.
 
-    Else they are pending, and may be complete the next time.
+    If not, these messages are pending, and may be complete the next time.
     """
     paces: Literal["read", "written"] = "read"
     """Which records the ``rate`` of the worker counts."""
     too_many_pending: str = ""
-    """What to do if more is pending than a commit can note, as the last sentence of the error."""
+    """The advice at the end of the error that there are more pending offsets than a commit can note."""
 
     def dead_letter(self, unit: Unit, error: InterceptorError, *, why: str = "") -> Outcome:
         """Return the outcome of a unit whose records become dead letters with a reason."""
@@ -79,9 +82,9 @@ class Policy:
         )
 
     def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
-        """Prepare for the loop, and return up to where each partition is done.
+        """Prepare for the loop, and return the committed offsets to begin with, with their metadata.
 
-        It may take long, and look at :attr:`Worker.is_stopped` meanwhile.
+        This may take long, and then checks :attr:`Worker.is_stopped` meanwhile.
 
         Args:
             committed: the offsets that the group has committed, with their metadata.
@@ -89,51 +92,56 @@ class Policy:
         return committed
 
     def part_of(self, record: Record) -> SliceHeader | None:
-        """Return which slice of a message a record is as it is read; None if it is a record of its own."""
+        """Return the slice header of a record as it is read; None if the record is not a slice."""
         return slice_header_of(record)
 
     def decide(self, units: Sequence[Unit]) -> Iterable[Outcome]:
         """Return an outcome for each unit, in order.
 
         Args:
-            units: the units of a batch, as they became complete. One with a ``problem`` is not what it says.
+            units: the units of a batch, in the order in which they became complete. A unit with a ``problem``
+                is not what its headers say.
         """
         raise NotImplementedError
 
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
-        """Return another outcome, for a topic refuses records of this one, by their indexes.
+        """Return another outcome after a topic has refused records of this one.
 
-        Unless a policy knows better, the unit is pending.
+        By default the unit is pending.
+
+        Args:
+            outcome: the outcome.
+            refusals: the errors, by the indexes of the refused records.
         """
         error = next(iter(refusals.values()))
         return Outcome(outcome.unit, "pending", why=error.name())
 
     def account(self, outcomes: Sequence[Outcome], offsets: Sequence[TopicPartition]) -> Record | None:  # noqa: ARG002
-        """Return a record that tells of a transaction, and goes along; None for none."""
+        """Return a record that describes a transaction and is written in it, or None."""
         return None
 
     def renew(self) -> None:
-        """Raise an error if the work cannot go on; before all offsets are committed again, every minute."""
+        """Raise an error if the work cannot go on; called every minute, before all offsets are committed."""
 
     def committed(self, outcomes: Sequence[Outcome]) -> None:
-        """Hear that outcomes are committed; in a preview, that they would be."""
+        """Note that outcomes are committed; in a preview, that they would be committed."""
 
 
 class Worker:
-    """Let a policy decide about the records of a topic; only :meth:`stop` is for any thread.
+    """Let a policy decide about the records of a topic; only :meth:`stop` may be called by any thread.
 
     Args:
-        conf: the settings of a client of confluent-kafka, for all clients that it makes.
+        conf: the settings of a client of confluent-kafka, for all clients that the worker makes.
         topic: the topic that is read.
         policy: decides.
-        name: what the worker does, in a word, for messages and the group, such as ``mask``.
-        group_id: the group whose offsets say what is done, and the transactional id: of two processes with
-            one group the later ends the earlier. None makes one of name and topic.
-        own: metadata of the commits, such as a digest of the rules: a group with another has done something
-            else.
-        writes: the topics that it writes, as far as they are known.
-        rate: how many records are read in a second at most, or written if the policy says so; or None.
-        batch: how many records are decided about at once.
+        name: the task in a word, for messages and the group, such as ``mask``.
+        group_id: the group whose offsets are the worker's progress, and the transactional id: of two
+            processes with one group, the later one ends the earlier one. None makes an id of name and topic.
+        own: own metadata of the commits, such as a digest of the rules: a group with other metadata has
+            another task.
+        writes: the topics that the worker writes, as far as they are known.
+        rate: the most records to read in a second, or to write if the policy says so; None for no limit.
+        batch: how many records are read and decided about together.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
@@ -167,25 +175,25 @@ class Worker:
         self._timeout_s: Final = timeout_s
         self._stop: Final = Event()
         self._finishes = False
-        # An offset that is gone is told, not passed over.
+        # An offset that is gone is an error, and is not skipped.
         self._reading: Final = {
             **self._conf,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
         }
         self.reader: Final = TopicReader(self._reading, topic, group_id=self._group, timeout_s=timeout_s)
-        """What reads the topic."""
+        """The reader of the topic."""
         self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._units: Final = Units(self._fetch, part_of=policy.part_of)
         self._done: Done
         policy.worker = self
         self._renewed = float("-inf")
         self.records: int = 0
-        """How many records this run has read that no run has read before."""
+        """How many records were read for the first time since the worker began."""
         self.size_bytes: int = 0
-        """What these records have, keys and headers included."""
+        """The bytes of these records, keys and headers included."""
         self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
-        """How many records there were of each disposition, with the reason."""
+        """How many records there were, by disposition and reason."""
 
     def _fetch(self, topic: str, partition: int, offset: int) -> Record | None:
         return self._fetched.get(topic, partition, offset, seen=True)
@@ -196,45 +204,45 @@ class Worker:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was told to stop."""
+        """Whether :meth:`stop` was called."""
         return self._stop.is_set()
 
     def finish(self) -> None:
-        """Read nothing after the batch that is decided about now; for the policy."""
+        """Read nothing after the present batch; for the policy."""
         self._finishes = True
 
     @property
     def deleted(self) -> int:
-        """How many offsets that were not done the topic had no more when it began."""
+        """How many offsets the topic had lost, before they were done, when the worker began."""
         return self._done.deleted
 
     @property
     def progress(self) -> Progress:
-        """How far it is on the way to where the topic ended when it began, in offsets."""
+        """The progress to the end that the topic had when the worker began, in offsets."""
         return self.reader.progress
 
     @property
     def positions(self) -> dict[int, int]:
-        """The offset of each partition below which all is done that is not pending."""
+        """The offset of each partition below which all records except pending ones are done."""
         return {number: self._done.position((topic, number)) for topic, number in self._done.partitions}
 
     @property
     def commits(self) -> dict[int, int]:
-        """The offset of each partition from which on whoever starts next reads it."""
+        """The offset of each partition at which the next process begins to read."""
         return {key[1]: self._done.commit_of(key).offset for key in self._done.partitions}
 
     @property
     def group_id(self) -> str:
-        """The group whose offsets say what is done."""
+        """The group whose offsets are the worker's progress."""
         return self._group
 
     def preview(self, tell: Callable[[], object] = lambda: None) -> None:
-        """Decide about what there is now, and write and commit nothing."""
+        """Decide about the records that the topic has now; write and commit nothing."""
         self._begin()
         self._go_on(None, follow=False, tell=tell)
 
     def run(self, *, follow: bool = False, tell: Callable[[], object] = lambda: None) -> None:
-        """Decide about what there is now, and write what follows from that.
+        """Decide about the records that the topic has now, and write and commit the outcomes.
 
         Args:
             follow: whether to go on at the end of the topic, until :meth:`stop`.
@@ -242,9 +250,8 @@ class Worker:
 
         Raises:
             TakenOverError: another process has taken over.
-            HeaderwareError: the group has done something else, or a topic takes not even a stub of a dead
-                letter.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+            HeaderwareError: the group has another task, or a topic refuses even a stub of a dead letter.
+            confluent_kafka.KafkaException: the cluster refuses a request, or does not answer.
         """
         sender = TransactionalSender(
             self._conf,
@@ -254,14 +261,14 @@ class Worker:
             timeout_s=self._timeout_s,
         )
         try:
-            # Only now are the offsets those of the last transaction: the sender ends what was open.
+            # The offsets are read after the sender is made, because this ends a transaction that was open.
             self._begin()
             self._go_on(sender, follow=follow, tell=tell)
         finally:
             sender.close()
 
     def _begin(self) -> None:
-        """Go to where the group is done."""
+        """Go to the committed positions of the group."""
         self._finishes, self._renewed = False, float("-inf")
         self.records = self.size_bytes = 0
         self._units.forget([self._key(number) for number in self.reader.partitions])
@@ -275,9 +282,9 @@ class Worker:
         self.reader.start(offsets=begins)
 
     def _start(self, committed: Mapping[int, tuple[int, str]]) -> None:
-        """Start the reader, once the leaders know that the partitions end where they do.
+        """Start the reader, once the leaders of the partitions know the ends.
 
-        One that has just been elected may not know yet.
+        A leader that has just been elected may not know the end yet.
         """
         deadline = time.monotonic() + self._timeout_s
         done = {number: decode_metadata(*each).position or each[0] for number, each in committed.items()}
@@ -291,7 +298,7 @@ class Worker:
         return self._topic, number or 0
 
     def _go_on(self, sender: TransactionalSender | None, *, follow: bool, tell: Callable[[], object]) -> None:
-        self._write(sender, [])  # the broker forgets the offsets of partitions that stand still
+        self._write(sender, [])  # else the broker forgets the offsets of idle partitions
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
@@ -312,7 +319,7 @@ class Worker:
             tell()
 
     def keep_rate(self, began: float, count: int) -> None:
-        """Wait until so many records since a moment are not too many, or until it is stopped."""
+        """Wait until ``count`` records since ``began`` keep the rate, or until the worker is stopped."""
         if self._rate:
             self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
 
@@ -331,18 +338,18 @@ class Worker:
                 yield batch
 
     def _taken(self, record: Record) -> Unit | None:
-        """Return the unit that a record makes complete."""
+        """Return the unit that a record makes complete, or None."""
         key, offset = self._key(record.partition), record.offset or 0
         if self._done.was_done(key, offset):
-            return None  # it stands between pending ones
+            return None  # it lies between pending records
         if offset >= self._done.position(key):
             self.records += 1
             self.size_bytes += bytes_of(record) if is_readable(record) else 0
-        self._done.note(key, offset, is_pending=True)  # until it is decided about, and that is committed
+        self._done.note(key, offset, is_pending=True)  # until its outcome is committed
         return self._units.add(record)
 
     def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """Write what outcomes lead to, and that it is done, in one transaction; return what they became."""
+        """Write records of outcomes and commit the progress in one transaction; return the final outcomes."""
         if sender is None:
             self._policy.committed(outcomes)
             self._count(outcomes)
@@ -369,8 +376,8 @@ class Worker:
                 account_of=account_of,
             )
         except _TooManyPendingError:
-            # Slices that wait for others of their message are the only ones that need not be. Those of the
-            # messages that came first are the most likely to wait in vain.
+            # Only slices that wait for other slices of their message can be given up. The messages that came
+            # first are the most likely to wait in vain.
             incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
             if not incomplete:
                 raise

@@ -1,12 +1,12 @@
-"""What becomes of a unit, and one transaction for what becomes of many.
+"""The outcomes of units, and one transaction for many outcomes.
 
     sent           records are written for it
     dead_letter    its dead letters are written, with the reason
     dropped        nothing is written, and it is done
-    pending        nothing is written, and it is decided about again, by whoever starts next
+    pending        nothing is written, and the next process decides about it again
 
-What a topic refuses, for its size, key or time, does not hold up the others: the worker decides about that
-unit again, and the transaction is sent anew.
+If a topic refuses a record for its size, key or time, the other records do not wait: the worker decides about
+that unit again, and sends the transaction anew.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Disposition = Literal["sent", "dead_letter", "dropped", "pending"]
 
 
 class Outcome:
-    """What becomes of a unit.
+    """The outcome of a unit.
 
     Args:
         unit: the unit.
         disposition: see above.
-        records: what is written for it.
-        why: the reason, in a word, for counters; empty where there is none.
-        about: anything that the policy wants to know of it once it is committed.
+        records: the records that are written for it.
+        why: the reason, in a word, for counters; empty if there is none.
+        about: any value that the policy needs when the outcome is committed.
     """
 
     __slots__ = ("_smaller", "about", "disposition", "records", "unit", "why")
@@ -79,7 +79,7 @@ class Outcome:
 
         Args:
             unit: the unit.
-            error: why.
+            error: the error that is the reason.
             topic: the dead-letter topic.
             group_id: the group of the worker.
             cluster: the id of the cluster.
@@ -94,12 +94,12 @@ class Outcome:
         return outcome
 
     def refused(self, errors: Mapping[int, KafkaError]) -> Outcome | None:
-        """Take a topic's refusal of dead letters; smaller ones come in their place.
+        """Replace dead letters that a topic has refused by smaller ones, and return the outcome.
 
         Return None for an outcome of another kind, about which the worker decides again.
 
         Raises:
-            HeaderwareError: the topic takes not even a stub.
+            HeaderwareError: the topic refuses even a stub.
         """
         if not self._smaller:
             return None
@@ -110,7 +110,7 @@ class Outcome:
                 where = position(original.topic, original.partition, original.offset)
                 raise HeaderwareError(
                     f"{self.records[index].topic} does not even take a stub of the dead letter of {where}: "
-                    f"{error.str()}; nothing of its partition goes on before that"
+                    f"{error.str()}; the partition waits until the topic takes it"
                 )
             self.records[index] = smaller
         return self
@@ -157,28 +157,31 @@ def transact(
     account_of: Callable[[Sequence[Outcome], Sequence[TopicPartition]], Record | None] = lambda *_: None,
     delivered: dict[int, Message] | None = None,
 ) -> list[Outcome]:
-    """Write what outcomes lead to in one transaction with the offsets, and return what they became.
+    """Write the records of outcomes in one transaction with the offsets, and return the final outcomes.
 
     Args:
         sender: sends.
         outcomes: the outcomes.
-        offsets_of: returns what is to be committed if these are the outcomes.
-        group_metadata: of the consumer that has read.
-        decide_again: returns another outcome for one of whose records a topic refuses some, by their indexes.
-            Refused dead letters are replaced by smaller ones here.
-        account_of: returns a record that tells of outcomes and offsets, and goes along; None for none.
+        offsets_of: returns the offsets to commit for these outcomes.
+        group_metadata: the group metadata of the consumer that has read.
+        decide_again: returns another outcome for an outcome with refused records, from the errors by the
+            indexes of the records. Dead letters that are refused do not come there: smaller ones replace
+            them.
+        account_of: returns a record that describes outcomes and offsets, and is written with them, or None.
         delivered: gets the reports of the records, by their indexes over all outcomes.
 
     Raises:
-        HeaderwareError: the account is refused, or a dead letter, even as a stub.
+        HeaderwareError: a topic refuses the account, or even a stub of a dead letter.
         TakenOverError: another process has taken over.
         StaleGroupError: the group has given the partitions to another member.
-        confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+        confluent_kafka.KafkaException: the cluster refuses a request, or does not answer.
     """
     becoming = [*outcomes]
     while True:
-        places = [(at, index) for at, outcome in enumerate(becoming) for index in range(len(outcome.records))]
-        records = [becoming[at].records[index] for at, index in places]
+        indexes = [
+            (at, index) for at, outcome in enumerate(becoming) for index in range(len(outcome.records))
+        ]
+        records = [becoming[at].records[index] for at, index in indexes]
         offsets = offsets_of(becoming)
         if (account := account_of(becoming, offsets)) is not None:
             records.append(account)
@@ -186,12 +189,12 @@ def transact(
         if not unfit:
             return becoming
         refused: dict[int, dict[int, KafkaError]] = {}
-        for place, error in unfit.items():
-            if place == len(places) and account is not None:
+        for number, error in unfit.items():
+            if number == len(indexes) and account is not None:
                 raise HeaderwareError(
                     f"{account.topic} takes no accounts: {error.str()}; nothing was written"
                 )
-            at, index = places[place]
+            at, index = indexes[number]
             refused.setdefault(at, {})[index] = error
         for at, errors in refused.items():
             becoming[at] = becoming[at].refused(errors) or decide_again(becoming[at], errors)

@@ -1,4 +1,4 @@
-"""Ownership: of several processes with one task, one is at work.
+"""Ownership: only one of several processes works on a task.
 
 There are two ways to own a task, and each has its errors:
 
@@ -6,18 +6,18 @@ There are two ways to own a task, and each has its errors:
                          (TakenOverError), and undoes what the former owner had not committed
     a lease              the first process owns it (LeaseHeldError) until it leaves or dies (LeaseLostError)
 
-Where tasks are shared in another way than before, the former owners have other ids; :func:`succeed` ends
-them.
+If tasks are divided in a new way, the former owners have other ids; :func:`succeed` ends them.
 
-A lease is partition 0 of a topic in a group of its own. The member that has it reads nothing: what it is
-given is paused, and nothing is committed. A process that comes later asks who is in the group, and leaves
-without joining it. Of those that begin at once and find nobody, the group gives partition 0 to one, and the
-others leave.
+A lease is partition 0 of a topic in a group of its own. The member that has the partition reads nothing: its
+partitions are paused, and it commits nothing. A process that comes later asks for the members of the group,
+and gives up without joining if there are any. If several processes begin at once and find no members, the
+group assigns partition 0 to one of them, and the others leave.
 
 A process that was killed loses the lease when its session times out (``session.timeout.ms``, 45 s unless the
-settings say otherwise), and so does one that stood still for as long. It learns that from
-:meth:`Lease.require`, which asks the group's coordinator, and leaves the group: it holds up nobody who comes
-later. What was begun before may still take effect. So a lease saves work and does not replace fencing.
+settings say otherwise), and so does a process that stood still for as long. Such a process leaves the group,
+so that it does not hold up later ones, and learns of the loss from :meth:`Lease.require`, which asks the
+group's coordinator. Work that it began before may still take effect. So a lease saves work, but does not
+replace fencing.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ def succeed(
     record: Callable[[Sequence[_Owner]], object],
     end: Callable[[_Owner], object],
 ) -> None:
-    """Take the place of former owners, whose tasks have other names, and end them.
+    """Replace former owners, whose tasks have other names, and end them.
 
-    They are recorded before they are ended, and taken out of the record after that. So an owner that begins
-    meanwhile finds that it is out of date, and a process that is killed here leaves the rest to the next one.
+    The new owner is recorded together with the former ones before these are ended, and alone afterwards. So
+    an owner that begins meanwhile finds that it is out of date, and if this process is killed here, the next
+    one does the rest.
 
     Args:
         owner: the new owner.
-        recorded: returns the owners on record.
-        record: keeps owners as the record.
+        recorded: returns the recorded owners.
+        record: replaces the recorded owners.
         end: ends the processes of an owner.
     """
     former = [each for each in recorded() if each != owner]
@@ -72,9 +73,9 @@ class LeaseHeldError(HeaderwareError):
     """Another process has the lease.
 
     Args:
-        message: what is to be told.
-        client_id: its client's id.
-        host: its address, as the broker sees it.
+        message: the text of the error.
+        client_id: the id of that process's client.
+        host: the address of that process, as the broker sees it.
     """
 
     def __init__(self, message: str, *, client_id: str, host: str) -> None:
@@ -88,7 +89,7 @@ class LeaseLostError(HeaderwareError):
 
 
 class Lease:
-    """Have a lease until :meth:`close`; for one caller at a time, a thread of its own keeps it.
+    """Hold a lease until :meth:`close`, which a thread of its own keeps; for one caller at a time.
 
     Args:
         conf: the settings of a client of confluent-kafka.
@@ -98,8 +99,8 @@ class Lease:
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        LeaseHeldError: another process has it.
-        HeaderwareError: the group has come to no decision in time.
+        LeaseHeldError: another process has the lease.
+        HeaderwareError: the group has not assigned the lease in time.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster refuses or does not answer.
     """
 
@@ -115,7 +116,7 @@ class Lease:
         if members:
             raise self._held(next(filter(self._has_it, members), members[0]))
         self._has, self._lost, self._closing = Event(), Event(), Event()
-        # Without it a member that comes would interrupt the lease of the one that stays.
+        # With another strategy, a member that joins would interrupt the lease of the present owner.
         strategy = {"partition.assignment.strategy": "cooperative-sticky"}
         # A static member keeps its partitions when it leaves, until its session times out.
         own = {name: value for name, value in conf.items() if name != "group.instance.id"}
@@ -159,15 +160,15 @@ class Lease:
                         raise self._held(member)
             if now > deadline:
                 raise HeaderwareError(
-                    f"group {self._group} has come to no decision within {self._timeout_s:g} s about who has "
-                    f"the lease of the {self._what}: start it again, or allow more time (timeout)"
+                    f"group {self._group} has not assigned the lease of the {self._what} within "
+                    f"{self._timeout_s:g} s: start it again, or allow more time (timeout)"
                 )
 
     def _on_assign(self, consumer: Any, partitions: list[TopicPartition]) -> None:
-        # With an offset nothing has to be looked up; it is not read from there.
-        places = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
-        consumer.incremental_assign(places)
-        consumer.pause(places)
+        # With an offset, librdkafka need not look one up; nothing is read.
+        paused = [TopicPartition(each.topic, each.partition, 0) for each in partitions]
+        consumer.incremental_assign(paused)
+        consumer.pause(paused)
         if any(each.partition == 0 for each in partitions):
             self._has.set()
 
@@ -189,26 +190,26 @@ class Lease:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is known that the lease was lost; nobody is asked."""
+        """Whether this process knows that it has lost the lease; no broker is asked."""
         return self._lost.is_set()
 
     def require(self) -> None:
-        """Raise an error if this process has the lease no more; the group's coordinator is asked.
+        """Ask the group's coordinator, and raise an error if this process no longer has the lease.
 
         Raises:
-            LeaseHeldError: another process has it now.
-            LeaseLostError: it is lost, and nobody has it, or nobody yet.
+            LeaseHeldError: another process has the lease now.
+            LeaseLostError: the lease is lost, and no other process has it, or not yet.
             confluent_kafka.KafkaException: the coordinator does not answer.
         """
         members = self._members()
         for member in filter(self._has_it, members):
             if member.member_id != self._member_id:
                 raise self._held(member)
-        # In a rebalance nobody has it who had not been given it before; this one then still is a member.
+        # During a rebalance perhaps no member has the partition; this process is then still a member.
         if self._lost.is_set() or all(each.member_id != self._member_id for each in members):
             raise LeaseLostError(
-                f"the {self._what} has lost its lease (group {self._group}), for its process stood still or "
-                f"could not reach the cluster: it goes no further; start it again"
+                f"the {self._what} has lost its lease (group {self._group}), because its process stood still "
+                f"or could not reach the cluster: it stops; start it again"
             )
 
     def _has_it(self, member: Any) -> bool:

@@ -1,11 +1,11 @@
-"""Transactions: how one begins and ends, what can go wrong in it, and what follows from that.
+"""Transactions: begin them, end them, and act on their errors.
 
-A worker that reads a topic and writes others loses nothing and doubles nothing, wherever it is killed, if all
-that a batch leads to is one transaction: what it writes, and the offsets that say what was read.
-:class:`TransactionalSender` sends one batch after the other in this way. :class:`Transactions` is for those
-who fill a transaction themselves, with a producer of their own.
+A worker that reads a topic and writes others loses nothing and duplicates nothing, wherever it is killed, if
+one transaction has both the records that it writes for a batch and the offsets of the batch.
+:class:`TransactionalSender` sends one batch after another in this way. :class:`Transactions` is for callers
+that fill transactions themselves, with a producer of their own.
 
-What follows from an error is its :class:`Verdict`:
+The :class:`Verdict` about an error says what to do:
 
     AGAIN        the transaction is aborted, and the same may be sent again
     REFUSED      a topic refuses a record for its size, key or time; the others may be sent without it
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_MS: Final = 15_000
-"""For so long readers of the topics wait after a process was killed, unless it is started again."""
+"""How long readers of the topics wait after a process was killed, unless it is started again."""
 PARTITIONER: Final = "murmur2_random"
-"""That of Java's clients, for records that go by their keys; a client's own setting stands first."""
+"""The partitioner of Java's clients, for records with keys; a client's own setting takes precedence."""
 _AGAIN: Final = 5
 """How often a batch is tried again."""
 _FIRST_PAUSE_S: Final = 0.1
@@ -57,7 +57,7 @@ _ROOM_S: Final = 0.1
 
 
 class Verdict(Enum):
-    """What follows from an error of a transaction."""
+    """What to do after an error of a transaction."""
 
     AGAIN = "again"
     REFUSED = "refused"
@@ -78,13 +78,14 @@ _VERDICTS: Final[Mapping[Kind, Verdict]] = {
 
 
 def verdict_of(error: KafkaError) -> Verdict:
-    """Return what follows from an error of a transaction.
+    """Return the verdict about an error of a transaction.
 
-    The cause of a fatal error is told by the next call: see :meth:`Transactions.judge`.
+    The next call reports the cause of a fatal error: see :meth:`Transactions.judge`.
     """
     found = _VERDICTS.get(kind_of(error))
     if found is Verdict.TAKEN_OVER and error.txn_requires_abort():
-        # The transaction may have timed out. The abort asks for a new epoch, and fails if another has the id.
+        # The transaction may have timed out. The abort asks for a new epoch, and fails if another process has
+        # the id.
         return Verdict.AGAIN
     if found is not None:
         return found
@@ -94,7 +95,7 @@ def verdict_of(error: KafkaError) -> Verdict:
 
 
 def refusals_in(failed: Mapping[int, KafkaError]) -> dict[int, KafkaError]:
-    """Return the errors that say that a topic refuses the record."""
+    """Return the errors that mean that a topic refuses the record."""
     return {index: error for index, error in failed.items() if verdict_of(error) is Verdict.REFUSED}
 
 
@@ -110,8 +111,8 @@ class Transactions:
     """Begin and end the transactions of one producer; for one caller at a time.
 
     Args:
-        producer: a transactional producer; :meth:`close` closes it. It may have a chain: only :meth:`produce`
-            goes past that.
+        producer: a transactional producer; :meth:`close` closes it. It may have a chain, which only
+            :meth:`produce` bypasses.
         timeout_s: how long the cluster may take to answer, in seconds.
     """
 
@@ -122,18 +123,17 @@ class Transactions:
         self._timeout_s: Final = timeout_s
         self._is_ready = False
         self._is_committing = False
-        """Whether a commit timed out: it is neither done nor undone, and librdkafka lets nobody abort it."""
-        """Whether a commit was asked for, and its outcome is not known."""
+        """Whether a commit was requested whose outcome is not known; librdkafka then permits no abort."""
         self._has_ended = False
         """Whether the producer has met a fatal error."""
 
     def init(self, timeout_s: float) -> None:
-        """Take the transactional id, and end what an earlier process with it has left open."""
+        """Take the transactional id, and end a transaction that an earlier process has left open."""
         self.producer.init_transactions(timeout_s)
         self._is_ready = True
 
     def begin(self) -> None:
-        """Begin a transaction; one that is open is aborted before, or committed if that was asked for."""
+        """Begin a transaction; first abort an open one, or commit it if its commit was requested."""
         if self._is_committing:
             self.commit()
         elif self.is_open:
@@ -142,15 +142,15 @@ class Transactions:
         self.is_open = True
 
     def abort(self) -> None:
-        """Undo the open transaction."""
+        """Abort the open transaction."""
         self.producer.abort_transaction(self._timeout_s)
         self.is_open = False
 
     def commit(self, deadline: float = 0.0) -> None:
-        """Commit; a time-out says nothing about the outcome, so it is asked for again until a deadline.
+        """Commit; a timeout leaves the outcome unknown, so the commit is requested again until a deadline.
 
-        The deadline is a moment of ``time.monotonic()``; without it the commit is asked for once. Whoever
-        calls this again asks for the same commit again.
+        The deadline is a moment of ``time.monotonic()``; without it the commit is requested once. Another
+        call requests the same commit again.
         """
         self._is_committing = True
         while True:
@@ -165,7 +165,7 @@ class Transactions:
                 return
 
     def produce(self, record: Record, report: Report | None = None) -> None:
-        """Queue a record as it is, once there is room for it."""
+        """Queue a record without the chain, once there is room for it."""
         partition = -1 if record.partition is None else record.partition
         headers = wire_headers(record.headers)
         while True:
@@ -187,13 +187,13 @@ class Transactions:
                 return
 
     def flush(self) -> None:
-        """Wait until all that is queued is stored or has failed, for as long as the cluster may take."""
+        """Wait until all queued records are stored or have failed, as long as the cluster may take."""
         self.producer.flush(self._timeout_s)
 
     def drain(self, refused: Collection[object]) -> None:
-        """Wait until all that is queued is stored, or until reports have noted a refusal.
+        """Wait until all queued records are stored, or until reports have noted a refusal.
 
-        After a refusal the client sends nothing more, so then only those that follow at once are waited for.
+        After a refusal the client sends nothing more, so only reports that follow at once are waited for.
         """
         until, known = time.monotonic() + self._timeout_s, 0
         while self.producer.flush(_HEAR_S) and not refused and time.monotonic() < until:
@@ -206,13 +206,13 @@ class Transactions:
     def refused_alone(
         self, indexes: Iterable[int], attempt: Callable[[int, dict[int, KafkaError]], object]
     ) -> dict[int, KafkaError]:
-        """Send records, each in a request of its own, undo that, and return which ones a topic refuses.
+        """Send each record in a request of its own, abort, and return the errors of refused records.
 
-        A broker refuses a request as a whole, and reports the error for each record in it.
+        A broker refuses a complete request, and reports the error for each record in it.
 
         Args:
             indexes: the records.
-            attempt: sends the record of an index, and notes an error under it in the mapping, now or later.
+            attempt: sends the record of an index, and notes an error under the index, now or later.
         """
         refused: dict[int, KafkaError] = {}
         left = deque(indexes)
@@ -227,7 +227,7 @@ class Transactions:
         return refused
 
     def judge(self, error: KafkaException) -> tuple[Verdict, KafkaError]:
-        """Return what follows from an error that the producer has raised, and its cause."""
+        """Return the verdict about an error that the producer has raised, and the error's cause."""
         cause: KafkaError = error.args[0]
         if kind_of(cause) is Kind.FATAL:
             try:
@@ -240,7 +240,7 @@ class Transactions:
         return verdict, cause
 
     def close(self) -> None:
-        """Close the producer; what is not committed is undone, by the broker itself if it is away."""
+        """Close the producer; an open transaction is aborted, or times out if its broker is away."""
         self.producer.purge()
         if self._can_close():
             self.producer.close()
@@ -263,16 +263,16 @@ class Transactions:
 class TransactionalSender:
     """Send batches, each in one transaction; for one caller at a time.
 
-    Making it ends what an earlier process with the same id has left open, so offsets that are read after that
-    are those of the last transaction.
+    Making it ends a transaction that an earlier process with the same id has left open. So offsets that are
+    read afterwards are the offsets of the last transaction.
 
     Args:
-        conf: the settings of a client of confluent-kafka; they stand before the ones here.
+        conf: the settings of a client of confluent-kafka; they take precedence over the ones here.
         transactional_id: a later process with the same id ends this one.
         what: the worker, for messages, such as ``redrive of orders.dead-letter``.
-        topics: the topics that it writes, as far as they are known; batches stay within the limits of these.
+        topics: the topics that it writes, as far as they are known; batches stay within their limits.
         timeout_s: how long the cluster may take to answer, in seconds.
-        reports: whether :meth:`send` is asked for the delivery reports; without, librdkafka makes none.
+        reports: whether :meth:`send` returns delivery reports; if not, librdkafka makes none.
 
     Raises:
         TakenOverError: another process has taken over meanwhile.
@@ -300,7 +300,7 @@ class TransactionalSender:
                 "batch.size": batch_size(conf, topics),
                 **conf,
                 "transactional.id": transactional_id,
-                "delivery.report.only.error": not reports,  # the commit tells of the others
+                "delivery.report.only.error": not reports,  # a commit means success of all
             }
         )
         self._transactions: Final = Transactions(producer, timeout_s)
@@ -331,22 +331,22 @@ class TransactionalSender:
     ) -> Mapping[int, KafkaError]:
         """Send records and offsets in one transaction, and return an empty mapping once it is committed.
 
-        If topics refuse some of the records, nothing is sent or committed, and the errors of these are
-        returned by their indexes. There may be more of them: call it again without those.
+        If topics refuse some of the records, nothing is committed, and the errors of these records are
+        returned by their indexes. Topics may refuse more records: call this again without the refused ones.
 
         Args:
-            records: the records, in the order in which they go; None stands for one that is not sent.
+            records: the records, in the order in which they are sent; None for one that is not sent.
             offsets: the offsets to commit, with their metadata.
-            group_metadata: of the consumer that has read up to these offsets
+            group_metadata: the metadata of the consumer that has read up to these offsets
                 (``consumer_group_metadata()``), from before it polled again.
-            check: called when all is stored and nothing can be seen yet; what it raises undoes the
-                transaction, and comes out of here.
+            check: called when all records are stored and none can be read yet; an exception of it aborts the
+                transaction, and is raised here.
             delivered: gets the reports of the records that are committed, by their indexes.
 
         Raises:
             TakenOverError: another process has taken over.
-            StaleGroupError: the group does not take the offsets from this member any more.
-            confluent_kafka.KafkaException: the cluster refuses what it is asked, or does not answer.
+            StaleGroupError: the group no longer accepts offsets from this member.
+            confluent_kafka.KafkaException: the cluster refuses a request, or does not answer.
         """
         if not offsets and all(record is None for record in records):
             return {}
@@ -378,9 +378,10 @@ class TransactionalSender:
     def _store(
         self, records: Sequence[Record | None], suspects: set[int], delivered: dict[int, Message] | None
     ) -> dict[int, KafkaError]:
-        """Send records until all are stored in an open transaction, or return which ones topics refuse.
+        """Send records until all are stored in an open transaction, or return the errors of refused records.
 
-        Those that fit alone, though a request with them was refused, are noted as suspects, and go alone.
+        Records that are accepted alone, though a request with them was refused, are noted as suspects, and
+        are sent alone.
         """
         while True:
             refused = self._store_once(records, suspects, delivered)
@@ -388,7 +389,7 @@ class TransactionalSender:
                 self._transactions.abort()
             if not refused.keys() - suspects:
                 return refused
-            # Each is tried alone at once, so that the others are not sent once more for every one.
+            # All are tried alone now, so that the other records are not sent again for each of them.
             suspects |= refused.keys()
             if refused := self._refused_alone(records, sorted(refused)):
                 return refused
@@ -398,7 +399,7 @@ class TransactionalSender:
     ) -> dict[int, KafkaError]:
         failed: dict[int, KafkaError] = {}
         if delivered is not None:
-            delivered.clear()  # an attempt that failed is undone
+            delivered.clear()  # a failed attempt was aborted
         self._transactions.begin()
         for index, record in enumerate(records):
             if record is None:
@@ -444,7 +445,8 @@ class TransactionalSender:
             if verdict_of(error.args[0]) is Verdict.REFUSED:
                 failed[index] = error.args[0]
                 return
-            # After a refusal the client takes nothing more, and only the reports tell of which record it was.
+            # After a refusal the client takes nothing more, and only the reports say which record was
+            # refused.
             self._transactions.drain(failed)
             if not failed:
                 raise
@@ -457,7 +459,7 @@ class TransactionalSender:
             raise
 
     def _undo(self, error: KafkaException, pauses: Iterator[float], deadline: float) -> None:
-        """Abort what has failed, and wait for the next attempt; raise an error if there is none."""
+        """Abort a failed transaction, and wait for the next attempt; raise an error if there is none."""
         verdict, cause = self._transactions.judge(error)
         if verdict is Verdict.TAKEN_OVER:
             raise self._taken_over(cause) from error
@@ -467,7 +469,7 @@ class TransactionalSender:
         if verdict is Verdict.STALE:
             raise StaleGroupError(
                 f"{cause.str()}; the group has given partitions of the {self._what} to another "
-                f"member: what had not been committed is undone, and is done there"
+                f"member: uncommitted work is undone here, and is done there"
             ) from error
         pause_s = next(pauses, None)
         if verdict is Verdict.FINAL or pause_s is None or time.monotonic() > deadline:
@@ -477,13 +479,13 @@ class TransactionalSender:
     def _taken_over(self, cause: KafkaError) -> TakenOverError:
         return TakenOverError(
             f"{cause.str()}; another {self._what} has taken over, or the broker has forgotten "
-            f"this one: what it had not finished is undone; start it again to go on"
+            f"this one: its unfinished work is undone; start it again to go on"
         )
 
     def close(self) -> None:
-        """Close the producer; what is not committed is undone, by the broker itself if it is away."""
+        """Close the producer; an open transaction is aborted, or times out if its broker is away."""
         self._transactions.close()
 
 
 _C_PRODUCE: Final[Any] = cimpl.Producer.produce
-"""Past a chain, which has no part in what a worker writes itself."""
+"""The method without a chain: records that a worker writes itself do not pass a chain."""

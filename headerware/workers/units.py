@@ -1,8 +1,8 @@
 """Units: a record, or all slices of a message, which a worker decides about as one.
 
-The slices of a message are gathered in one bounded place, for all workers. A message is complete when each
-of its slices has come, in any order. What does not fit stands alone, for the worker to decide about: a slice
-that is repeated, or one that says other things of its message than the first that came.
+This module gathers the slices of messages for all workers, in bounded memory. A message is complete when each
+of its slices has come, in any order. A slice that does not fit is a unit of its own, about which the worker
+decides: a repeated slice, or a slice whose header contradicts the header of the first slice that came.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from headerware.core.services import TopicPartitionKey
 
 MAX_REMEMBERED: Final = 500_000
-"""Messages in slices, and their slices until they are complete; so many take some 200 MiB."""
+"""How many messages in slices, and slices of incomplete messages, are remembered; they take some 200 MiB."""
 Problem = Literal["repeated", "stray", "gone", "incomplete"]
-"""Why a unit is not what it says."""
+"""The reason why a unit is not what its headers say."""
 _MAX_RECORDS: Final = 100_000
 _MAX_BYTES: Final = 64 << 20
 
 
 def slice_header_of(record: Record) -> SliceHeader | None:
-    """Return which slice of a message a record on the wire is; None for others, and for one that lies."""
+    """Return the slice header of a record on the wire; None if it has none, or an invalid one."""
     if not is_readable(record):
         return None
     try:
@@ -41,10 +41,10 @@ def slice_header_of(record: Record) -> SliceHeader | None:
 
 
 class Room:
-    """How much may still be remembered of messages in slices, in all partitions together.
+    """The memory that is left for messages in slices, in all partitions together.
 
     Args:
-        entries: messages, and slices of messages that are not complete.
+        entries: how many messages, and slices of incomplete messages, may be remembered.
     """
 
     __slots__ = ("left",)
@@ -61,13 +61,13 @@ class Room:
 
 
 class SlicedMessage:
-    """A message in slices: which of them have come, and where they stand.
+    """A message in slices: the slices that have come, and their offsets.
 
     Args:
-        part: what the first slice that came says of the message.
-        offset: the offset of that slice, which :meth:`add` is called with as well.
-        room: for each slice but the first and the last that come; who makes a message takes an entry for it
-            before.
+        part: the header of the first slice that came.
+        offset: the offset of that slice; :meth:`add` is called for it, too.
+        room: has an entry for each slice except the first and the last that come; the caller has taken an
+            entry for the message before.
     """
 
     __slots__ = ("_room", "count", "first", "is_complete", "last", "offsets", "part")
@@ -78,14 +78,14 @@ class SlicedMessage:
         self.first: Final = offset
         self.last: int = offset
         self.count: int = 0
-        """How many slices have come, those that came twice included."""
+        """How many slices have come, repeated slices included."""
         self.offsets: dict[int, int] = {}
         """The offsets of the slices by their indexes; empty again once it is complete."""
         self.is_complete: bool = False
         """Whether all slices have come."""
 
     def add(self, part: SliceHeader, offset: int) -> bool:
-        """Add a slice; return False if it has come before, or is remembered no more for want of room."""
+        """Add a slice; return False if it has come before, or if there is no room to remember it."""
         self.count += 1
         self.last = offset
         if self.is_complete or part.index in self.offsets:
@@ -104,7 +104,7 @@ class SlicedMessage:
         return [offsets[index] for index in sorted(offsets)]
 
     def forget(self) -> None:
-        """Give back the room that it has taken, and the entry of the message itself."""
+        """Give back the entries of the slices, and the entry of the message itself."""
         self.take_offsets()
         self._room.left += 1
 
@@ -114,9 +114,9 @@ class Unit(NamedTuple):
 
     Args:
         records: the records as on the wire.
-        problem: None; ``repeated`` for a slice that has come before; ``stray`` for one that does not fit its
-            message; ``gone`` for a message of which the topic does not have all slices any more;
-            ``incomplete`` for the slices of a message that is waited for no more.
+        problem: None; ``repeated`` for a slice that has come before; ``stray`` for a slice that does not fit
+            its message; ``gone`` for a message of which the topic no longer has all slices; ``incomplete``
+            for the slices of a message that is given up.
         offsets: the offsets of the unit, also of records that are gone.
     """
 
@@ -126,7 +126,7 @@ class Unit(NamedTuple):
 
     @property
     def topic_partition(self) -> TopicPartitionKey:
-        """The partition that it stands in."""
+        """The partition of the unit."""
         last = self.records[-1]
         return last.topic, last.partition or 0
 
@@ -134,13 +134,14 @@ class Unit(NamedTuple):
 class Units:
     """Make units of records; for one caller at a time.
 
-    The slices of a message are kept in memory up to a bound; others are fetched again when it is complete.
+    The slices of a message are kept in memory up to a bound; other slices are fetched again when the message
+    is complete.
 
     Args:
         fetch: returns a record that was read before, by its position; None if it is gone.
-        part_of: returns which slice of a message a record is; None if it is a record of its own.
-        max_remembered: how many messages, and slices of messages that are not complete, are remembered. For
-            one more, the message that came first is forgotten.
+        part_of: returns the slice header of a record; None if the record is not a slice.
+        max_remembered: how many messages, and slices of incomplete messages, are remembered. For one more,
+            the message that came first is forgotten.
         max_bytes: the size of the slices that are kept in memory.
     """
 
@@ -192,14 +193,14 @@ class Units:
         return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
 
     def give_up(self, count: int | None = None) -> Iterator[Unit]:
-        """Forget the messages that came first, or all, and yield the slices of each that are still there."""
+        """Forget the first ``count`` messages, or all, and yield the slices of each that still exist."""
         for of in [*self._messages][:count]:
             unit = self._taken(of)
             if unit.records:
                 yield unit._replace(problem="incomplete")
 
     def _make_room(self, but: tuple[str, int, bytes] | None = None) -> None:
-        """Take the entry of a message, or with a message let there be room for one more of its slices."""
+        """Take an entry for a new message, or make room for one more slice of the message ``but``."""
         while not self._room.take():
             oldest = next((of for of in self._messages if of != but), None)
             if oldest is None:

@@ -132,7 +132,7 @@ class TestAChainThatSigns:
         self, store: FolderSchemas, sign: Sign, algorithm: Algorithm, step: Callable[..., Any]
     ) -> None:
         weak = step(store=store, fingerprint=algorithm)
-        with pytest.raises(ConfigError, match=r"cannot stand in a chain that signs: .*; use sha256"):
+        with pytest.raises(ConfigError, match=r"cannot be in a chain that signs: .*; use sha256"):
             Chain([weak, sign])
         Chain([weak])
         Chain([step(store=store), sign])

@@ -1,4 +1,4 @@
-"""Where registries are kept: TOML files, Kafka topics, and what comes with Headerware."""
+"""The stores of registries: TOML files, Kafka topics, and the built-in registry."""
 
 from headerware.registry.stores.locations import create_store, open_store
 from headerware.registry.stores.store import BuiltInStore, Store

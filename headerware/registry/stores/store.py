@@ -1,4 +1,4 @@
-"""The interface of registry stores, and the store of what comes with Headerware."""
+"""The interface of registry stores, and the store of the built-in registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Store(Protocol):
         """Return the current registry, built-in entries included.
 
         Raises:
-            RegistryError: it is out of reach, or breaks rules.
+            RegistryError: the registry is out of reach, or breaks rules.
         """
 
     @abstractmethod
@@ -51,7 +51,7 @@ class Store(Protocol):
         """Return all problems of the stored registry.
 
         Raises:
-            RegistryError: it is out of reach, or too broken to be examined.
+            RegistryError: the registry is out of reach, or too broken to be examined.
         """
         return problems(self.load())
 
@@ -94,5 +94,5 @@ def own_part(registry: Registry) -> Registry:
     require_sound(problems(registry))
     own = without_built_in(registry)
     if with_built_in(own.blocks, own.entries, registrar=own.registrar) != registry:
-        raise RegistryError("the registry lacks what comes with Headerware: begin with with_built_in()")
+        raise RegistryError("the registry lacks the built-in blocks and entries: begin with with_built_in()")
     return own

@@ -1,4 +1,4 @@
-"""A registry in a TOML file: for a git repository, where changes are reviewed before they count.
+"""A registry in a TOML file: for a git repository, where changes are reviewed before they take effect.
 
 Each block or entry is one table, in the order of ids; built-in entries are not in the file. A change adds or
 extends its own table. The rest of the text stays as people wrote it: comments, order and all.
@@ -104,8 +104,8 @@ class TomlStore(Store):
             changed = _changed_text(text, change)
             if read_registry(changed, str(self._path)) != _Reading(after, []):
                 raise RegistryError(
-                    f"{self._path}: {change!r} cannot be written between what people wrote; "
-                    "lay the tables out plainly, one [[block]] or [[entry]] after the other"
+                    f"{self._path}: {change!r} cannot be added to the text of the file; write the tables "
+                    "plainly, one [[block]] or [[entry]] after another"
                 )
             replace_file(target, changed.encode())
         return after
@@ -122,7 +122,7 @@ class TomlStore(Store):
             return read_plain(path, _MAX_BYTES)[0].decode()
         except UnicodeDecodeError as error:
             raise RegistryError(
-                f"{self._path}: expected UTF-8, as TOML is; byte {error.start} is none"
+                f"{self._path}: expected UTF-8, as in TOML; byte {error.start} is invalid"
             ) from None
 
     @contextmanager
@@ -168,7 +168,7 @@ def read_registry(text: str, source: str) -> _Reading:
     """Read a text, and check it by every rule; ``source`` names the file in problems."""
     try:
         document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes
+    except (ValueError, RecursionError) as error:  # also numbers and nestings that Python refuses
         return _Reading(with_built_in(), [Problem("TOML", "syntax", printable(str(error)), source)])
     return _Reader(document, text, source).read()
 
@@ -198,7 +198,7 @@ class _Reader:
         if self._document.get("version") != VERSION or self._document.get("version") is True:
             self._refuse("version", f"expected version = {VERSION}, the layout that this Headerware reads")
         if not isinstance(self._document.get("registrar"), str):
-            self._refuse("registrar", 'expected registrar = "...", who allocates blocks')
+            self._refuse("registrar", 'expected registrar = "...", the owner who allocates blocks')
 
     def _tables_stand_apart(self) -> bool:
         """Return whether each block and entry is a table with a header of its own, and so can be edited."""
@@ -261,7 +261,7 @@ def find_tables(text: str) -> list[_TablePosition]:
 
 
 def _with_table(text: str, kind: _TableKind, table: list[str]) -> str:
-    """Insert a table before the first one of its kind that sorts behind it."""
+    """Insert a table before the first table of its kind that sorts after it."""
     here = find_tables(text)
     at = _index(tomllib.loads(text), here, kind, tomllib.loads("\n".join(table))[kind][0])
     if at == len(here):
@@ -295,7 +295,7 @@ def _start(lines: list[str], header: int) -> int:
 def _index(
     document: dict[str, Any], here: list[_TablePosition], kind: _TableKind, table: dict[str, Any]
 ) -> int:
-    """Return the index of the table before which a new one belongs."""
+    """Return the index of the table before which a new table belongs."""
     key = _KEY[kind]
     wanted = key(table)
     own = [index for index, position in enumerate(here) if position.kind == kind]

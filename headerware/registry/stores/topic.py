@@ -13,9 +13,9 @@ the same result: a change counts if the rules admit it at its offset. A change t
 (the id, the name or the block is taken, or the block is another owner's) changes nothing. It is kept as a
 conflict. Its writer reads it back before reporting success, and so learns that it lost.
 
-Compaction keeps the last record of each key. If writers contended for one key, that would be the loser's. So
-each change has a key of its own, 16 random bytes, and compaction removes nothing. This costs nothing: a
-registry never removes an entry, it only retires it.
+Compaction keeps the last record of each key. If writers contended for one key, the last record would be the
+loser's. So each change has a key of its own, 16 random bytes, and compaction removes nothing. This costs
+nothing: a registry never removes an entry, it only retires it.
 
 A record is damaged if it has no value, no proper key or a key that was used before, or if its value is not a
 change. It is reported, and all other records count as if it were not there.
@@ -57,7 +57,7 @@ MAX_CHANGE_BYTES: Final = 65_536
 """The largest value that is read; a change has some hundred bytes."""
 _KEY_BYTES: Final = 16
 _BATCH: Final = 500
-"""How many changes are written in one go, where many are known."""
+"""How many changes are written together, if many are known."""
 
 _log = logging.getLogger("headerware.registry")
 _FORM: Final = "kafka://HOST:PORT[,HOST:PORT]/TOPIC"
@@ -74,7 +74,7 @@ class Found(msgspec.Struct, frozen=True, tag_field="change", tag="found", forbid
 
 
 class Conflict(msgspec.Struct, frozen=True):
-    """A record that changed nothing; a damaged one has no change."""
+    """A record that changed nothing; a damaged record has no change."""
 
     offset: int
     change: Change | Found | None
@@ -148,7 +148,7 @@ class TopicStore(Store):
     def create(cls, location: str, registry: Registry) -> TopicStore:
         """Write a registry to a topic, which is created if it does not exist.
 
-        A topic that has changes already gets those that it lacks.
+        A topic that already has changes gets the changes that it lacks.
         """
         store = _opened(cls, read_location(location), create=True)
         try:
@@ -159,7 +159,7 @@ class TopicStore(Store):
         return store
 
     def fill(self, registry: Registry) -> None:
-        """Write the changes that lead from the current registry to another one, many in one go.
+        """Write the changes that lead from the current registry to another one, many at once.
 
         Raises:
             UnreachableError: the brokers are out of reach; some of the changes may have been written.
@@ -179,7 +179,7 @@ class TopicStore(Store):
         wanted = iter(changes(present, registry))
         while batch := list(islice(wanted, _BATCH)):
             for change in batch:
-                draft.apply(change)  # what the rules refuse need not stay in the topic for ever
+                draft.apply(change)  # a refused change would stay in the topic for ever
             self._write(*batch)
 
     def load(self) -> Registry:
@@ -202,8 +202,8 @@ class TopicStore(Store):
         """Follow the topic in the background until `close`.
 
         Args:
-            on_change: called with each new registry, from a thread of the store's, such as
-                :func:`headerware.registry.use_registry`. What it raises is logged.
+            on_change: called with each new registry, from a thread of the store, such as
+                :func:`headerware.registry.use_registry`. Its exceptions are logged.
         """
         with self._table.rows() as ledger:  # no change may come between this read and the first call
             self._table.on_change(_RegistryListener(self._table, ledger.registry, on_change))
@@ -240,13 +240,13 @@ class TopicStore(Store):
             )
 
     def _claim(self, change: Change) -> None:
-        """Write a change, unless the rules refuse it already: then it need not stay in the topic for ever."""
+        """Write a change, unless the rules refuse it: a refused change would stay in the topic for ever."""
         with self._table.rows() as ledger:
             ledger.require(change)
         self._write(change)
 
     def _write(self, *written: Change | Found) -> None:
-        """Write changes and read them back: each counts where it stands, whatever stands between them."""
+        """Write changes and read them back; each is judged at its own offset, after all records before it."""
         rows = [(secrets.token_bytes(_KEY_BYTES), encode_change(change)) for change in written]
         self._table.put_many(rows, self._timeout_s)
         with self._table.rows() as ledger:
@@ -297,7 +297,7 @@ class Ledger(Rows):
         self._refusals: dict[bytes, str] = {}
 
     def apply(self, record: TableRecord) -> bool:
-        """Apply the next record; a broken one does not stop those behind it."""
+        """Apply the next record; a broken record does not stop the records after it."""
         damage = self._damage(record)
         if damage is not None or record.key is None or record.value is None:
             self._note(record, None, damage or "")
@@ -328,9 +328,9 @@ class Ledger(Rows):
         if record.key is None or len(record.key) != _KEY_BYTES:
             return f"its key is not {_KEY_BYTES} bytes long"
         if record.value is None:
-            return "a tombstone, and changes are never taken back"
+            return "it is a tombstone, and changes are never taken back"
         if record.key in self._records:
-            return f"its key is that of offset {self._records[record.key].offset}, and each is used once"
+            return f"its key was used at offset {self._records[record.key].offset}, and a key is used once"
         return None
 
     def _apply_change(self, record: TableRecord, key: bytes, change: Change | Found) -> None:
@@ -348,7 +348,7 @@ class Ledger(Rows):
 
     def _found(self, change: Found) -> Draft:
         if not self.is_new:
-            raise RegistryError("a registry is founded before all else, and once")
+            raise RegistryError("a registry is founded once, before all other changes")
         return Draft(with_built_in(registrar=change.registrar))
 
     def _refuse(self, record: TableRecord, key: bytes, change: Change | Found | None, reason: str) -> None:
@@ -376,10 +376,10 @@ def decode_change(value: bytes) -> Change | Found:
     try:
         change = msgspec.convert(plain, Found) if plain.get("change") == "found" else change_from_plain(plain)
     except (RegistryError, msgspec.ValidationError, ValueError) as error:
-        raise WireFormatError(f"the value is no change: {error}") from error
+        raise WireFormatError(f"the value is not a change: {error}") from error
     if _plain(change) != plain:
         # Readers in other languages see only the members, and all must come to the same registry.
-        raise WireFormatError("the value says what goes without saying: a member is false or null")
+        raise WireFormatError("a member is false or null; expected it to be left out")
     return change
 
 
@@ -393,7 +393,7 @@ def _object(value: bytes) -> dict[str, object]:
         return msgspec.json.decode(value, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         # The parser's message may quote the value.
-        raise WireFormatError("the value is no JSON object") from error
+        raise WireFormatError("the value is not a JSON object") from error
 
 
 def read_location(location: str) -> TopicLocation:
@@ -406,7 +406,9 @@ def read_location(location: str) -> TopicLocation:
     scheme, servers, path, query, fragment = _parts(location)
     topic = path.removeprefix("/")
     if "@" in servers:
-        raise RegistryError("a registry's location holds no user and password: name a file with ?config=FILE")
+        raise RegistryError(
+            "a registry's location must not have a user and a password: name a file with ?config=FILE"
+        )
     if scheme != "kafka" or not servers or not _TOPIC.fullmatch(topic):
         raise RegistryError(f"expected a registry's location {_FORM}, found {location.partition('?')[0]!r}")
     if fragment:
@@ -431,7 +433,7 @@ def _parts(location: str) -> SplitResult:
 def _checked(options: dict[str, str]) -> dict[str, str]:
     for name in options:
         if _SECRET.search(name):
-            raise RegistryError(f"{name} is no option of a location, for it is secret: use ?config=FILE")
+            raise RegistryError(f"{name} is secret, and is not allowed in a location: use ?config=FILE")
         if "." not in name:
             raise RegistryError(
                 f"{name!r} is no option of a registry's location; known: snapshot, config, and properties of "

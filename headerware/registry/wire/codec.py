@@ -1,4 +1,4 @@
-"""The wire codec of header ids: names become ids, one header each or packed in one, and names again.
+"""The wire codec of header ids: names become ids, one header each or all in one header, and names again.
 
 The codec does no I/O; its caller passes the look-ups of names and ids. Both forms are in spec/header-ids.md.
 The codec reads both, and plain names, whichever form it writes.
@@ -40,13 +40,14 @@ def _none_stays(name: str) -> bool:  # noqa: ARG001 - a predicate's signature
 class HeaderIdCodec:
     """Turn the names of headers into ids, and ids into names.
 
-    A header travels by its id if its name has one, or is an id in dotted form, unless that takes more bytes
-    or would be read as another name here. All others keep their names, as do those for which ``stays`` is
-    true. Order, duplicates, null values and empty values come back as they were sent. An id without a name is
-    read as its dotted form.
+    A header is written with its id if its name has an id, or is an id in dotted form, unless that takes more
+    bytes or would be read as another name here. All other headers keep their names, and so do headers for
+    whose names ``stays`` returns True. Order, duplicates, null values and empty values are kept. An id
+    without a name is read as its dotted form.
 
     ``saved_bytes`` counts the bytes of names that were saved, and ``unknown_ids`` the headers that were read
-    with ids that have no name. Safe for use by several threads at once; the counts may then be a little off.
+    with ids that have no name. Safe for use by several threads at once; the counts may then be slightly
+    wrong.
     """
 
     __slots__ = (
@@ -76,7 +77,7 @@ class HeaderIdCodec:
         self._stays = stays
         self.saved_bytes: int = 0
         self.unknown_ids: int = 0
-        # Long names and unknown ids are not kept, so that floods of them displace nothing.
+        # Long names and unknown ids are not kept, so that many of them do not displace other entries.
         self._keys: BoundedCache[str, tuple[str, int] | None] = BoundedCache(
             _MAX_CACHED, self._key, cost=_is_long
         )

@@ -7,7 +7,7 @@ A header's name on the wire, in ASCII:
                                 it fits 32 bits and does not begin with the zero, A
 
 A plain name that begins with the marker gets a second marker. Any other name that begins with the marker was
-written by software that does not compact; it is read as it stands.
+written by software that does not compact; it is read as it is.
 """
 
 from __future__ import annotations

@@ -3,19 +3,19 @@
     version           "1"
     items             at least 1, until the end of the value; each is a header
         id      number   1 to 2**32 - 1
-        length  number   0 where the value is null, else its length and 1
+        length  number   0 if the value is null, else its length and 1
         value   bytes
-                      or says that plain headers stand here
+                      or says that plain headers come here
         mark    number   0
-        count   number   how many of the record's next plain headers stand here, at least 1
+        count   number   how many of the record's next plain headers come here, at least 1
 
 A number is printable ASCII, so that a block of texts is text. It is at most 2**32 - 1, and has one spelling:
 for 0 to 29, a character from "!" to ">". For a larger number n: the remainder of n - 30 by 64, as a character
-from "?" to "~", and behind it the quotient, as a number.
+from "?" to "~", and after it the quotient, as a number.
 
-The block stands where its first header was. The plain headers before it in the record come before that
-header. Those behind it come where the block says, or at the end. So an item about plain headers is neither
-the first nor the last, and never follows another one.
+The block has the position of its first header. The plain headers before the block in the record come before
+that header. The plain headers after the block come where its items say, or at the end. So an item about plain
+headers is neither the first item nor the last, and never follows another such item.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ VERSION: Final = 1
 MAX_PACKED: Final = 10_000
 """How many headers a block may hold; without a limit, a small block could hold very many."""
 FIXED_BYTES: Final = 1 + len(HEADER) + 5 + 1
-"""The size of a block without its items, at most: both lengths, its name and the version."""
+"""The largest size of a block without its items: both lengths, its name and the version."""
 _LEAST_BYTES: Final = FIXED_BYTES - 4
-"""The same if the length of its value takes one byte and not five."""
+"""The same size if the length of its value takes one byte and not five."""
 
 Spelling = tuple[bytes, int] | str | None
 """The wire form of a name: its id as a number, and the bytes that this saves; or another name; or None if it
@@ -68,8 +68,8 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
     wire: list[Pair] = []
     parts = [_BEGINNING]
     saved = escaped = 0
-    start = -1  # where the block is to stand
-    told = 0  # the plain headers up to what the block says of them
+    start = -1  # the index of the block in the record
+    placed = 0  # the number of plain headers before the latest header of the block
     for pair in headers:
         name, value = pair
         spelling = spellings[name]
@@ -81,12 +81,12 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
         else:
             plain = len(wire)
             if start < 0:
-                start = told = plain
+                start = placed = plain
                 saved -= _LEAST_BYTES
-            elif plain > told:
-                parts += (_PLAIN, encode_number(plain - told))
+            elif plain > placed:
+                parts += (_PLAIN, encode_number(plain - placed))
                 saved -= 2
-                told = plain
+                placed = plain
             saved += spelling[1]
             if value is None:
                 parts += (spelling[0], _NULL)
@@ -101,7 +101,7 @@ def pack(headers: Iterable[Pair], spellings: Mapping[str, Spelling]) -> tuple[li
 
 
 def unpack(block: HeaderValue, following: Sequence[Pair], names: Mapping[int, str]) -> list[Pair]:
-    """Return the headers of a block, merged with those that follow it in the record."""
+    """Return the headers of a block, merged with the headers that follow it in the record."""
     if block is None:
         raise WireFormatError(f"{HEADER} is null, expected a block of headers")
     if block[:1] != _BEGINNING:
@@ -129,7 +129,7 @@ def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str])
         if not 0 <= length < ends:
             above = block[at] - last
             if ends <= length < ends + _RADIX and 0 <= above < ends:
-                length += above * _RADIX  # the thirty that were taken off stand in it already
+                length += above * _RADIX  # it already has the 30 that were subtracted
                 at += 1
             else:
                 length, at = _read_number(block, at - 1)
@@ -139,7 +139,7 @@ def _unpacked(block: bytes, following: Sequence[Pair], names: Mapping[int, str])
                 raise WireFormatError(f"{HEADER} holds more than {MAX_PACKED} headers")
             end = at + length - 1 if length else at
             if end > size:
-                raise WireFormatError(f"{HEADER}: a value ends {end - size} bytes behind the block's end")
+                raise WireFormatError(f"{HEADER}: a value ends {end - size} bytes after the block's end")
             read.append((names[header_id], block[at:end] if length else None))
             at, after_header = end, True
         else:
@@ -158,7 +158,7 @@ def _read_number(block: bytes, at: int) -> tuple[int, int]:
         found = block[at] - _LAST
         at += 1
         if not 0 <= found < _ENDS + _RADIX:
-            raise WireFormatError(f"{HEADER}: the byte at {at - 1} is in no number")
+            raise WireFormatError(f"{HEADER}: the byte at {at - 1} is not part of a number")
         number += found * weight
         if number > MAX_ID:
             break
@@ -167,7 +167,7 @@ def _read_number(block: bytes, at: int) -> tuple[int, int]:
     raise WireFormatError(f"{HEADER}: the number at byte {start} is larger than {MAX_ID}")
 
 
-_WEIGHTS: Final = tuple(_RADIX**place for place in range(7))
+_WEIGHTS: Final = tuple(_RADIX**power for power in range(7))
 
 
 def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  # noqa: FBT001 - a fact, no option
@@ -175,5 +175,5 @@ def _misplaced(after_header: bool, count: int, left: int) -> WireFormatError:  #
     if not after_header:
         return WireFormatError(f"{HEADER}: plain headers stand first, or twice in a row; expected an id")
     return WireFormatError(
-        f"{HEADER} says that {count} plain headers stand in one place, where {left} are left"
+        f"{HEADER} says that {count} plain headers come in one place, where {left} are left"
     )

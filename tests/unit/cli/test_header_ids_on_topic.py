@@ -81,7 +81,7 @@ class TestTopic:
         assert producer.flush(DEADLINE_S) == 0
         told = json.loads(done("check", location, "--json"))
         (conflict,) = told["result"]["conflicts"]
-        assert (told["ok"], conflict) == (True, "offset 3: damage: the value is no JSON object")
+        assert (told["ok"], conflict) == (True, "offset 3: damage: the value is not a JSON object")
         assert done("check", location).endswith(f"  conflict: {conflict}\n")
 
 

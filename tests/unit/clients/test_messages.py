@@ -94,7 +94,7 @@ class TestUnreadableHeaders:
                 with consumer.processing(message), carrying(message):
                     found.append(message.error() or message.value())
         assert (found[0], found[2]) == (b"a", b"c")
-        assert f"{topic}[0]@1: a header's name is no UTF-8" in str(found[1])
+        assert f"{topic}[0]@1: a header's name is not UTF-8" in str(found[1])
 
     def test_refuse_one_record_of_a_batch(
         self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
@@ -115,7 +115,7 @@ class TestUnreadableHeaders:
         assert first.value() == b"a"
         assert second is not None
         assert (second.topic(), second.offset(), second.value()) == (topic, 1, None)
-        assert f"{topic}[0]@1: a header's name is no UTF-8" in str(second.error())
+        assert f"{topic}[0]@1: a header's name is not UTF-8" in str(second.error())
 
     def test_refuse_one_record_of_those_that_are_polled(
         self, make_consumer: Callable[..., Consumer], put_values: Callable[..., None], topic: str
@@ -138,7 +138,7 @@ class TestUnreadableHeaders:
         assert seen.values == [b"a", b"c"]
         (letter,) = read_all(connection, f"{topic}.dead-letter", 1)
         assert (letter.key(), letter.value()) == (f"{topic}[0]@1".encode(), None)
-        assert b"no UTF-8" in (dict(letter.headers() or ())["__connect.errors.exception.message"] or b"")
+        assert b"not UTF-8" in (dict(letter.headers() or ())["__connect.errors.exception.message"] or b"")
 
 
 class TestABatch:

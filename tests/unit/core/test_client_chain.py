@@ -159,7 +159,9 @@ class TestDisabled:
             "interceptors.sign.require": require,
         }
         client_chain(config, side=side)
-        assert ('refuse what is sent now, because of require = "enforce" in sign;' in caplog.text) == told
+        assert (
+            'refuse the records that are sent now, because of require = "enforce" in sign;' in caplog.text
+        ) == told
 
     def test_leaves_what_serializes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HEADERWARE_DISABLED", "1")

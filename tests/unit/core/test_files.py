@@ -123,7 +123,7 @@ class TestStrictTypes:
                 "stacks.x: interceptor: unknown key; did you mean 'interceptors'?",
             ),
             ("[[interceptor]]\n", "interceptor: unknown key; did you mean 'interceptors'?"),
-            ('[source]\ntype = "files"', "it configures a source, and no chain"),
+            ('[source]\ntype = "files"', "it configures a source, not a chain"),
             ("bootstrap = 1", "bootstrap: unknown key; known: include, carry, interceptors, stacks"),
             ('[[interceptors]]\nstack = ["x"]', "interceptors[0].stack: expected a stack's name, found list"),
             ('[[interceptors]]\nstack = "x"\nlevel = 5\n[stacks.x]', "interceptors[0]: level: unknown key"),

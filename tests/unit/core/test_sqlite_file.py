@@ -47,7 +47,7 @@ class TestOpen:
     def test_leaves_a_file_of_others_alone(self, path: Path, statement: str) -> None:
         by_hand(path, statement)
         before = path.read_bytes()
-        with pytest.raises(sqlite3.Error, match="it is a SQLite file, but no file of names"):
+        with pytest.raises(sqlite3.Error, match="it is a SQLite file, but not a file of names"):
             KIND.open(path, wait_s=1.0)
         assert path.read_bytes() == before
 

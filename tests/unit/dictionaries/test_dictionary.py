@@ -39,7 +39,7 @@ class TestDictionary:
         [
             (b"", "magic number"),
             (b"some text", "magic number"),
-            (b"\x37\xa4\x30\xec" + bytes(100), "an id of zstd's, which frames name"),
+            (b"\x37\xa4\x30\xec" + bytes(100), "zstd's id, by which frames name it"),
             (b"\x37\xa4\x30\xec" + bytes(MAX_DICTIONARY_BYTES), "at most 262,144 bytes, found 262,148"),
         ],
     )

@@ -209,7 +209,7 @@ class TestSizes:
         assert sizes([]) == []
 
     def test_that_nobody_takes_are_refused(self, step: ClaimCheck) -> None:
-        with pytest.raises(ConfigError, match="those between would be refused"):
+        with pytest.raises(ConfigError, match="values of the sizes between would be refused"):
             Chain([self.check(step, 50_000), Slice(max_bytes=10_000, max_message_bytes=40_000)])
 
     def test_that_leave_nothing_to_slices_are_a_warning(self, step: ClaimCheck) -> None:

@@ -103,7 +103,7 @@ class TestCreate:
         assert not path.exists()
 
     def test_refuses_what_lacks_the_built_in(self, path: Path) -> None:
-        with pytest.raises(RegistryError, match="lacks what comes with Headerware"):
+        with pytest.raises(RegistryError, match="lacks the built-in blocks and entries"):
             TomlStore.create(path, Registry())
         assert not path.exists()
 
@@ -370,7 +370,7 @@ class TestProblems:
     def test_of_bytes_that_are_no_text(self, path: Path) -> None:
         path.write_bytes(b"version = 1\n\xff")
         with pytest.raises(
-            RegistryError, match=r"registry\.toml: expected UTF-8, as TOML is; byte 12 is none"
+            RegistryError, match=r"registry\.toml: expected UTF-8, as in TOML; byte 12 is invalid"
         ):
             TomlStore(path).load()
 

@@ -383,7 +383,7 @@ class TestCreating:
         with pytest.raises(RegistryError, match="from 'registrar' to 'platform'"):
             store.fill(with_built_in([BLOCK.block], registrar="platform"))
         assert store.conflicts == []
-        with pytest.raises(RegistryError, match="founded before all else"):
+        with pytest.raises(RegistryError, match="founded once, before all other changes"):
             store._write(Found("platform"))
 
     def test_refuses_to_forget(self, make: Callable[..., TopicStore]) -> None:
@@ -432,7 +432,7 @@ class TestOffline:
         path = tmp_path / "snapshot"
         path.write_bytes(b"\x01" * 100)
         store = make(snapshot=path)
-        assert "left aside" in caplog.text
+        assert "is ignored" in caplog.text
         assert store.load() == built_in()
         store.apply(BLOCK)
         assert store.load().block(BLOCK.block.network) == BLOCK.block

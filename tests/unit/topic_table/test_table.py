@@ -438,7 +438,7 @@ class TestOffline:
         path = tmp_path / "snapshot"
         path.write_bytes(b"\x01 this is none")
         table = make(snapshot=path)
-        assert "left aside" in caplog.text
+        assert "is ignored" in caplog.text
         assert table.items() == []
         table.put(b"k", b"v", DEADLINE_S)
         table.close()

@@ -141,7 +141,7 @@ class TestFile:
     def test_of_another_application_is_refused(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE usage (x)")
-        with pytest.raises(ConfigError, match="a SQLite file, but no file of kept usage"):
+        with pytest.raises(ConfigError, match="a SQLite file, but not a file of kept usage"):
             KeptUsage(path)
 
     def test_that_others_changed_is_refused(self, path: Path) -> None:

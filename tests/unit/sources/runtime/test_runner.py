@@ -755,7 +755,7 @@ class TestSqlite:
             SqliteOffsets(path=str(tmp_path / "text")).open({}, source="s")
         with closing(sqlite3.connect(tmp_path / "other")) as connection:
             connection.execute("CREATE TABLE offset (mine TEXT)")
-        with pytest.raises(SourceError, match="a SQLite file, but no file of offsets"):
+        with pytest.raises(SourceError, match="a SQLite file, but not a file of offsets"):
             SqliteOffsets(path=str(tmp_path / "other")).open({}, source="s")
 
     def test_keeps_the_sources_apart(self, place: Place, tmp_path: Path) -> None:
