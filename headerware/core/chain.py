@@ -25,7 +25,7 @@ from headerware.core.order import (
     signing,
 )
 from headerware.core.plugins import require_arguments, require_hooks
-from headerware.core.services import HoldsOffset, offered
+from headerware.core.services import Reassembles, offered
 from headerware.core.session import Session
 from headerware.core.step import Step
 from headerware.core.topics import TopicPatterns, check_patterns
@@ -161,7 +161,7 @@ class Chain:
             interceptor = self._interceptors[own]
             same = type(interceptor) is type(step.interceptor) and interceptor == step.interceptor
             signed = _signed(interceptor, self._interceptors) == _signed(step.interceptor, before)
-            alone = offered(step.opened, HoldsOffset) is None
+            alone = offered(step.opened, Reassembles) is None
             if same and signed and (alone or self._interceptors[own + 1 :] == before[index + 1 :]):
                 found[step.name] = step
         return found

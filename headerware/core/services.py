@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Services that an opened interceptor may offer besides its hooks, each a Protocol with one method.
+=======
+"""Services that an opened interceptor may offer in addition to its hooks, each a Protocol.
+>>>>>>> letters
 
 A session asks once, when it opens, which interceptors offer which services. Unless a service says otherwise,
 it is called on the thread that calls the session, one call at a time.
@@ -9,6 +13,8 @@ from __future__ import annotations
 import inspect
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+
+from headerware.core.errors import PluginError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,6 +101,7 @@ class Polls(Protocol):
         """Called between records, on the thread that consumes, with the milliseconds since the epoch."""
 
 
+<<<<<<< HEAD
 class IsDue(Protocol):
     """May have so much to release by ``poll`` that more must not be read before."""
 
@@ -102,6 +109,8 @@ class IsDue(Protocol):
         """Return whether ``poll`` must be called now; called after each record, on the same thread."""
 
 
+=======
+>>>>>>> letters
 class Flushes(Protocol):
     """Releases records that it holds back on the sending side."""
 
@@ -116,36 +125,34 @@ class Revokes(Protocol):
         """Called when partitions have gone to another consumer, to forget their state."""
 
 
-class FollowsPosition(Protocol):
-    """Knows how far a partition has been read."""
+class Reassembles(Protocol):
+    """Makes one record of several, so that not every offset may be committed.
+
+    Its records wait for others of their message. It has a ``poll``, too, by which it gives messages up.
+    """
+
+    def is_due(self) -> bool:
+        """Return whether ``poll`` is to be called before anything else is read; called after each record."""
 
     def reached(self, topic: str, partition: int, offset: int) -> object:
+<<<<<<< HEAD
         """Called for records that were read, but do not come through the chain."""
 
 
 class Seeks(Protocol):
     """Needs earlier records to deliver the record at an offset completely."""
+=======
+        """Note how far a partition was read; called for records that do not come through the chain."""
+>>>>>>> letters
 
     def seek(self, topic: str, partition: int, offset: int) -> int | None:
         """Return the offset to begin at so that the record at ``offset`` is complete; None for ``offset``."""
 
-
-class HoldsOffset(Protocol):
-    """Makes one record of several, so that not every offset may be committed."""
-
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
         """Return the largest offset up to a position from which a restart loses nothing."""
 
-
-class HoldsOffsets(Protocol):
-    """Knows which partitions have records that wait for others of their message."""
-
     def safe_offsets(self) -> Mapping[TopicPartitionKey, int]:
         """Return the first waiting offset of each partition that has one."""
-
-
-class Waits(Protocol):
-    """Knows which records wait for others of their message."""
 
     def waiting_offsets(self) -> Mapping[TopicPartitionKey, Sequence[int]]:
         """Return the offsets of the records that wait, by partition."""
@@ -249,14 +256,9 @@ _SERVICES: Final = (
     Idles,
     Begins,
     Polls,
-    IsDue,
     Flushes,
     Revokes,
-    FollowsPosition,
-    Seeks,
-    HoldsOffset,
-    HoldsOffsets,
-    Waits,
+    Reassembles,
     AddsBytes,
     Counts,
     Closes,
@@ -269,20 +271,35 @@ _SERVICES: Final = (
 )
 
 
-def _method(service: object) -> str:
-    return next(name for name in vars(service) if not name.startswith("_"))
+def _methods(service: object) -> list[str]:
+    return [name for name in vars(service) if not name.startswith("_")]
 
 
 SERVICE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        _method(service): tuple(inspect.signature(getattr(service, _method(service))).parameters)[1:]
+        method: tuple(inspect.signature(getattr(service, method)).parameters)[1:]
         for service in _SERVICES
+        for method in _methods(service)
     }
 )
-"""The method of each service, with the arguments that it is called with."""
+"""The methods of all services, each with the arguments that it is called with."""
 
 
 def offered(opened: object, service: Callable[..., Service]) -> Service | None:
-    """Return an opened interceptor as the service that it offers, or None if it does not."""
+    """Return an opened interceptor as the service that it offers, or None if it does not.
+
+    Raises:
+        PluginError: it has some methods of the service, and not all of them.
+    """
     found: Any = opened
-    return None if getattr(found, _method(service), None) is None else found
+    methods = _methods(service)
+    missing = [method for method in methods if getattr(found, method, None) is None]
+    if len(missing) == len(methods):
+        return None
+    if missing:
+        has = next(method for method in methods if method not in missing)
+        raise PluginError(
+            f"{type(opened).__name__} has the method {has!r}; expected {', '.join(map(repr, missing))}, too, "
+            f"because a session calls all of them or none"
+        )
+    return found  # type: ignore[no-any-return]  # it has the methods of the service

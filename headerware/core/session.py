@@ -157,16 +157,11 @@ class Session:
         self._committing = self._offering(services.HearsCommits)
         self._beginning = self._offering(services.Begins)
         self._polling = self._offering(services.Polls)
-        self._due = self._offering(services.IsDue)
         self._ticking = self._offering(services.Ticks)
         self._hearing_statistics = self._offering(services.HearsStatistics)
         self._flushing = self._offering(services.Flushes)
-        self._following = self._offering(services.FollowsPosition)
-        self._waiting = self._offering(services.Waits)
         self._revoking = self._offering(services.Revokes)
-        self._seeking = self._offering(services.Seeks)
-        self._holding = self._offering(services.HoldsOffset)
-        self._holding_partitions = self._offering(services.HoldsOffsets)
+        self._reassembling = self._offering(services.Reassembles)
         self.acknowledges: Final = bool(self._acknowledging)
         """Whether any interceptor hears the outcome of sent records."""
         self.acknowledges_all: Final = not all(
@@ -189,12 +184,12 @@ class Session:
         """Whether any interceptor hears librdkafka's statistics."""
         self.polls: Final = bool(self._polling)
         """Whether any interceptor releases consumed records on its own."""
-        self.reassembles: Final = bool(self._holding)
+        self.reassembles: Final = bool(self._reassembling)
         """Whether any interceptor makes one record of several, so that offsets need care."""
         self.names_of_waiting: Final = [
             step.name
             for step in self._steps
-            if any(each is step for each, _ in [*self._holding, *self._polling, *self._waiting])
+            if any(each is step for each, _ in [*self._reassembling, *self._polling])
         ]
         """The interceptors that keep a record back until others of its partition have come."""
         for step, right in zip(self._steps, self._rights, strict=True):
@@ -215,7 +210,7 @@ class Session:
 
     def keeps_waiting(self, previous: Session) -> bool:
         """Return whether all steps of the previous session that make one record of several go on here."""
-        return all(step.name in self._going_on for step, _ in previous._holding)
+        return all(step.name in self._going_on for step, _ in previous._reassembling)
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -431,7 +426,7 @@ class Session:
 
     def is_due(self) -> bool:
         """Return whether an interceptor has so much to release that :meth:`poll` is to be called now."""
-        return any(interceptor.is_due() for _, interceptor in self._due)
+        return any(interceptor.is_due() for _, interceptor in self._reassembling)
 
     def flush(self) -> list[Outcome]:
         """Return the records that interceptors still hold back on the sending side."""
@@ -444,13 +439,13 @@ class Session:
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
         """Note how far a partition has been read, for records that do not come through the chain."""
-        for _, interceptor in self._following:
+        for _, interceptor in self._reassembling:
             interceptor.reached(topic, partition, offset)
 
     def waiting_offsets(self) -> dict[TopicPartitionKey, list[int]]:
         """Return the offsets of the records that still wait for others of their message, by partition."""
         waiting: dict[TopicPartitionKey, list[int]] = {}
-        for _, interceptor in self._waiting:
+        for _, interceptor in self._reassembling:
             for topic_partition, offsets in interceptor.waiting_offsets().items():
                 waiting.setdefault(topic_partition, []).extend(offsets)
         return waiting
@@ -464,7 +459,7 @@ class Session:
     def seek(self, topic: str, partition: int, offset: int) -> int:
         """Return the offset at which to begin, so that the record at ``offset`` is complete."""
         begin = offset
-        for _, interceptor in self._seeking:
+        for _, interceptor in self._reassembling:
             earlier = interceptor.seek(topic, partition, offset)
             begin = begin if earlier is None else min(begin, earlier)
         return begin
@@ -472,14 +467,14 @@ class Session:
     def safe_offset(self, topic: str, partition: int, position: int) -> int:
         """Return the largest offset up to ``position`` from which a restart loses nothing."""
         return min(
-            (interceptor.safe_offset(topic, partition, position) for _, interceptor in self._holding),
+            (interceptor.safe_offset(topic, partition, position) for _, interceptor in self._reassembling),
             default=position,
         )
 
     def safe_offsets(self) -> dict[TopicPartitionKey, int]:
         """Return the first offset of an incomplete message, for each partition that has one."""
         safest: dict[TopicPartitionKey, int] = {}
-        for _, interceptor in self._holding_partitions:
+        for _, interceptor in self._reassembling:
             for topic_partition, offset in interceptor.safe_offsets().items():
                 safest[topic_partition] = min(offset, safest.get(topic_partition, offset))
         return safest

@@ -36,14 +36,9 @@ from headerware.core.record import ORIGINAL, Record
 from headerware.core.services import (
     Closes,
     Counts,
-    FollowsPosition,
-    HoldsOffset,
-    HoldsOffsets,
-    IsDue,
     Polls,
+    Reassembles,
     Revokes,
-    Seeks,
-    Waits,
 )
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 
@@ -89,9 +84,7 @@ class _End(Enum):
     ORPHANED = 4
 
 
-class Reassembler(
-    Polls, IsDue, Revokes, Seeks, FollowsPosition, HoldsOffset, HoldsOffsets, Waits, Counts, Closes
-):
+class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
     """Collect slices until their messages are whole."""
 
     def __init__(

@@ -233,9 +233,24 @@ class TestPolling:
         assert outcome.value == b"fz"
 
 
+REASSEMBLES: dict[str, Any] = {
+    "is_due": lambda: False,
+    "reached": lambda *_: None,
+    "seek": lambda *_: None,
+    "safe_offset": lambda *place: place[2],
+    "safe_offsets": dict,
+    "waiting_offsets": dict,
+}
+
+
 class TestOffsets:
     def chain(self, *services: dict[str, Any]) -> Any:
-        return Chain([opening(Hooks(on_consume=same, **service)) for service in services]).open()
+        complete = [{**REASSEMBLES, **each} if REASSEMBLES.keys() & each else each for each in services]
+        return Chain([opening(Hooks(on_consume=same, **service)) for service in complete]).open()
+
+    def test_an_interceptor_that_reassembles_has_all_methods_of_it(self) -> None:
+        with pytest.raises(PluginError, match="has the method 'seek'; expected 'is_due', 'reached', 'safe"):
+            Chain([opening(Hooks(on_consume=same, seek=lambda *_: 0))]).open()
 
     def test_seek_begins_at_the_earliest_that_any_asks_for(self) -> None:
         session = self.chain({"seek": lambda *_: 40}, {"seek": lambda *_: None}, {"seek": lambda *_: 38}, {})
