@@ -209,7 +209,7 @@ fuzz: .venv/.ready ## try changed inputs on each decoder, ten minutes (MINUTES=)
 	HYPOTHESIS_PROFILE=full FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest -q -s --timeout $$((300 + 60 * $(MINUTES))) tests/property/test_fuzzing.py $(ARGS)
 
 .PHONY: check
-check: .venv/.ready ## lint, format, types, the six floors, and links in the documents
+check: .venv/.ready ## lint, format, types, the six layers, and links in the documents
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Services that an opened interceptor may offer besides its hooks, each a Protocol with one method.
-=======
 """Services that an opened interceptor may offer in addition to its hooks, each a Protocol.
->>>>>>> letters
 
 A session asks once, when it opens, which interceptors offer which services. Unless a service says otherwise,
 it is called on the thread that calls the session, one call at a time.
@@ -101,16 +97,6 @@ class Polls(Protocol):
         """Called between records, on the thread that consumes, with the milliseconds since the epoch."""
 
 
-<<<<<<< HEAD
-class IsDue(Protocol):
-    """May have so much to release by ``poll`` that more must not be read before."""
-
-    def is_due(self) -> bool:
-        """Return whether ``poll`` must be called now; called after each record, on the same thread."""
-
-
-=======
->>>>>>> letters
 class Flushes(Protocol):
     """Releases records that it holds back on the sending side."""
 
@@ -135,15 +121,7 @@ class Reassembles(Protocol):
         """Return whether ``poll`` is to be called before anything else is read; called after each record."""
 
     def reached(self, topic: str, partition: int, offset: int) -> object:
-<<<<<<< HEAD
-        """Called for records that were read, but do not come through the chain."""
-
-
-class Seeks(Protocol):
-    """Needs earlier records to deliver the record at an offset completely."""
-=======
         """Note how far a partition was read; called for records that do not come through the chain."""
->>>>>>> letters
 
     def seek(self, topic: str, partition: int, offset: int) -> int | None:
         """Return the offset to begin at so that the record at ``offset`` is complete; None for ``offset``."""
