@@ -3,7 +3,7 @@
 Each name has one home: the transforms are in :mod:`headerware.connect.transforms`, the predicates in
 :mod:`headerware.connect.predicates`, the converters in :mod:`headerware.connect.converters`, schemas and
 structs in :mod:`headerware.connect.data`, conversions of values in :mod:`headerware.connect.values`. Each is
-loaded when it is first asked for.
+loaded when it is first used.
 """
 
 from headerware.core.lazy import lazy

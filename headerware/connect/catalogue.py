@@ -1,8 +1,8 @@
 """Find the transforms, predicates and converters that a connector's configuration names.
 
-Our own have the name of the Java class that they replace, or its simple name; others come by entry points. A
-transform of keys and values is written ``MaskField$Key`` or ``MaskField$Value``, as in Java. Nothing is
-imported before a configuration names it.
+A built-in class has the name of the Java class that it replaces, or the simple name of this class; plug-ins
+come from entry points. A transform of keys and values is written ``MaskField$Key`` or ``MaskField$Value``, as
+in Java. A class is imported only when a configuration names it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PARTS: Final = ("Key", "Value")
 class Catalogue(plugins.Catalogue[Kind]):
     """The classes of one kind, by the names that configuration uses for them.
 
-    ``built_in`` are our own, as ``name: "module:Class"``; a name with a package is also found by its last
-    word. ``group`` is the entry-point group of all others, ``base`` the class that they extend. Names in
-    ``not_in_kafka`` are unknown in the ``kafka_4_3`` mode. ``other``, as ``module:name``, is the catalogue
-    whose names may be given by mistake.
+    ``built_in`` lists the built-in classes as ``name: "module:Class"``; a name with a package is also found
+    by its last word. ``group`` is the entry-point group of the plug-ins. All classes extend ``base``. Names
+    in ``not_in_kafka`` are unknown in the ``kafka_4_3`` mode. ``other``, as ``module:name``, is a catalogue
+    whose names a user may give by mistake.
     """
 
     error: ClassVar[type[ConnectPluginError]] = ConnectPluginError
@@ -49,13 +49,13 @@ class Catalogue(plugins.Catalogue[Kind]):
     ) -> None:
         super().__init__(what, base, {}, group)
         self._names: Final[dict[str, str]] = {}
-        """The full names of our own, by full and by simple name."""
+        """The full names of the built-in classes, by full and by simple name."""
         self._not_in_kafka: Final = not_in_kafka
         self._other: Final = other
         self.add(built_in)
 
     def __call__(self, word: str | type[Kind], *, path: str = "", mode: Mode = STRICT) -> type[Kind]:
-        """Load the class that a name stands for; a class stands for itself."""
+        """Load the class of this name, or return the given class."""
         if not isinstance(word, str):
             return self.checked(word, getattr(word, "__qualname__", type(word).__qualname__), path=path)
         loaded = self.find(word, path=path, mode=mode)
@@ -64,17 +64,17 @@ class Catalogue(plugins.Catalogue[Kind]):
         return self.checked(loaded, word, path=path)
 
     def add(self, built_in: Mapping[str, str]) -> None:
-        """Add some of our own, as ``name: "module:Class"``."""
+        """Add built-in classes, as ``name: "module:Class"``."""
         super().add(built_in)
         self._names.update({name: name for name in built_in} | {_simple(name): name for name in built_in})
 
     def names(self, mode: Mode = STRICT) -> tuple[str, ...]:
-        """Return all short names, those of plug-ins too, in alphabetical order."""
+        """Return the simple names of all classes, plug-ins included, in alphabetical order."""
         own = (_simple(name) for name in self.built_in if self._is_known(name, mode))
         return tuple(sorted({*own, *(entry.name for entry in self.entries())}))
 
     def find(self, word: str, *, path: str = "", mode: Mode = STRICT) -> Any:
-        """Load what a name stands for, whatever it is; None if nothing has this name."""
+        """Load the object of this name, of any class; return None if the name is unknown."""
         entry = self.entry(word, path=path)
         if entry is not None:
             return self.imported(entry, path=path)
@@ -90,11 +90,11 @@ class Catalogue(plugins.Catalogue[Kind]):
         return self._part(loaded, word, path) if part else loaded
 
     def entry(self, word: str, *, path: str = "") -> EntryPoint | None:
-        """Return the plug-in of a name, or None; our own have precedence over plug-ins."""
+        """Return the plug-in of a name, or None; built-in classes have precedence over plug-ins."""
         return None if word in self._names else super().entry(word, path=path)
 
     def checked(self, loaded: Any, word: str, *, path: str = "") -> type[Kind]:
-        """Return what was loaded, or raise ConnectPluginError because it is of another kind."""
+        """Return the loaded class, or raise ConnectPluginError if it does not extend the base class."""
         if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
             expected = f"{self.base.__module__}.{self.base.__qualname__}"
             found = getattr(loaded, "__qualname__", f"an object of class {type(loaded).__qualname__}")
@@ -107,10 +107,10 @@ class Catalogue(plugins.Catalogue[Kind]):
         return loaded
 
     def unknown(self, word: str, *, path: str = "", mode: Mode = STRICT) -> ConnectPluginError:
-        """Return the error for a name that nothing has."""
+        """Return the error for an unknown name."""
         known = self.names(mode)
         if mode != STRICT and self._names.get(_simple(word.partition("$")[0])) in self._not_in_kafka:
-            hint = "Kafka has none of this name: it is there in the strict mode alone"
+            hint = "Kafka does not have it, so only the strict mode does"
         else:
             hint = _name_hint(word, known, self._elsewhere())
         hint += ("" if hint.endswith("?") else ";") + " " if hint else ""
@@ -133,7 +133,7 @@ class Catalogue(plugins.Catalogue[Kind]):
         raise UnknownClassError(f"there is no {self.what} {name!r}; did you mean {right}?", path=path)
 
     def _elsewhere(self) -> dict[str, str]:
-        """Return the names of the other catalogue, and what to say about them."""
+        """Return a hint for each name of the other catalogue."""
         if not self._other:
             return {}
         other: Catalogue[Any] = load_symbol(self._other)
@@ -146,7 +146,7 @@ def _simple(name: str) -> str:
 
 
 def _has_parts(loaded: Any) -> bool:
-    """Return whether this is a transform of keys and values, and neither of its two classes."""
+    """Return whether a class has the classes ``Key`` and ``Value``, and is neither of the two."""
     return isinstance(loaded, type) and hasattr(loaded, "Key") and getattr(loaded, "part", "") is None
 
 
@@ -154,14 +154,14 @@ _DEBEZIUM: Final = "io.debezium.transforms"
 _CONFLUENT: Final = "io.confluent.connect"
 _FOREIGN: Final[Mapping[str, str]] = MappingProxyType(
     {
-        f"{_DEBEZIUM}.outbox.EventRouter": "OutboxRouter does what it does",
+        f"{_DEBEZIUM}.outbox.EventRouter": "use OutboxRouter",
         f"{_DEBEZIUM}.ExtractNewRecordState": "use ExtractField$Value with field=after",
         f"{_CONFLUENT}.transforms.Filter": "use FilterByField or FilterByExpression",
         f"{_CONFLUENT}.transforms.ReplaceField": "use ReplaceField$Key or ReplaceField$Value",
         f"{_CONFLUENT}.avro.AvroConverter": "use the serde confluent-avro, in the serialize step",
     }
 )
-"""What replaces the classes of others."""
+"""What to use instead of the classes of Debezium and Confluent."""
 _DRAFT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "NumericCasts": "Cast$Key or Cast$Value",
@@ -179,11 +179,11 @@ _DRAFT: Final[Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""The names of transforms in the draft of KIP-66, and what they are called now."""
+"""The current names of transforms, by their names in the draft of KIP-66."""
 
 
 def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) -> str:
-    """Return a hint at what was probably meant, or no text; ``elsewhere`` has the names of another kind."""
+    """Return a hint at the right name, or no text; ``elsewhere`` has hints for names of another kind."""
     bare = name.strip("\"'")
     if bare != name:
         return f"write it without quotes: {bare}"
@@ -192,11 +192,11 @@ def _name_hint(name: str, known: Collection[str], elsewhere: Mapping[str, str]) 
         return _FOREIGN[base]
     simple = base.rpartition(".")[2]
     if not part and simple.capitalize() in _PARTS:
-        # As other languages name a class within a class: MaskField.Value.
+        # Other languages name an inner class like this: MaskField.Value.
         base, _, part = base.rpartition(".")
         simple = base.rpartition(".")[2]
     if simple in _DRAFT:
-        return f"the draft of KIP-66 called it so; it is {_DRAFT[simple]} now"
+        return f"this is its name in the draft of KIP-66; use {_DRAFT[simple]}"
     if simple in elsewhere:
         return elsewhere[simple]
     near = closest(simple, known)

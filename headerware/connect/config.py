@@ -1,6 +1,6 @@
 """The configuration of a converter, transform or predicate: keys, types, defaults and checks.
 
-Values come as text, as in a connector's configuration, or as Python has them. The ``strict`` mode refuses
+Values are text, as in a connector's configuration, or Python objects. The ``strict`` mode refuses
 unknown keys and nulls; ``kafka_4_3`` ignores unknown keys and passes nulls on, as Kafka does.
 """
 
@@ -37,7 +37,7 @@ class Check(msgspec.Struct, frozen=True):
     """Refuse values that a key cannot have.
 
     Args:
-        text: what is valid, in the words of Kafka's ``ConfigDef``.
+        text: the valid values, in the words of Kafka's ``ConfigDef``.
         refuse: returns the reason why a value is not valid, or None if it is.
     """
 
@@ -53,9 +53,9 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
         type: the type of its values, by Kafka's name.
         default: its value if it is not given; :data:`REQUIRED` if it must be.
         importance: how much it matters, as Kafka's documentation ranks it.
-        doc: what it does.
-        check: what its values must be, beyond their type; both modes refuse others.
-        strict_only: whether Kafka does not have this key, so that only the strict mode knows it.
+        doc: its description.
+        check: a condition on its values, beyond their type; it holds in both modes.
+        strict_only: whether only the strict mode has this key, because Kafka does not.
     """
 
     name: str
@@ -85,12 +85,12 @@ class ConfigDef:
         """Return every key's value, of its type.
 
         Args:
-            given: what is configured, as text or as Python has it.
+            given: the configured values, as text or as Python objects.
             mode: whether to refuse unknown keys.
 
         Raises:
-            ConnectConfigError: a key is missing, not known, or has a value that it cannot have; the error's
-                ``path`` is the key.
+            ConnectConfigError: a key is missing or unknown, or its value is not valid; the error's ``path``
+                is the key.
             NullValueError: a boolean is null, in ``kafka_4_3``.
         """
         require_mode(mode)
@@ -128,8 +128,8 @@ def refuse_quotes(names: Iterable[str], path: str) -> None:
         text = name.strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             raise ConnectConfigError(
-                "quotes are part of a name here: leave them out, or write a backslash before each that "
-                "belongs to it",
+                "quotes would be part of the name: remove them, or write a backslash before each quote that "
+                "belongs to the name",
                 path=path,
             )
 
@@ -153,7 +153,7 @@ _DRAFT_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "whitelist": "include",
     }
 )
-"""The keys of transforms in the draft of KIP-66, and what they are called now."""
+"""The current keys of transforms, by their names in the draft of KIP-66."""
 
 
 def _parsed(key: ConfigKey, given: Mapping[str, Any], mode: Mode) -> Any:
@@ -183,7 +183,7 @@ def _of_type(key: ConfigKey, value: Any, mode: Mode) -> Any:
             return items
         return _TYPES[key.type](value)
     except (ValueError, TypeError, KeyError):
-        found = "a text that is not one" if isinstance(value, str) else type(value).__name__
+        found = "other text" if isinstance(value, str) else type(value).__name__
         raise ConnectConfigError(f"expected a {key.type}, found {found}", path=key.name) from None
 
 
@@ -229,7 +229,7 @@ def _list(value: Any, mode: Mode) -> list[str]:
 
 
 def _escaped_list(text: str) -> list[str]:
-    """Split at commas that no backslash escapes; the items keep their escapes, see fields/lists.py."""
+    """Split at unescaped commas; the items keep their escapes, see fields/lists.py."""
     items = [""]
     for piece in _ESCAPE_OR_COMMA.findall(text):
         if piece == ",":
@@ -254,13 +254,13 @@ _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def one_of(*choices: str) -> Check:
-    """Accept these words only."""
+    """Return the check that accepts only these words."""
     listed = ", ".join(choices)
     return Check(f"[{listed}]", lambda value: None if value in choices else f"expected one of {listed}")
 
 
 def one_of_any_case(*choices: str) -> Check:
-    """Accept these words only, in any case."""
+    """Return the check that accepts only these words, in any case."""
     listed = ", ".join(choices)
     known = {choice.lower() for choice in choices}
 
@@ -304,14 +304,14 @@ _LISTS: Final = (DISTINCT, DISTINCT_SOME)
 
 
 class Configured:
-    """The base of what is configured when it is created: converters, transforms and predicates.
+    """The base class of converters, transforms and predicates, which are configured when they are created.
 
     Args:
-        config: the keys that :meth:`config` describes, as text or as Python has them.
+        config: the values of the keys that :meth:`config` describes, as text or as Python objects.
         mode: ``strict`` or ``kafka_4_3``, see :mod:`headerware.connect.modes`.
 
     Raises:
-        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+        ConnectConfigError: a key is missing or unknown, or its value is not valid.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef()
@@ -328,7 +328,7 @@ class Configured:
         return cls.CONFIG.keys(mode)
 
     def close(self) -> None:
-        """Release what was opened; by default, there is nothing to release."""
+        """Release all resources; by default, there are none."""
 
     def __enter__(self) -> Self:
         return self

@@ -18,9 +18,9 @@
     │   └── GroupNumberError          java.lang.IndexOutOfBoundsException
     └── StateError                    java.lang.IllegalStateException
 
-The errors of ``java.lang`` are raised in the ``kafka_4_3`` mode only, where Kafka itself fails by accident.
-Apart from those of configuration, the ``strict`` mode raises a :class:`ConnectDataError` instead. A message
-never quotes a record's value.
+Plug-in errors aside, the errors that stand for exceptions of ``java.lang`` are raised in the ``kafka_4_3``
+mode, where Kafka itself fails by accident; the ``strict`` mode raises a :class:`ConnectDataError` or
+:class:`ConnectConfigError` instead. A message never quotes a record's value.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class UnknownClassError(ConnectPluginError):
 
 
 class NoPartError(ConnectPluginError):
-    """A transform with a class for keys and one for values, whose name says neither."""
+    """The name of a class that has one class for keys and one for values, without ``$Key`` or ``$Value``."""
 
     java: ClassVar[str] = "java.lang.InstantiationException"
 
@@ -96,7 +96,7 @@ class NullValueError(ConnectError, TypeError):
 
 
 class ValueClassError(ConnectError, TypeError):
-    """A value of another class than the one that Kafka casts it to."""
+    """A value that is not of the class to which Kafka casts it."""
 
     java: ClassVar[str] = "java.lang.ClassCastException"
 

@@ -1,7 +1,7 @@
 """Connect's headers (KIP-145): an ordered multimap of names to values with schemas.
 
-Unlike the core's immutable :class:`~headerware.core.headers.Headers`, which hold bytes, these are changed in
-place, like those of Connect, until they leave: then they are frozen.
+The core's :class:`~headerware.core.headers.Headers` are immutable and hold bytes. Connect's headers can be
+changed in place, as in Java, until their record leaves the transforms; then they are frozen.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ConnectHeader:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the value; a struct has its own."""
+        """The schema of the value; by default a struct's own schema."""
         if self._schema is None and isinstance(self._value, Struct):
             return self._value.schema
         return self._schema
@@ -102,7 +102,7 @@ class ConnectHeader:
         return f"ConnectHeader(key={self.key}, schema={self.schema})"
 
 
-class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by them
+class ConnectHeaders:  # noqa: PLW1641 - mutable, so not hashable
     """Hold a record's headers, in order; a name may occur more than once.
 
     Args:
@@ -133,7 +133,9 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         """
         if isinstance(value, SchemaAndValue):
             if schema is not None:
-                raise ConnectDataError("this value has its schema already; give no other one beside it")
+                raise ConnectDataError(
+                    "this SchemaAndValue has its schema already; leave out the argument schema"
+                )
             schema, value = value
         if schema is not None:
             _check_type(schema, value)
@@ -158,7 +160,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         """Add bytes, or null with the schema of optional bytes."""
         return self._add(key, OPTIONAL_BYTES_SCHEMA if value is None else BYTES_SCHEMA, value)
 
-    def add_boolean(self, key: str, value: bool) -> Self:  # noqa: FBT001 - the value is what it is about
+    def add_boolean(self, key: str, value: bool) -> Self:  # noqa: FBT001 - the header's value, not a flag
         """Add a boolean."""
         return self._add(key, BOOLEAN_SCHEMA, value)
 
@@ -263,9 +265,9 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return self
 
     def apply(self, transform: HeaderTransform, key: str | None = None) -> Self:
-        """Replace every header, or those of one name, by what a function returns; None removes the header.
+        """Replace every header, or every header of one name, by a function's result; None removes it.
 
-        If the function raises, the headers before have already been changed, as in Connect.
+        If the function raises, the headers before the failing one have already been changed, as in Connect.
         """
         headers = self._changeable()
         at = 0
@@ -289,7 +291,7 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
         return ConnectHeaders(self._headers)
 
     def freeze(self) -> Self:
-        """Refuse every later change, because these headers have left."""
+        """Refuse every later change, because the record has left the transforms."""
         self._frozen = True
         return self
 
@@ -327,7 +329,9 @@ class ConnectHeaders:  # noqa: PLW1641 - they change, so nothing can be found by
 
     def _changeable(self) -> list[ConnectHeader]:
         if self._frozen:
-            raise HeaderError("these headers have left with their record; change a duplicate() of them")
+            raise HeaderError(
+                "these headers are frozen, because their record has left the transforms; change a duplicate()"
+            )
         return self._headers
 
 

@@ -1,7 +1,7 @@
-"""The two modes of everything in Connect.
+"""The two modes of all Connect classes.
 
-``strict`` refuses what is ambiguous instead of guessing; it is the default. ``kafka_4_3`` does what Apache
-Kafka 4.3 does, oddities and exceptions included. docs/connect-differences.md lists every difference.
+``strict``, the default, refuses ambiguous input instead of guessing. ``kafka_4_3`` behaves like Apache Kafka
+4.3, oddities and exceptions included. docs/connect-differences.md lists every difference.
 """
 
 from __future__ import annotations

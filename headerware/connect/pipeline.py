@@ -3,8 +3,8 @@
 transforms=mask,route                        the aliases, in order
 transforms.mask.type=...MaskField$Value      the class
 transforms.mask.fields=ssn                   its own keys
-transforms.mask.predicate=isUser             apply it where this predicate holds,
-transforms.mask.negate=true                  or does not
+transforms.mask.predicate=isUser             transform only records for which this predicate holds,
+transforms.mask.negate=true                  or for which it does not hold
 predicates=isUser
 predicates.isUser.type=...TopicNameMatches
 predicates.isUser.pattern=user-.*
@@ -66,7 +66,7 @@ _IMPLICIT: Final = (
         name="negate",
         type="BOOLEAN",
         default=False,
-        doc="Whether those are transformed for which the predicate does not hold.",
+        doc="Whether to transform the records for which the predicate does not hold.",
     ),
 )
 """The keys that every transform has in addition to its own."""
@@ -82,7 +82,7 @@ class Stage(NamedTuple):
         kind: its class, by the name in the configuration.
         transform: the transform.
         predicate: holds for the records that are transformed; None for all records.
-        negate: whether the records are transformed for which the predicate does not hold.
+        negate: whether to transform the records for which the predicate does not hold.
         predicate_alias: the predicate's name in the configuration.
     """
 
@@ -98,7 +98,7 @@ class StageError(ConnectError):
     """A transform or its predicate failed on a record.
 
     Args:
-        message: what was wrong, without any payload.
+        message: the problem, without any payload.
         alias: the transform's alias.
         transform: its class, as configuration names it.
         java: the exception that Kafka Connect raises in this case.
@@ -112,10 +112,10 @@ class StageError(ConnectError):
 
 
 class Pipeline:
-    """Put records through transforms, one after the other.
+    """Apply transforms to records, one after the other.
 
     Args:
-        stages: the transforms, in order; :meth:`from_config` makes them from a connector's own lines.
+        stages: the transforms, in order; :meth:`from_config` makes them from a connector's configuration.
 
     Safe for use by several threads at once if the transforms and predicates are; ours are. Close it once at
     the end, or use it in a ``with`` statement.
@@ -142,14 +142,14 @@ class Pipeline:
         """Make the transforms that a connector's configuration names.
 
         Args:
-            config: ``transforms``, ``predicates`` and the keys below them, as text or as Python has it. A
-                connector's other keys are ignored, so that its whole configuration can be given.
+            config: ``transforms``, ``predicates`` and the keys below them, as text or as Python objects. A
+                connector's other keys are ignored, so that its complete configuration can be given.
             mode: ``strict`` refuses a key below ``transforms.`` or ``predicates.`` that belongs to no alias,
                 a predicate that no transform uses, a :class:`Filter` without a predicate, unknown keys, and
                 keys that look like a typing error; ``kafka_4_3`` does not.
 
         Raises:
-            ConnectConfigError: the configuration cannot work; ``path`` is the whole key. Kafka wraps some of
+            ConnectConfigError: the configuration cannot work; ``path`` is the full key. Kafka wraps some of
                 these in a ConnectException.
         """
         return cls(_read_stages(config, mode))
@@ -176,12 +176,12 @@ class Pipeline:
                 raise
             raise _stage_error(step[-1], error) from error
         if step is not None and not isinstance(record, ConnectRecord):
-            problem = TypeError(f"returned a {type(record).__name__} instead of a record")
-            raise _stage_error(step[-1], problem)
+            problem = f"expected a record or None from apply(), found {type(record).__name__}"
+            raise _stage_error(step[-1], ConnectError(problem))
         return record
 
     def config(self) -> tuple[ConfigKey, ...]:
-        """Describe all keys of the configuration, by their whole names."""
+        """Describe all keys of the configuration, by their full names."""
         found = [*_NAMES]
         for stage in self.stages:
             own = stage.transform.config(stage.transform.mode)
@@ -250,7 +250,7 @@ def _aliases(config: Mapping[str, Any], mode: Mode) -> dict[str, list[str]]:
 
 
 def _refuse_misspelt(config: Mapping[str, Any]) -> None:
-    """Refuse keys that look like ours: because of a typing error, secrets might stay unmasked."""
+    """Refuse keys that look like a misspelt ``transforms`` or ``predicates``: secrets might stay unmasked."""
     for key in config:
         root = key.partition(".")[0]
         if root not in {_TRANSFORMS, _PREDICATES} and (
@@ -305,7 +305,7 @@ def _stage(alias: str, lines: _Lines, tests: dict[str, Predicate], mode: Mode, m
     kind, transform = _made(transform_type, prefix, lines, mode)
     made.callback(transform.close)
     if mode == STRICT and name is None and isinstance(transform, Filter):
-        raise ConnectConfigError("this would drop every record; give it a predicate", path=prefix)
+        raise ConnectConfigError("a Filter without a predicate would drop every record; add one", path=prefix)
     return Stage(alias, kind, transform, None if name is None else tests[name], bool(negate), name)
 
 
@@ -324,7 +324,7 @@ def _made(catalogue: Catalogue[_Kind], prefix: str, lines: _Lines, mode: Mode) -
         raise _at(error, prefix) from error
     except Exception as error:
         problem = str(error) if isinstance(error, HeaderwareError) else type(error).__name__
-        raise ConnectConfigError(f"{kind} cannot be made: {problem}", path=prefix) from error
+        raise ConnectConfigError(f"{kind} cannot be created: {problem}", path=prefix) from error
 
 
 def _parsed(keys: ConfigDef, given: _Lines, prefix: str, mode: Mode) -> _Lines:
@@ -335,7 +335,7 @@ def _parsed(keys: ConfigDef, given: _Lines, prefix: str, mode: Mode) -> _Lines:
 
 
 def _at(error: ConnectConfigError, prefix: str) -> ConnectConfigError:
-    """Return the error with the whole key as its path."""
+    """Return the error with the full key as its path."""
     path = f"{prefix}.{error.path}" if error.path else prefix
     return ConnectConfigError(str(error).removeprefix(f"{error.path}: "), path=path)
 
@@ -345,6 +345,6 @@ def _refuse_unused(tests: Iterable[str], stages: Iterable[Stage]) -> None:
     for alias in tests:
         if alias not in used:
             raise ConnectConfigError(
-                f"no transform uses predicate {alias!r}: add predicate={alias} to one, or take it out",
+                f"no transform uses predicate {alias!r}: add predicate={alias} to one, or remove it",
                 path=f"{_PREDICATES}.{alias}",
             )

@@ -54,7 +54,7 @@ def parse_properties(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
         separator = _SEPARATOR.match(line, end)
         key = _unescaped(line[:end], number, mode)
         if mode == STRICT and (key in found or not key):
-            problem = "this key stands there twice" if key else "there is a value without a key"
+            problem = "this key is given twice" if key else "there is a value without a key"
             raise ConnectConfigError(f"line {number}: {problem}", path=key)
         found[key] = _unescaped(line[separator.end() if separator else end :], number, mode, key)
     return found
@@ -68,7 +68,8 @@ def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
         mode: see :func:`parse_properties`.
 
     Raises:
-        ConnectConfigError: it is neither, a value is not text, a number or a boolean, or a key is repeated.
+        ConnectConfigError: the text is neither, a value is not text, a number or a boolean, or a key is
+            repeated.
     """
     text = text.removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
@@ -83,7 +84,7 @@ def parse_connector(text: str, *, mode: Mode = STRICT) -> dict[str, str]:
 def _named(outer: dict[str, Any], inner: dict[str, str]) -> dict[str, str]:
     for key in outer:
         if key not in _DESCRIBING:
-            raise ConnectConfigError("this is beside 'config'; put it inside", path=key)
+            raise ConnectConfigError("this key is outside of 'config'; put it inside", path=key)
     if "name" not in outer:
         return inner
     name = _text("name", outer["name"])
@@ -117,12 +118,12 @@ def _refuse_yaml(text: str) -> None:
     if (lines and _YAML.match(lines[0])) or any(map(_nested, ["", *lines], lines, lines[1:])):
         raise ConnectConfigError(
             "expected a .properties file, or JSON as Connect's REST interface takes it; found YAML: "
-            "give what stands under its 'config' alone, as key=value"
+            "give only the entries under its 'config', as key=value"
         )
 
 
 def _nested(before: str, line: str, after: str) -> bool:
-    """Return whether a line is a name alone, and the next one is indented further, or is a list's item."""
+    """Return whether a line has only a name, and the next line is indented further or is a list's item."""
     above, below = _YAML_ABOVE.fullmatch(line), _YAML_BELOW.match(after)
     if above is None or below is None or before.endswith("\\"):
         return False
@@ -137,12 +138,12 @@ def _unescaped(text: str, line: int, mode: Mode, key: str = "") -> str:
         char = match[1][:1]
         if mode == STRICT and char and char not in _ESCAPABLE:
             raise ConnectConfigError(
-                f"line {line}: the backslash before {char!r} would be lost; write two, or none", path=key
+                f"line {line}: the backslash before {char!r} would be lost; write two or none", path=key
             )
         if char != "u":
             return _CONTROLS.get(char, char)
         if match["code"] is None:
-            raise ConnectConfigError(f"line {line}: expected four hexadecimal digits behind '\\u'", path=key)
+            raise ConnectConfigError(f"line {line}: expected four hexadecimal digits after '\\u'", path=key)
         return chr(int(match["code"], 16))
 
     return _PAIR.sub(_character, _ESCAPE.sub(character, text))
@@ -159,7 +160,7 @@ def _json_object(text: str, mode: Mode) -> dict[str, Any]:
         if len(found) < len(pairs) and mode == STRICT:
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise ConnectConfigError("this key stands there twice", path=twice)
+            raise ConnectConfigError("this key is given twice", path=twice)
         return found
 
     try:

@@ -21,8 +21,8 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be found by it
-    """Hold what a source and a sink record share.
+class ConnectRecord:  # noqa: PLW1641 - mutable, so not hashable
+    """The base class of source and sink records.
 
     Args:
         topic: the topic's name.
@@ -102,7 +102,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def with_part(self, part: Part, schema: Schema | None, value: Any) -> Self:
-        """Return a record with another key or value and a duplicate of the headers; fast."""
+        """Return a record with another key or value and a duplicate of the headers."""
         made = self._copy()
         if part == "value":
             made.value_schema, made.value = schema, value
@@ -129,7 +129,7 @@ class ConnectRecord:  # noqa: PLW1641 - its headers change, so nothing can be fo
         return made
 
     def _facts(self) -> tuple[Any, ...]:
-        """Return what two equal records share, apart from headers, key and value."""
+        """Return the attributes that are equal in equal records, apart from headers, key and value."""
         return (self.topic, self.kafka_partition, self.timestamp, self.key_schema, self.value_schema)
 
     def __eq__(self, other: object) -> bool:
@@ -156,7 +156,7 @@ class SourceRecord(ConnectRecord):
     Args:
         source_partition: the part of the source that it was read from, such as a file.
         source_offset: the position there.
-        topic: see :class:`ConnectRecord` for this and what follows.
+        topic: see :class:`ConnectRecord` for this and the other arguments.
     """
 
     __slots__ = ("source_offset", "source_partition")
@@ -191,7 +191,7 @@ class SinkRecord(ConnectRecord):
     """A record from a topic.
 
     Args:
-        topic: see :class:`ConnectRecord` for this and what follows.
+        topic: see :class:`ConnectRecord` for this and the other arguments.
         kafka_offset: the offset in the partition.
         timestamp_type: the kind of the timestamp.
         original_topic: the topic that it was read from, before any transform; by default ``topic``.

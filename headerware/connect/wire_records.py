@@ -1,4 +1,4 @@
-"""Convert records of a chain to Connect's and back: what transforms and sources share.
+"""Convert records of a chain to Connect's records and back, for transforms and sources.
 
 A key or value of a chain has a schema if it is a :class:`~headerware.connect.data.Struct` or a
 :class:`~headerware.connect.data.SchemaAndValue`; others are schemaless. Headers are bytes, which a header
@@ -46,7 +46,7 @@ def to_connect(
     *,
     side: Literal["producer", "consumer"] = "producer",
 ) -> SourceRecord | SinkRecord:
-    """Return a record of a chain as Connect has it.
+    """Return a record of a chain as a record of Connect.
 
     Args:
         record: the record, with objects or bytes.
@@ -84,32 +84,32 @@ def to_connect(
 
 def from_connect(
     made: ConnectRecord,
-    came: Record | None = None,
+    original: Record | None = None,
     converter: HeaderConverter | None = None,
     *,
     plain: bool = False,
 ) -> Record:
-    """Return a record of Connect's as a chain has it; its headers are frozen.
+    """Return a record of Connect as a record of a chain, and freeze its headers.
 
     Args:
         made: the record.
-        came: the record of the chain that it was made of, if any; a key or value that is still the same
-            stays the same object, and what Connect does not know, such as the offset, is taken from it.
+        original: the original record of the chain, if any. An unchanged key or value stays the same object.
+            Attributes that Connect does not have, such as the offset, are taken from the original.
         converter: the header converter; None is a SimpleHeaderConverter.
         plain: whether to return plain Python values: dicts for structs, and no schemas.
 
     Raises:
-        ConnectError: it has no topic, or a header cannot be written.
+        ConnectError: the record has no topic, or a header cannot be written.
     """
     if made.topic is None:
         raise ConnectDataError("the record has no topic")
-    came = Record(made.topic) if came is None else came
+    original = Record(made.topic) if original is None else original
     headers = wire_headers.from_connect(made.topic, made.headers, converter or _simple())
     if plain:
         key, value = plain_value(made.key), plain_value(made.value)
     else:
-        key = _same_or_joined(made.key_schema, made.key, came.key)
-        value = _same_or_joined(made.value_schema, made.value, came.value)
+        key = _same_or_joined(made.key_schema, made.key, original.key)
+        value = _same_or_joined(made.value_schema, made.value, original.value)
     return Record(
         made.topic,
         value,
@@ -117,10 +117,10 @@ def from_connect(
         headers,
         made.kafka_partition,
         made.timestamp,
-        came.timestamp_type,
-        came.offset,
-        came.leader_epoch,
-        came.local,
+        original.timestamp_type,
+        original.offset,
+        original.leader_epoch,
+        original.local,
     )
 
 
@@ -134,16 +134,16 @@ def split(given: Any) -> tuple[Schema | None, Any]:
 
 
 def joined(schema: Schema | None, value: Any) -> Any:
-    """Return a key or value as a chain has it: a struct, a value beside its schema, or a plain value."""
+    """Return a key or value for a chain: a Struct, a SchemaAndValue, or a plain value."""
     if schema is None or value is None or isinstance(value, Struct):
         return value
     return SchemaAndValue(schema, value)
 
 
-def _same_or_joined(schema: Schema | None, value: Any, came: Any) -> Any:
-    # Compare with the original: a transform may have changed a record of Connect's in place.
-    old_schema, old_value = split(came)
-    return came if value is old_value and schema is old_schema else joined(schema, value)
+def _same_or_joined(schema: Schema | None, value: Any, original: Any) -> Any:
+    # Compare with the original: a transform may have changed the record in place.
+    old_schema, old_value = split(original)
+    return original if value is old_value and schema is old_schema else joined(schema, value)
 
 
 def _simple() -> HeaderConverter:

@@ -1,6 +1,6 @@
 """Connect's converters as a serde, to exchange records with connectors (KIP-26).
 
-The bytes themselves or the configuration tell the format; no header states it.
+The configuration or the bytes themselves determine the format; no header states it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Connect(Serde, frozen=True, kw_only=True):
     """Serialize and deserialize with one of Connect's converters.
 
-    It writes and reads Structs, values beside their schema (:class:`~headerware.connect.data.SchemaAndValue`)
+    It writes and reads Structs, values with their schema (:class:`~headerware.connect.data.SchemaAndValue`)
     and schemaless values.
 
     Args:
@@ -48,7 +48,7 @@ class Connect(Serde, frozen=True, kw_only=True):
     plain: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse options of which no converter can be made."""
+        """Refuse options that the converter refuses."""
         self._made(self.options).close()
 
     def open(self, context: SerdeContext) -> ConnectFunctions:
@@ -72,7 +72,7 @@ class Connect(Serde, frozen=True, kw_only=True):
 
 
 class ConnectFunctions:
-    """Write and read with a converter; safe for use by several threads if the converter is, as ours are."""
+    """Write and read with a converter; safe for use by several threads if the converter is."""
 
     __slots__ = ("_converter", "_name", "_plain")
 
@@ -82,7 +82,7 @@ class ConnectFunctions:
         self._plain: Final = plain_values
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Write a Struct, a value beside its schema, or a schemaless value."""
+        """Write a Struct, a value with its schema, or a schemaless value."""
         schema = None
         if isinstance(value, Struct):
             schema = value.schema
@@ -91,10 +91,10 @@ class ConnectFunctions:
         try:
             return self._converter.from_connect_data(topic, schema, value), headers
         except ConnectError as error:
-            raise self._refused("write", error) from error
+            raise self._refused("write the object", error) from error
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read a Struct, a value beside its schema, or a schemaless value; a tombstone is None."""
+        """Read a Struct, a value with its schema, or a schemaless value; a tombstone is None."""
         if payload is None:
             return None, headers
         try:
@@ -102,13 +102,13 @@ class ConnectFunctions:
             if self._plain:
                 return plain(found.value), headers
         except ConnectError as error:
-            raise self._refused("read", error) from error
+            raise self._refused("read the payload", error) from error
         return found.value if found.schema is None or isinstance(found.value, Struct) else found, headers
 
     def close(self) -> None:
         self._converter.close()
 
     def _refused(self, what: str, error: ConnectError) -> SerdeError:
-        refused = SerdeError(f"{type(self._converter).__name__} cannot {what} it: {error}")
+        refused = SerdeError(f"{type(self._converter).__name__} cannot {what}: {error}")
         refused.converter, refused.java = self._name, error.java
         return refused

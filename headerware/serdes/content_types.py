@@ -1,7 +1,7 @@
 """Content types (RFC 9110): their syntax, the formats that they stand for, and the headers that state them.
 
-A format is a word such as ``json``. Several content types may stand for it: its aliases, and those with its
-structured suffix (RFC 6838), such as ``application/vnd.orders+json``.
+A format is a word such as ``json``. Several content types may stand for a format: its aliases, and types with
+its structured suffix (RFC 6838), such as ``application/vnd.orders+json``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FORMATS: Final = {
     "text/plain": "text",
     "application/octet-stream": "bytes",
 }
-"""The format that each content type stands for. The first content type of a format is the one written."""
+"""The format that each content type stands for. The first content type of a format is written."""
 
 WRITTEN: Final = {form: essence for essence, form in reversed(FORMATS.items())}
 """The content type that is written for each format."""
@@ -81,7 +81,7 @@ class ContentType(msgspec.Struct, frozen=True):
     Args:
         essence: type and subtype in lower case, such as ``application/json``.
         parameters: the parameters by name in lower case, with values as they were written.
-        format: the format that it stands for, such as ``json``; None if it is unknown.
+        format: the format of the content type, such as ``json``; None if it is unknown.
         charset: the ``charset`` parameter in lower case, or None.
     """
 
@@ -100,7 +100,7 @@ def parse_content_type(text: str) -> ContentType:
     """Read a content type with its parameters (RFC 9110, 8.3.1).
 
     Raises:
-        SerdeError: it is malformed, too long, or has a parameter twice.
+        SerdeError: the text is malformed, too long, or has a parameter twice.
     """
     if len(text) > _MAX_BYTES:
         raise SerdeError(f"expected a content type of at most {_MAX_BYTES} characters, found {len(text)}")
@@ -130,13 +130,13 @@ def _read_value(value: bytes | None) -> ContentType:
     try:
         return parse_content_type(value.decode())
     except UnicodeDecodeError:
-        raise SerdeError(f"expected a content type, found {len(value)} bytes that are no UTF-8") from None
+        raise SerdeError(f"expected a content type, found {len(value)} bytes that are not UTF-8") from None
 
 
 def codec_of(charset: str) -> str:
     codec = CODECS.get(charset.lower())
     if codec is None:
-        raise SerdeError("expected a charset such as utf-8 or iso-8859-1, found one that is not read here")
+        raise SerdeError("expected a charset such as utf-8 or iso-8859-1, found an unsupported one")
     return codec
 
 
@@ -182,7 +182,7 @@ class ContentTypeContext(SerdeContext, frozen=True, kw_only=True):
     header: str
     """The name of the header that holds the content type."""
     served: frozenset[str] = frozenset()
-    """The content types that choose this serde; if a record states one of them, it stays."""
+    """The content types that choose this serde; a record that states one of them keeps it."""
 
 
 def header_for(context: SerdeContext) -> str:
@@ -208,11 +208,11 @@ def require_content_type(text: str | None, *, path: str = "content_type") -> Non
 
 
 class ContentTypeHeader:
-    """The content type of one serde: the one that it states, and those that records state.
+    """The content type that a serde states, and the content types that it accepts from applications.
 
     ``own`` is the content type that the serde states; empty for none. An application's own content type stays
-    if its format is in ``keeps``, where None stands for an unknown format; if ``keeps`` is None, any stays.
-    ``codec`` is for text whose charset is not stated. ``charsets`` tells whether the serde writes in the
+    if its format is in ``keeps``, where None stands for an unknown format; if ``keeps`` is None, all stay.
+    ``codec`` is for text whose charset is not stated. ``charsets`` says whether the serde writes in the
     charset that an application states.
     """
 
@@ -236,7 +236,7 @@ class ContentTypeHeader:
         self._charsets: Final = charsets
 
     def state(self, headers: Headers) -> Headers:
-        """Return headers that state the content type once; the same object if they do already."""
+        """Return headers that state the content type once; the same object if nothing has to change."""
         names, own = self.names, self._own
         if not own:
             return headers
@@ -263,7 +263,7 @@ class ContentTypeHeader:
         return self._codec if read is None or read.charset is None else codec_of(read.charset)
 
     def _fits(self, value: bytes | None) -> bool:
-        """Return whether a content type that the application states is true of the serde's bytes."""
+        """Return whether a content type that the application states describes the serde's bytes."""
         if self._keeps is None:
             return value is not None
         read = _read(value)

@@ -56,15 +56,15 @@ def require_serde(serde: Any, *, path: str = "") -> None:
 
 
 def first_unsignable(serdes: Iterable[Any]) -> str | None:
-    """Return why the first unsignable serde cannot be used for signed records, or None if there is none."""
+    """Return the first reason why a serde cannot be used for signed records, or None if all can be."""
     return next((why for serde in serdes if (why := getattr(serde, "unsignable", None))), None)
 
 
 def open_serde(serde: Any, context: SerdeContext, *, path: str = "") -> Any:
     """Return the functions of a :class:`Serde`, or of an object that has them, or of a callable.
 
-    A callable is taken for confluent-kafka's: ``serializer(obj, ctx)`` on send, ``deserializer(data, ctx)``
-    on consume.
+    A callable is treated as a function of confluent-kafka: ``serializer(obj, ctx)`` on send,
+    ``deserializer(data, ctx)`` on consume.
     """
     found = serde.open(context) if isinstance(serde, Serde) else serde
     require_serde(found, path=path)

@@ -1,8 +1,8 @@
 """Polyglot: one topic, many formats; each record's content type chooses its serde.
 
 On send, the application's own content type chooses, or else the object's type. On consume, a record with an
-unknown content type is refused, and the step's ``on_error`` decides: with ``dead_letter`` it leaves the
-stream with all its headers.
+unknown content type is refused, and the step's ``on_error`` decides: with ``dead_letter`` the record leaves
+the stream with all its headers.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Polyglot(Serde, frozen=True, kw_only=True):
     """Choose the serde by content type; on send without a content type, by the object's type.
 
     A null stays a tombstone, and gets no content type. Safe for use by several threads at once if the serdes
-    are, as ours are.
+    are, like the built-in serdes.
 
     Args:
         types: the serde for each content type, without parameters. The serde of a format's own type
             (``application/avro-binary``) also reads the aliases of that type, and types with the format's
             suffix (``+avro``). JSON, MessagePack, text and bytes are built in, and so is CBOR if cbor2 is
-            installed (the extra ``cbor``). CloudEvents here are those in structured mode, because events in
-            binary mode state the content type of their data.
+            installed (the extra ``cbor``). The content type of CloudEvents chooses events in structured mode,
+            because events in binary mode state the content type of their data.
         default: the serde for records without a content type; None is ``bytes``.
         unknown: ``raise`` refuses records of other content types, ``bytes`` returns their bytes.
         header: the name or dotted id of the header with the content type; empty is ``content-type`` for
@@ -103,7 +103,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
     by_type: dict[Any, str] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Make the serdes that are named by words, and check the options."""
+        """Make the serdes that words name, and check the options."""
         if self.unknown not in {"raise", "bytes"}:  # a value from code is not checked yet
             raise ConfigError("expected one of 'raise', 'bytes'", path="unknown")
         types = {key.lower(): _made(serde, f"types.{key}") for key, serde in self.types.items()}
@@ -118,7 +118,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
             _require_object_type(kind, path="by_type")
             require_content_type(content_type, path=f"by_type.{kind}")
             if not content_type or parse_content_type(content_type).choose(table) is None:
-                raise ConfigError("expected a content type that a serde is there for", path=f"by_type.{kind}")
+                raise ConfigError("expected a content type that has a serde", path=f"by_type.{kind}")
 
     def table(self) -> dict[str, Any]:
         """Return the serdes by content type, and by format for aliases and suffixes."""
@@ -131,7 +131,7 @@ class Polyglot(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed, or None if it can."""
+        """The reason why the serde cannot be used for signed records, or None if it can."""
         return first_unsignable([*self.types.values(), self.default])
 
     def open(self, context: SerdeContext) -> PolyglotFunctions:
@@ -212,7 +212,7 @@ class PolyglotFunctions:
         return self._default(topic, headers, payload)
 
     def close(self) -> None:
-        """Close the serdes that were opened here; the application's own stay open."""
+        """Close the serdes that were opened here; the application's own serdes stay open."""
         while self._opened:
             _, functions = self._opened.popitem()
             close = getattr(functions, "close", None)
@@ -220,10 +220,10 @@ class PolyglotFunctions:
                 close()
 
     def _open(self, serde: Any, context: ContentTypeContext) -> Any:
-        """Return a serde's functions; one that serves several content types is opened once."""
+        """Return a serde's functions; a serde for several content types is opened once."""
         if id(serde) in self._opened:
             return self._opened[id(serde)]
-        # The own content type of a format is left out: its serde states more, such as message or charset.
+        # A format's own content type is left out, because the serde states more: a message or a charset.
         served = {key for key, other in self._serdes.items() if other is serde} - _OWN
         functions = open_serde(serde, msgspec.structs.replace(context, served=frozenset(served)))
         if functions is not serde:
@@ -240,7 +240,7 @@ class PolyglotFunctions:
             functions = None
         if functions is None:
             if self._unknown == "raise":
-                self._refuse("no serde is there for its content type")
+                self._refuse("there is no serde for its content type")
             functions = self._bytes
         return _function(functions, what)
 
@@ -249,7 +249,7 @@ class PolyglotFunctions:
         content_type = self._object_types.content_type_of(kind)
         if content_type is None:
             self._refuse(
-                f"no content type is there for objects of type {kind.__qualname__}; add it to by_type"
+                f"there is no content type for objects of type {kind.__qualname__}; add it to by_type"
             )
         return self._writer_of(content_type)
 
@@ -278,7 +278,7 @@ def _is_long(stated: bytes | None, _: object) -> bool:
 
 
 def _function(functions: Any, what: str) -> Function:
-    """Return one of a serde's two functions, or one that raises because it is missing."""
+    """Return one of a serde's two functions, or a function that raises because it is missing."""
     found: Function | None = getattr(functions, what, None)
     if found is not None:
         return found
@@ -319,7 +319,7 @@ def _imported(kind: Any) -> type:
     try:
         home = importlib.import_module(module) if module else builtins
         found = attrgetter(name)(home)
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # the module may raise any error
         raise ConfigError(f"cannot be imported: {error}", path=f"by_type.{kind}") from error
     if not isinstance(found, type):
         raise ConfigError(f"expected a class, found {type(found).__name__}", path=f"by_type.{kind}")

@@ -6,8 +6,8 @@
     algorithm  md5 | rabin | sha256
     digest     32, 16 or 64 hexadecimal digits in lower case
 
-Without a store, the schema's text travels instead, as ``avro.schema``: the name that it has in the metadata
-of Avro's container files. A key's is ``avro.schema.key``.
+Without a store, a header carries the schema's text instead: ``avro.schema``, the name in the metadata of
+Avro's container files, or ``avro.schema.key`` for a key.
 """
 
 from __future__ import annotations

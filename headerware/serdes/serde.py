@@ -1,21 +1,23 @@
 """The interface of serdes: serializers and deserializers that see a record's headers (KIP-82).
 
-Java's extended interface passes mutable headers, and confluent-kafka's serializers append to the caller's
-list, which then grows with every record that is sent with it. Here a serializer returns the headers, with its
-own header replaced, and never changes the caller's:
+Java's extended interface passes mutable headers. confluent-kafka's serializers append to the caller's list,
+so a list that is used again grows with every record. Here a serializer returns the headers, with its own
+header replaced, and never changes the caller's headers:
 
     serialize(topic, headers, value)      -> (bytes | None, headers)
     deserialize(topic, headers, payload)  -> (value, headers)
 
-A serializer may also have the first one for many values, of records whose headers differ in one of ours only:
+A serializer may also have a function for many values, for records whose headers differ only in one header
+that Headerware itself adds:
 
     serialize_many(topic, headers, values) -> (list of bytes, headers)
 
-It gets the first record's headers, and returns those. It raises if it cannot say so for all: if a value does
-not fit, or is null and that makes other headers. Then ``serialize`` is called for each.
+This function gets the headers of the first record, and returns them as ``serialize`` does. It raises an error
+if the result does not hold for all records: if a value does not fit, or if a value is null and null has other
+headers. Then ``serialize`` is called for each record.
 
-Both are also called for a null key or value (a tombstone), which stays None unless a format gives it a
-meaning. Both may be called by several threads at once. They refuse by raising
+All functions are also called for a null key or value (a tombstone), which stays None unless a format gives it
+a meaning. They may be called by several threads at once. They refuse by raising
 :class:`~headerware.SerdeError`, whose text never quotes a payload.
 """
 
@@ -41,14 +43,14 @@ Side = Literal["producer", "consumer"]
 
 @runtime_checkable
 class Serializer(Protocol):
-    """Turn an object into bytes, and add headers that say how."""
+    """Turn an object into bytes, and add headers that describe the bytes."""
 
     def serialize(self, topic: str, headers: Headers, value: Any) -> tuple[bytes | None, Headers]:
-        """Return the bytes of a value, and the headers with those that describe the bytes.
+        """Return the bytes of a value, and the headers together with headers that describe the bytes.
 
         Args:
             topic: the topic that the record goes to.
-            headers: the record's headers so far; those of the key's serializer are among them.
+            headers: the record's headers so far, including headers from the key's serializer.
             value: the object; None is a tombstone.
 
         Returns:
@@ -65,7 +67,7 @@ class Deserializer(Protocol):
     """Turn bytes into an object, as the headers describe them."""
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Return the object that bytes stand for, and the headers without those for transport.
+        """Return the object that bytes stand for, and the headers without headers for transport.
 
         Args:
             topic: the topic that the record came from.
@@ -87,7 +89,7 @@ class SerdeContext(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         part: whether the serde is for keys or for values.
         side: the side that will be used, or None for both.
-        signed: whether the records are signed; what a header says of them must then be hard to forge.
+        signed: whether the records are signed; headers that describe them must then be hard to forge.
     """
 
     part: Part = "value"
@@ -104,7 +106,7 @@ class Serde(TypedOptions, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed, or None if it can."""
+        """The reason why the serde cannot be used for signed records, or None if it can."""
         return None
 
     def open(self, context: SerdeContext) -> Any:  # noqa: ARG002 - a stateless serde needs no context

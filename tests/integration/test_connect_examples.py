@@ -96,7 +96,7 @@ class TestRouting:
             ("world", 1),
         ]
         assert re.search(r"│ 2 +│ US .*│ high +│", topics[2])
-        assert "order 5 was refused: transforms.route (ContentRouter): topic.expression reads what" in output
+        assert "order 5 was refused: transforms.route (ContentRouter): topic.expression reads parts" in output
         assert "dropped by the filter: [4]" in output
 
     def test_says_in_one_line_what_installs_the_expressions(self, tmp_path: Path) -> None:

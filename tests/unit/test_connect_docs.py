@@ -83,10 +83,10 @@ def default(key: ConfigKey) -> str:
 TABLES = {
     "converters": keys(header_converter_type, "converter"),
     "Kafka's transforms": classes(transform_type, "transform", kafkas=True),
-    "packs": classes(transform_type, "transform", kafkas=False),
+    "own transforms": classes(transform_type, "transform", kafkas=False),
     "keys of transforms": keys(transform_type, "transform"),
     "Kafka's predicates": classes(predicate_type, "predicate", kafkas=True),
-    "predicates of packs": classes(predicate_type, "predicate", kafkas=False),
+    "own predicates": classes(predicate_type, "predicate", kafkas=False),
     "keys of predicates": keys(predicate_type, "predicate"),
 }
 

@@ -1,7 +1,7 @@
-"""Connect's converters, between values and bytes (KIP-145); each is loaded when it is first asked for.
+"""Connect's converters, between values and bytes (KIP-145); each is loaded when it is first used.
 
-To add one: write its module, add it to the table here, and its name to the stub beside. The catalogue and
-the tables in docs/connect.md follow from the table.
+To add one, write its module, add it to the table here, and add its name to ``__init__.pyi``. The catalogue
+and the tables in docs/connect.md follow from the table here.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The base classes of converters, between values and bytes: of keys and values, and of headers (KIP-145)."""
+"""The base classes of converters between values and bytes, for keys and values and for headers (KIP-145)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Converter(Configured, ABC):
 
 
 class HeaderConverter(Configured, ABC):
-    """Convert header values to bytes and back; most of our classes are a :class:`Converter`, too."""
+    """Convert header values to bytes and back; most built-in classes are also a :class:`Converter`."""
 
     @abstractmethod
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:
@@ -84,10 +84,10 @@ class DualConverter(Converter, HeaderConverter):
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
         super().__init__({TYPE_KEY: "value", **(config or {})}, mode=mode)
 
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the name makes no difference
-        """Return the bytes of a header's value, like those of a record's value."""
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: Any) -> bytes | None:  # noqa: ARG002 - the same for all names
+        """Return the bytes of a header's value, written like a record's value."""
         return self.from_connect_data(topic, schema, value)
 
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the name makes no difference
-        """Return the value of a header's bytes, like that of a record's value."""
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all names
+        """Return the value of a header's bytes, read like a record's value."""
         return self.to_connect_data(topic, data)

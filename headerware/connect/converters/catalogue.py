@@ -1,4 +1,4 @@
-"""The converters by the names that configuration has for them, with a worker's defaults.
+"""Make converters by their names in a configuration, with a worker's defaults.
 
 ``key.converter``, ``value.converter`` and ``header.converter`` name a class, and its options follow the name:
 ``value.converter.schemas.enable=false``. A connector that names a converter has to give all of its options; a
@@ -49,7 +49,8 @@ def converter_from(
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: neither names a converter, there is none of this name, or it refuses its options.
+        ConnectConfigError: neither configuration names a converter, the name is unknown, or the converter
+            refuses its options.
     """
     key = f"{part}.converter"
     naming = _naming(key, config, worker, mode)
@@ -69,7 +70,7 @@ def header_converter_from(
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: there is no converter of the name, or it refuses its options.
+        ConnectConfigError: the name is unknown, or the converter refuses its options.
     """
     key = "header.converter"
     naming = _naming(key, config, worker, mode)
@@ -87,7 +88,7 @@ def _naming(
     options = _with_prefix(key, config)
     if mode == STRICT and options:
         raise ConnectConfigError(
-            f"this is an option of {key}, which is not given beside it", path=min(options)
+            f"this is an option of {key}, which is missing; name the converter there", path=min(options)
         )
     return worker if worker is not None and key in worker else None
 

@@ -31,7 +31,7 @@ class Charset:
         try:
             return self._decoded(data, "strict")
         except UnicodeDecodeError:
-            raise ConnectDataError(f"the {len(data)} bytes are no text in {self.name}") from None
+            raise ConnectDataError(f"the {len(data)} bytes are not text in {self.name}") from None
 
     def encode_as_java(self, text: str) -> bytes:
         """Return the bytes of text, with replacements for characters that the character set does not have."""
@@ -72,9 +72,9 @@ def _decoded(data: bytes, codec: str, errors: str) -> str:
 
 def _utf_16_as_java(data: bytes, codec: str) -> str:
     """Return the text of UTF-16 without a mark, with U+FFFD for malformed bytes."""
-    whole = len(data) // 2 * 2
-    text = data[:whole].decode(codec, "surrogatepass") + ("\ufffd" if len(data) > whole else "")
-    # Java counts the first half of a pair, with what follows instead of the second, as one error.
+    even = len(data) // 2 * 2
+    text = data[:even].decode(codec, "surrogatepass") + ("\ufffd" if len(data) > even else "")
+    # Java counts the first half of a pair and a wrong character after it as one error.
     return _UTF_16_ERROR.sub(lambda found: "\ufffd\ufffd" if found[1] else "\ufffd", text)
 
 
@@ -125,7 +125,7 @@ _NAMES: Final = {
     "GB18030": ("gb18030", "gb18030-2022"),
     "Big5": ("big5", "csbig5"),
 }
-"""By Java's name, Python's name and Java's other names for each."""
+"""For each of Java's names, Python's name and Java's other names."""
 _CODECS: Final = {
     alias: codec for name, (codec, *aliases) in _NAMES.items() for alias in (name.lower(), *aliases)
 }

@@ -63,7 +63,7 @@ class BooleanConverter(DualConverter):
         """Return the boolean of a byte, with the schema of optional booleans.
 
         Raises:
-            ConnectDataError: it is not one byte of 0 or 1.
+            ConnectDataError: the data is not one byte, 0 or 1.
         """
         found = _BOOLEANS.get(data)
         if found is None:
@@ -76,12 +76,12 @@ class BooleanConverter(DualConverter):
 class NumberConverter(DualConverter):
     """The base class of the number converters.
 
-    The ``strict`` mode refuses a schema of another type, which Kafka ignores, and takes a plain Python number
-    without a schema if the width can hold it exactly.
+    The ``strict`` mode refuses a schema of another type, which Kafka ignores, and accepts a plain Python
+    number without a schema if the converter's type can hold it exactly.
     """
 
     SCHEMA: ClassVar[Schema]
-    """The schema of what is read; optional, because null is read as null."""
+    """The schema of the values that are read; optional, because null is read as null."""
     WIDTH: ClassVar[type]
     """The class of the values."""
     FORMAT: ClassVar[struct.Struct]
@@ -98,7 +98,7 @@ class NumberConverter(DualConverter):
         try:
             return self.FORMAT.pack(value)
         except (struct.error, OverflowError):
-            raise ConnectDataError(f"{self._shown()}, found one that is out of range") from None
+            raise ConnectDataError(f"{self._shown()}, found a number that is out of range") from None
 
     def to_connect_data(self, topic: str, data: bytes | None) -> SchemaAndValue:  # noqa: ARG002 - the same for all topics
         """Return the number of the bytes, with the schema of optional numbers."""
@@ -172,7 +172,7 @@ class DoubleConverter(NumberConverter):
     FORMAT: ClassVar[struct.Struct] = struct.Struct(">d")
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
-        """Return the bytes of a number; every NaN has the same bytes, as Java writes it (only with 64 bits).
+        """Return the bytes of a number; as in Java, every NaN of 64 bits has the same bytes.
 
         Raises:
             ConnectDataError: the value is of another class, or, in the strict mode, the schema is of another
@@ -186,7 +186,7 @@ class ByteArrayConverter(DualConverter):
     """Pass bytes through.
 
     Args:
-        config: ``converter.type`` at most; the ``kafka_4_3`` mode ignores it all.
+        config: ``converter.type`` at most; the ``kafka_4_3`` mode ignores all keys.
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:

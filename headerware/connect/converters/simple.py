@@ -27,7 +27,7 @@ class SimpleHeaderConverter(HeaderConverter):
         """Return the text of a header's value, in UTF-8.
 
         Raises:
-            ConnectDataError: the value has no text or, in the strict mode, has bytes in it.
+            ConnectDataError: the value has no text or, in the strict mode, contains bytes.
         """
         del topic, key
         if value is None:
@@ -36,8 +36,8 @@ class SimpleHeaderConverter(HeaderConverter):
         text = convert_to_string(schema, value, mode=self.mode) or ""
         if strict and _holds_bytes(value):
             raise ConnectDataError(
-                "SimpleHeaderConverter would write bytes as Base64, which comes back as text; "
-                "name ByteArrayConverter as header.converter, or make them text first"
+                "SimpleHeaderConverter would write bytes as Base64, which is read back as text; "
+                "set header.converter to ByteArrayConverter, or convert the bytes to text first"
             )
         try:
             return text.encode()

@@ -1,7 +1,7 @@
 """Convert a record's headers on the wire to Connect's and back, with a header converter (KIP-145).
 
 The headers are created when a transform first reads them, and a header is decoded when its value is first
-read. A header that nobody reads or changes keeps its bytes, even if the converter would write others.
+read. A header that no transform reads or changes keeps its bytes, even if the converter would write others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def to_connect(topic: str, headers: Headers, converter: HeaderConverter) -> ConnectHeaders:
-    """Return headers as Connect has them; each is decoded when its schema or value is first read."""
+    """Return headers as Connect's headers; each is decoded when its schema or value is first read."""
     return _WireHeaders(headers, topic, converter)
 
 
 def from_connect(topic: str, headers: ConnectHeaders, converter: HeaderConverter) -> Headers:
-    """Return headers as they are on the wire, and freeze Connect's, because they have left."""
+    """Return the headers for the wire, and freeze the given headers, because their record leaves."""
     headers.freeze()
     if isinstance(headers, _WireHeaders) and not headers.is_read:
         return headers.wire
@@ -47,7 +47,7 @@ class WireHeader(ConnectHeader):
     def __init__(
         self, key: str, raw: bytes | None, decode: Callable[[str, bytes | None], SchemaAndValue]
     ) -> None:
-        # Without the base class's constructor, because there are many; _decoded() sets schema and value.
+        # Skip the base class's constructor, to save time; _decoded() sets schema and value.
         self._key = key
         self._raw = raw
         self._decode: Callable[[str, bytes | None], SchemaAndValue] | None = decode

@@ -1,4 +1,4 @@
-"""Equality as Java has it, by class and content: an int8 of 1 is neither an int64 of 1 nor a boolean."""
+"""Equality as in Java, by class and content: an int8 of 1 is neither an int64 of 1 nor a boolean."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headerware.connect.errors import ConnectDataError
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Return whether two values are the same, as Java's boxed values are: by class and content.
+    """Return whether two values are equal by class and content, like Java's boxed values.
 
-    NaN is itself, 0.0 is not -0.0, and the decimal 1.0 is not 1.00. Lists and maps are compared by what they
-    contain.
+    NaN equals NaN, 0.0 does not equal -0.0, and the decimal 1.0 does not equal 1.00. Lists and maps are
+    compared by their contents.
 
     Raises:
-        ConnectDataError: they are nested too deeply.
+        ConnectDataError: the values are nested too deeply.
     """
     try:
         return _alike(one, other)
     except RecursionError:
-        raise ConnectDataError("expected values of fewer levels, found some nested too deeply") from None
+        raise ConnectDataError("the values are nested too deeply to be compared") from None
 
 
 def _alike(one: Any, other: Any) -> bool:

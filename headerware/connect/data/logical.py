@@ -27,7 +27,7 @@ class Decimal:
 
     @staticmethod
     def builder(scale: int) -> SchemaBuilder:
-        """Open a schema of decimals with this many digits after the point."""
+        """Return a builder for a schema of decimals with this many digits after the point."""
         return SchemaBuilder.bytes().name(DECIMAL).parameter("scale", str(scale)).version(1)
 
     @staticmethod
@@ -75,7 +75,7 @@ class Decimal:
                 "expected a decimal's schema with the parameter 'scale', found no parameters"
             )
         text = schema.parameters.get("scale") or ""
-        # Java's int: Python's takes underscores and white space, too, and any number of digits.
+        # Java's int, because Python's also takes underscores, white space and any number of digits.
         scale = int(text) if _SCALE.fullmatch(text) else None
         if scale is None or not -(1 << 31) <= scale < 1 << 31:
             raise ConnectDataError("expected a decimal's schema with a number as its parameter 'scale'")
@@ -101,7 +101,7 @@ class Date(_TimeType):
 
     @staticmethod
     def builder() -> SchemaBuilder:
-        """Open a schema of dates."""
+        """Return a builder for a schema of dates."""
         return SchemaBuilder.int32().name(DATE).version(1)
 
     @classmethod
@@ -136,7 +136,7 @@ class Time(_TimeType):
 
     @staticmethod
     def builder() -> SchemaBuilder:
-        """Open a schema of times."""
+        """Return a builder for a schema of times."""
         return SchemaBuilder.int32().name(TIME).version(1)
 
     @classmethod
@@ -154,7 +154,7 @@ class Time(_TimeType):
         """Return the time of day as a point in time on the first day.
 
         Raises:
-            ConnectDataError: the schema is of another type, or a day has fewer milliseconds.
+            ConnectDataError: the schema is of another type, or the value is larger than a day.
         """
         cls._check(schema)
         return from_epoch_ms(_of_day(value))
@@ -168,7 +168,7 @@ class Timestamp(_TimeType):
 
     @staticmethod
     def builder() -> SchemaBuilder:
-        """Open a schema of timestamps."""
+        """Return a builder for a schema of timestamps."""
         return SchemaBuilder.int64().name(TIMESTAMP).version(1)
 
     @classmethod
@@ -205,7 +205,7 @@ def scale_of(value: DecimalNumber) -> int:
     """Return the digits after the point; negative if zeros before the point are not kept, as in ``1E3``."""
     exponent = value.as_tuple().exponent
     if not isinstance(exponent, int):
-        raise ConnectDataError("expected a finite decimal number, found infinity or no number")
+        raise ConnectDataError("expected a finite decimal number, found infinity or NaN")
     return -exponent
 
 

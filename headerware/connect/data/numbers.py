@@ -77,7 +77,7 @@ class Float32(float):
     __slots__ = ()
 
     def __new__(cls, value: Any = 0.0, /) -> Self:
-        """Round a number or its text; what is too large becomes infinite, as a cast in Java does."""
+        """Round a number or its text; as in a Java cast, a number that is too large becomes infinite."""
         return super().__new__(cls, rounded_to_float32(float(value)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Project a value of one schema onto another: an older record for a newer reader, or the other way."""
+"""Project a value of one schema onto another: an older record for a newer reader, or the reverse."""
 
 from __future__ import annotations
 

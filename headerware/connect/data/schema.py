@@ -1,6 +1,6 @@
-"""Schemas: what a value is made of (KIP-26), which values fit one, and how one is built.
+"""Schemas of values (KIP-26), the check of a value against its schema, and the builder of schemas.
 
-A schema never changes: ``SchemaBuilder.struct().field("id", INT64_SCHEMA).build()`` makes a new one.
+A schema is immutable: ``SchemaBuilder.struct().field("id", INT64_SCHEMA).build()`` makes a new one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Type(Enum):
 
     @property
     def is_primitive(self) -> bool:
-        """Whether values of this type hold no others."""
+        """Whether values of this type contain no other values."""
         return self not in {Type.ARRAY, Type.MAP, Type.STRUCT}
 
 
@@ -51,15 +51,15 @@ class Schema:
         type: the type.
         optional: whether the value may be null.
         default: the value that stands for null; None if there is none.
-        name: the name, such as that of a struct or of a logical type.
-        version: the version of what the name stands for.
+        name: the name of a struct or a logical type, for example.
+        version: the version of the named type.
         doc: a description.
         parameters: further properties of a logical type, such as the scale of a decimal.
         fields: the fields of a struct, in order.
         key_schema: the schema of a map's keys.
         value_schema: the schema of the values of a map or an array.
 
-    Compared and hashed by content; safe for use by several threads.
+    Schemas are compared and hashed by content, and safe for use by several threads.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Schema:
 
     def __init__(
         self,
-        type: Type,  # noqa: A002 - what Connect calls it
+        type: Type,  # noqa: A002 - Connect's name for it
         *,
         optional: bool = False,
         default: Any = None,
@@ -128,7 +128,7 @@ class Schema:
 
     @property
     def key_schema(self) -> Schema | None:
-        """The schema of a map's keys; None if nothing is known of them.
+        """The schema of a map's keys; None if it is not known.
 
         Raises:
             ConnectDataError: this is not a map.
@@ -138,10 +138,10 @@ class Schema:
 
     @property
     def value_schema(self) -> Schema | None:
-        """The schema of the values of an array or a map; None if nothing is known of them.
+        """The schema of the values of an array or a map; None if it is not known.
 
         Raises:
-            ConnectDataError: this is neither.
+            ConnectDataError: this is neither an array nor a map.
         """
         self._only(Type.MAP, Type.ARRAY, what="a value schema")
         return self._value_schema
@@ -149,7 +149,7 @@ class Schema:
     def _only(self, *types: Type, what: str) -> None:
         if self.type not in types:
             expected = " or ".join(kind.value for kind in types)
-            raise ConnectDataError(f"{what} are of a schema of type {expected}; this one is {self}")
+            raise ConnectDataError(f"expected a schema of type {expected} to read {what} of, found {self}")
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -326,7 +326,7 @@ def classes_of(schema: Schema) -> tuple[type, ...]:
 
 
 def is_instance(value: Any, classes: tuple[type, ...]) -> bool:
-    """Return whether a value is of one of these classes, as Connect tells them apart: an Int8 is no int64."""
+    """Return whether a value is of one of these classes; as in Connect, an Int8 is not an int64."""
     if value.__class__ in classes:
         return True
     if not isinstance(value, classes):
@@ -337,9 +337,9 @@ def is_instance(value: Any, classes: tuple[type, ...]) -> bool:
 
 
 def fits_scalar(schema: Schema, value: Any) -> bool:
-    """Return whether a value surely fits: a scalar of exactly the class of a schema without a name.
+    """Return whether a value certainly fits: a scalar of exactly the class of a schema without a name.
 
-    This is the quick way past :func:`validate_value` for most values.
+    For most values this saves a call of :func:`validate_value`.
     """
     return schema.name is None and value.__class__ in _SCALARS.get(schema.type, ())
 
@@ -350,10 +350,10 @@ def validate_value(schema: Schema, value: Any, where: str = "value") -> None:
     Args:
         schema: the schema.
         value: the value; a plain int is an int64, see :class:`~headerware.connect.data.numbers.Int32`.
-        where: what the value is called in the error.
+        where: the name of the value in the error.
 
     Raises:
-        ConnectDataError: it does not fit; the message says where, and which class was found.
+        ConnectDataError: the value does not fit; the message says where, and which class was found.
     """
     if value is None:
         if not schema.optional:
@@ -423,7 +423,7 @@ class SchemaBuilder:
 
     __slots__ = ("_facts", "_fields", "_key_schema", "_parameters", "_type", "_value_schema")
 
-    def __init__(self, type: Type | None) -> None:  # noqa: A002 - what Connect calls it
+    def __init__(self, type: Type | None) -> None:  # noqa: A002 - Connect's name for it
         if type is None:
             raise SchemaBuilderError("expected a type, found None")
         self._type = type
@@ -435,57 +435,57 @@ class SchemaBuilder:
 
     @classmethod
     def int8(cls) -> Self:
-        """Open a schema of 8-bit integers."""
+        """Return a builder for a schema of 8-bit integers."""
         return cls(Type.INT8)
 
     @classmethod
     def int16(cls) -> Self:
-        """Open a schema of 16-bit integers."""
+        """Return a builder for a schema of 16-bit integers."""
         return cls(Type.INT16)
 
     @classmethod
     def int32(cls) -> Self:
-        """Open a schema of 32-bit integers."""
+        """Return a builder for a schema of 32-bit integers."""
         return cls(Type.INT32)
 
     @classmethod
     def int64(cls) -> Self:
-        """Open a schema of 64-bit integers."""
+        """Return a builder for a schema of 64-bit integers."""
         return cls(Type.INT64)
 
     @classmethod
     def float32(cls) -> Self:
-        """Open a schema of 32-bit floating-point numbers."""
+        """Return a builder for a schema of 32-bit floating-point numbers."""
         return cls(Type.FLOAT32)
 
     @classmethod
     def float64(cls) -> Self:
-        """Open a schema of 64-bit floating-point numbers."""
+        """Return a builder for a schema of 64-bit floating-point numbers."""
         return cls(Type.FLOAT64)
 
     @classmethod
     def boolean(cls) -> Self:
-        """Open a schema of booleans."""
+        """Return a builder for a schema of booleans."""
         return cls(Type.BOOLEAN)
 
     @classmethod
     def string(cls) -> Self:
-        """Open a schema of text."""
+        """Return a builder for a schema of text."""
         return cls(Type.STRING)
 
     @classmethod
     def bytes(cls) -> Self:
-        """Open a schema of bytes."""
+        """Return a builder for a schema of bytes."""
         return cls(Type.BYTES)
 
     @classmethod
     def struct(cls) -> Self:
-        """Open a schema of structs; :meth:`field` adds their fields."""
+        """Return a builder for a schema of structs; :meth:`field` adds their fields."""
         return cls(Type.STRUCT)
 
     @classmethod
     def array(cls, value_schema: Schema | SchemaBuilder | None) -> Self:
-        """Open a schema of lists.
+        """Return a builder for a schema of lists.
 
         Args:
             value_schema: the schema of their elements.
@@ -498,7 +498,7 @@ class SchemaBuilder:
     def map(
         cls, key_schema: Schema | SchemaBuilder | None, value_schema: Schema | SchemaBuilder | None
     ) -> Self:
-        """Open a schema of dicts.
+        """Return a builder for a schema of dicts.
 
         Args:
             key_schema: the schema of the keys.
@@ -511,10 +511,10 @@ class SchemaBuilder:
 
     @classmethod
     def like(cls, schema: Schema, *, fields: bool = False) -> Self:
-        """Open a schema with the type, name, version, doc and parameters of another, as transforms need it.
+        """Return a builder for a schema with the type, name, version, doc and parameters of another schema.
 
         Args:
-            schema: the other one.
+            schema: the other schema.
             fields: whether to take its fields as well.
         """
         builder = cls(schema.type)
@@ -588,7 +588,7 @@ class SchemaBuilder:
         if schema is None:
             raise SchemaBuilderError(f"expected a schema for field {name!r}, found None")
         if name in self._fields:
-            raise SchemaBuilderError(f"field {name!r} is there already")
+            raise SchemaBuilderError(f"field {name!r} exists already")
         self._fields[name] = Field(name, len(self._fields), _built(schema))
         return self
 
@@ -606,7 +606,7 @@ class SchemaBuilder:
     def _set(self, fact: str, value: Any) -> Self:
         before = self._facts.get(fact)
         if before is not None and before != value:
-            raise SchemaBuilderError(f"{fact} has been set before, to something else")
+            raise SchemaBuilderError(f"{fact} has been set before, to another value")
         self._facts[fact] = value
         return self
 

@@ -1,4 +1,4 @@
-"""Structs: values with named fields, made of plain Python values and turned into them again."""
+"""Structs: values with named fields, converted from plain Python values and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headerware.connect.data.times import Instant, from_epoch_ms, to_epoch_ms
 from headerware.connect.errors import ConnectDataError
 
 
-class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
+class Struct:  # noqa: PLW1641 - mutable, so not hashable
     """A value with the fields of a struct schema.
 
     Args:
@@ -33,7 +33,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
     Raises:
         ConnectDataError: the schema is not of a struct.
 
-    Reads like a dict: ``struct["id"]``, ``"id" in struct``, ``dict(struct)``. Not safe for changes
+    A struct reads like a dict: ``struct["id"]``, ``"id" in struct``, ``dict(struct)``. Not safe for changes
     by several threads at once.
     """
 
@@ -59,7 +59,7 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
             ConnectDataError: a field is unknown, or a value does not fit.
         """
         made = conformed(schema, values)
-        assert isinstance(made, cls)  # noqa: S101 - that is what a struct's schema gives
+        assert isinstance(made, cls)  # noqa: S101 - conformed() returns a struct for a struct's schema
         return made
 
     @classmethod
@@ -240,17 +240,17 @@ class Struct:  # noqa: PLW1641 - it changes, so nothing can be found by it
 
 _FLOATS: Final = frozenset({Type.FLOAT32, Type.FLOAT64})
 _INT64: Final = range(-(1 << 63), 1 << 63)
-_TOO_DEEP: Final = "expected a value of fewer levels, found one nested too deeply"
+_TOO_DEEP: Final = "the value is nested too deeply"
 
 
 def conformed(schema: Schema, value: Any, where: str = "value") -> Any:
-    """Return a plain Python value as the schema has it: numbers of its widths, structs for mappings.
+    """Return a plain Python value in the form of the schema: numbers of its widths, structs for mappings.
 
     Args:
         schema: the schema.
         value: the value: ints and floats within the range of their type, dates, times and datetimes, a
             mapping for a struct, a list or tuple for an array.
-        where: what the value is called in errors.
+        where: the name of the value in errors.
 
     Raises:
         ConnectDataError: the value does not fit (the message says where), or is nested too deeply.
@@ -331,7 +331,7 @@ _converters: Final[dict[Type, Callable[[Schema, Any, str], Any]]] = {
 
 
 def plain(value: Any) -> Any:
-    """Return a value in plain Python: structs as dicts, with defaults, and numbers without a width.
+    """Return a value as plain Python: structs as dicts, with defaults, and numbers without a width.
 
     A :class:`SchemaAndValue` becomes its value. Bytes become ``bytes``; points in time stay datetimes.
 
@@ -363,5 +363,5 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_key(key: Any) -> Any:
-    # A list that is a key is a tuple, and stays one.
+    # A list that is a key is stored as a tuple, and stays a tuple.
     return tuple(map(_plain_key, key)) if isinstance(key, tuple) else _plain(key)

@@ -1,4 +1,4 @@
-"""What a compiled expression reads, and how large the values that it builds may become.
+"""Find the parts of a record that a compiled expression reads, and bound the size of the values it builds.
 
 The expression's library returns its tree in the wire format of protobuf (``cel.expr.CheckedExpr``), of which
 these fields are read:
@@ -15,11 +15,11 @@ these fields are read:
     Comprehension iter_var = 1, iter_range = 2, accu_var = 3, accu_init = 4, loop_condition = 5,
                   loop_step = 6, result = 7
 
-The library limits an expression's steps, but neither its memory nor the work of a step: a step may build a
-text of all that it is given, or search it, and there may be ten thousand steps. So :class:`SizeLimits` walks
-the tree with the sizes of the record's values, and computes the largest possible size of each node's value:
+The library limits an expression's steps, but neither its memory nor the work of a step: each of ten thousand
+steps may search all of its input, or build a text of it. So :class:`SizeLimits` walks the tree with the sizes
+of the record's values, and computes the largest possible size of each node's value:
 
-    a + b, lists, maps           what is in them, together
+    a + b, lists, maps           the sum of their parts
     s.replace(old, new)          s, with new in place of each character
     l.join(separator)            l, and a separator for each element
     template.format(...)         the template and the values; unbounded if the template is not a constant
@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 Tree = dict[str, "Tree | None"]
-"""The names that are read, with the names that are read within each; None for all of it."""
+"""The names that are read, each with the names that are read within it; None if all of it is read."""
 
 _Message = list[tuple[int, bytes]]
 _IDENT, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION, _CONST = 4, 5, 6, 7, 8, 9, 3
@@ -45,15 +45,15 @@ _CHILDREN: Final[dict[int, tuple[int, ...]]] = {
     _LIST: (1,),
     _COMPREHENSION: (2, 4, 5, 6, 7),
 }
-"""The fields of a node that hold further expressions; those of a struct are one message deeper."""
+"""The fields of a node that contain further expressions; a struct's expressions are one message deeper."""
 _ENTRIES, _ENTRY_CHILDREN = 2, (3, 4)
 _INDEXING: Final = frozenset({"_[_]", "_?._", "_[?_]"})
 _MAPS: Final = frozenset({"headers", "all_headers"})
-"""The variables that are always maps; ``"a" in headers`` reads only one name of them."""
+"""The variables that are always maps; ``"a" in headers`` reads only the name ``a``."""
 
 
 def field_references(serialized: bytes, variables: Iterable[str]) -> Tree:
-    """Return what a compiled expression reads of each variable; everything if its tree is not understood."""
+    """Return the parts of each variable that an expression reads; all if its tree is not understood."""
     known = frozenset(variables)
     tree: Tree = {}
     try:
@@ -119,9 +119,9 @@ def _membership(expression: bytes) -> list[str] | None:
 
 
 _MAX_BYTES: Final = 64 << 20
-"""The limit of what an expression may build."""
+"""The most bytes that a value built by an expression may have."""
 _MAX_WORK_BYTES: Final = 1 << 30
-"""The limit of what all its steps together may read."""
+"""The most bytes that all steps of an expression may read together."""
 _POWERS: Final = [1 << power for power in range(6, 27)]
 _ELEMENT_BYTES: Final = 64
 _SCALAR_BYTES: Final = 8
@@ -136,7 +136,7 @@ _SCALAR: Final = frozenset(
     }
 )
 _CONSTANT_WORK: Final = frozenset({"_+_", "_[_]", "_?._", "_[?_]", "_&&_", "_||_", "!_", "size", "_?_:_"})
-"""Functions that take as long for a large value as for a small one, or copy what is counted as built."""
+"""Functions whose time does not depend on the size of their values, or whose copies are counted as built."""
 _ITER_VAR, _ITER_RANGE, _ACCU_VAR, _ACCU_INIT, _LOOP_STEP, _RESULT = 1, 2, 3, 4, 6, 7
 
 
@@ -184,7 +184,7 @@ class SizeLimits:
         checked = _all_of(_fields_of(serialized), 2)[0]
         self._roots: Final = _all_of(_fields_of(checked), 4)
         self.is_bounded: Final = not any(map(_grows, self._roots))
-        """Whether it builds no more than it is given, apart from a factor that depends on its text alone."""
+        """Whether the size of its values is at most its input's, times a factor that its text determines."""
         self._small: Final = max(
             (size for size in _POWERS if _fits(self.of(_Size(size, size / _ELEMENT_BYTES, size)))), default=0
         )
@@ -195,8 +195,8 @@ class SizeLimits:
         if size.bytes <= self._small or _fits(found := self.of(size)):
             return None
         return (
-            f"may build or go through too much of this record: {found[0]:.0f} and {found[1]:.0f} bytes, "
-            f"where {_MAX_BYTES} and {_MAX_WORK_BYTES} are the limits"
+            f"may build values of {found[0]:.0f} bytes and read {found[1]:.0f} bytes on this record; "
+            f"the limits are {_MAX_BYTES} and {_MAX_WORK_BYTES}"
         )
 
     def of(self, given: _Size) -> tuple[float, float]:
@@ -250,15 +250,15 @@ class _Walk:
             return self._comprehension(fields[_COMPREHENSION], names)
         kind, body = next(iter(fields.items()), (0, b""))
         parts = [self.size(child, names) for child in _children(kind, body)]
-        whole = _together(parts)
+        total = _together(parts)
         if kind in {_LIST, _STRUCT}:
             largest = max((part.bytes for part in parts), default=0)
-            return _Size(whole.bytes + _ELEMENT_BYTES * len(parts), len(parts), max(largest, whole.largest))
+            return _Size(total.bytes + _ELEMENT_BYTES * len(parts), len(parts), max(largest, total.largest))
         if kind != _CALL:
-            return whole
+            return total
         if _call_of(body)[0] not in _CONSTANT_WORK:
-            self.work += self._times * whole.bytes
-        return _call(body, parts, whole)
+            self.work += self._times * total.bytes
+        return _call(body, parts, total)
 
     def _comprehension(self, body: bytes, names: Mapping[str, _Size]) -> _Size:
         fields = _fields_of(body)
@@ -279,7 +279,7 @@ class _Walk:
         return part(_RESULT, {**names, accumulated: made})
 
 
-def _call(body: bytes, parts: list[_Size], whole: _Size) -> _Size:
+def _call(body: bytes, parts: list[_Size], total: _Size) -> _Size:
     function = _call_of(body)[0]
     if function in _SCALAR:
         return _Size(_SCALAR_BYTES)
@@ -290,10 +290,10 @@ def _call(body: bytes, parts: list[_Size], whole: _Size) -> _Size:
     if function == "join":
         return _Size(parts[0].bytes + parts[0].elements * sum(part.bytes for part in parts[1:]))
     if function == "split":
-        return _Size(whole.bytes + _ELEMENT_BYTES * (1 + parts[0].bytes), 1 + parts[0].bytes, parts[0].bytes)
+        return _Size(total.bytes + _ELEMENT_BYTES * (1 + parts[0].bytes), 1 + parts[0].bytes, parts[0].bytes)
     if function == "format" and _constant_of(_all_of(_fields_of(body), 1)[0]) is None:
         return _Size(float("inf"))
-    return whole
+    return total
 
 
 def _children(kind: int, body: bytes) -> Iterator[bytes]:

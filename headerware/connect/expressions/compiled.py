@@ -7,11 +7,11 @@
 
 The language has loops only over the values that it is given, and no access to files, the network or the
 host's code. The library stops an expression after a fixed number of steps, and its regular expressions (RE2)
-take linear time. Before an expression is evaluated, :mod:`.analysis` computes how much of the record it may
-build and read; too much is refused.
+take linear time. Before an expression is evaluated, :mod:`.analysis` computes how many bytes it may build and
+read for the record; above a limit, the record is refused.
 
-Records are evaluated one by one, because that is fastest: a list of them as one value costs five times as
-much per record, and one failure would fail all.
+Records are evaluated one by one, because this is fastest: to evaluate a list of records as one value costs
+five times as much per record, and one failure would fail all records.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CompiledExpression:
         """The type that it returns, by its name in the language; ``DYN`` if that depends on the record."""
         if result is not Result.ANY and self.result_type not in {result.value, Result.ANY.value}:
             raise ConnectConfigError(
-                f"expected an expression that gives {result.value}, this one gives {self.result_type}",
+                f"expected an expression that returns {result.value}, this one returns {self.result_type}",
                 path=path,
             )
         self._result: Final = result
@@ -86,7 +86,7 @@ class CompiledExpression:
         self._tree: Final = field_references(serialized, VARIABLES)
         self._limits: Final = SizeLimits(serialized)
         if any("\0" in name for name in _names(self._tree)):
-            raise ConnectConfigError("expressions take no texts with a zero character in them", path=path)
+            raise ConnectConfigError("expressions cannot hold text with a zero character", path=path)
         self._reads: Final = [(name, _READERS[name](inner)) for name, inner in self._tree.items()]
 
     def evaluate(self, record: ConnectRecord) -> Any:
@@ -107,7 +107,7 @@ class CompiledExpression:
             raise self._failure(value, given)
         if self._result is not Result.ANY and name != self._result.value:
             raise ConnectDataError(
-                f"{self._path} is to give {self._result.value}, on this record it gives {name}"
+                f"{self._path} must return {self._result.value}, but returns {name} for this record"
             )
         return value if name in _SINGLE else as_record_value(value)
 
@@ -117,7 +117,7 @@ class CompiledExpression:
         missing = sorted(_missing(self._tree, given, ""))
         if missing and any(sign in text for sign in _ABSENCE):
             return AbsentValueError(
-                f"{self._path} reads what is missing or null in this record: {', '.join(missing)}"
+                f"{self._path} reads parts that are missing or null in this record: {', '.join(missing)}"
             )
         problem = next((words for sign, words in _PROBLEMS if sign in text), "it cannot be evaluated")
         return ConnectDataError(f"{self._path} fails on this record: {problem}")
@@ -136,7 +136,7 @@ _PROBLEMS: Final = (
     ("cannot convert", "a value cannot be converted"),
     ("regular expression", "a regular expression is not valid"),
     ("budget", "it takes more steps than are allowed"),
-    ("construction from null", "a text is no Unicode"),
+    ("construction from null", "a text is not valid Unicode"),
 )
 """What the library's messages mean."""
 
@@ -204,23 +204,23 @@ def _attribute(name: str) -> Callable[[Tree | None], Callable[[Any], Any]]:
 
 def _headers(tree: Tree | None) -> Callable[[Any], Any]:
     readers = {name: Reader(inner) for name, inner in (tree or {}).items()}
-    whole = Reader(None)
+    read_all = Reader(None)
 
     def read(record: ConnectRecord) -> dict[str, Any]:
         last = {header.key: header for header in record.headers if tree is None or header.key in readers}
-        return {checked_text(key): readers.get(key, whole)(header.value) for key, header in last.items()}
+        return {checked_text(key): readers.get(key, read_all)(header.value) for key, header in last.items()}
 
     return read
 
 
 def _all_headers(tree: Tree | None) -> Callable[[Any], Any]:
-    whole = Reader(None)
+    read_all = Reader(None)
 
     def read(record: ConnectRecord) -> dict[str, list[Any]]:
         made: dict[str, list[Any]] = {}
         for header in record.headers:
             if tree is None or header.key in tree:
-                made.setdefault(checked_text(header.key), []).append(whole(header.value))
+                made.setdefault(checked_text(header.key), []).append(read_all(header.value))
         return made
 
     return read
@@ -236,4 +236,4 @@ _READERS: Final[dict[str, Callable[[Tree | None], Callable[[Any], Any]]]] = {
     "headers": _headers,
     "all_headers": _all_headers,
 }
-"""By variable: make the function that reads it from a record, given the parts that the expression reads."""
+"""For each variable, makes the function that reads it from a record, given the parts that are needed."""

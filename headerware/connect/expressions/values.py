@@ -1,15 +1,15 @@
 """Convert a record's values to the values of the expression language.
 
-    null, boolean, bytes           themselves
-    string                         itself; refused with a zero character in it
+    null, boolean, bytes           unchanged
+    string                         unchanged; refused if it contains a zero character
     int8 to int64                  int
     float32, float64               double
     Decimal                        int of 64 bits if it is one, else double; refused if digits would be lost
     Date, Time, Timestamp          string as in RFC 3339, to the millisecond: ``timestamp(value.when)``
     list, map                      list, map
-    struct                         map, with defaults; a field that is null is there, with the value null
+    struct                         map; a null field has its default, or is null if there is no default
 
-Numbers beyond 64 bits are refused. Only what the expression reads is converted.
+Numbers beyond 64 bits are refused. Only the parts that the expression reads are converted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reader:
         self._plans: Final[BoundedCache[int, _Plan]] = BoundedCache(_PLANS)
 
     def __call__(self, value: Any) -> Any:
-        """Return the value as the language has it."""
+        """Return the value for the language."""
         if type(value) is Struct and self._tree is not None:
             try:
                 plan = self._plans[id(value.schema)][1]
@@ -79,7 +79,7 @@ class Reader:
 
 
 def _struct_plan(schema: Schema, tree: Tree) -> Callable[[Struct], dict[str, Any]]:
-    """Make the function that reads the structs of a schema, without the names that the schema lacks."""
+    """Make the function that reads structs of a schema; it skips names that the schema lacks."""
     reads = [
         (name, field.index, field.schema.default, _field_reader(field.schema, inner))
         for name, inner in tree.items()
@@ -112,7 +112,7 @@ def _read(value: Any, tree: Tree | None, depth: int) -> Any:
     if convert is None:
         return value
     if depth <= 0:
-        raise ConnectDataError(f"a value nests deeper than {_DEPTH}, which expressions do not take")
+        raise ConnectDataError(f"a value nests deeper than {_DEPTH} levels, the limit of expressions")
     if tree is None or not isinstance(value, dict | Struct):
         return convert(value, depth - 1)
     return {name: _read(value[name], inner, depth - 1) for name, inner in tree.items() if name in value}
@@ -138,14 +138,15 @@ def _key(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, Instant):
         return _integer(value, 0)
     raise ConnectDataError(
-        f"the keys of an expression's map are text, integers and booleans; found {type(value).__name__}"
+        "expected text, an integer or a boolean as a key of a map in an expression, "
+        f"found {type(value).__name__}"
     )
 
 
 def checked_text(text: str) -> str:
     """Return a text; refuse zero characters, at which the library would truncate it."""
     if "\0" in text:
-        raise ConnectDataError("expressions take no texts with a zero character in them")
+        raise ConnectDataError("expressions cannot hold text with a zero character")
     return text
 
 
@@ -154,7 +155,7 @@ def _text(value: str, _depth: int) -> str:
 
 
 def _integer(value: int, _depth: int) -> int:
-    # Not by a range, which goes through its numbers one by one for a subclass of int.
+    # Not with a range, which compares a subclass of int with its numbers one by one.
     if not -_INT64_BOUND <= value < _INT64_BOUND:
         raise ConnectDataError("an integer does not fit into the 64 bits that expressions have")
     return int(value)
@@ -169,9 +170,9 @@ def _decimal(value: Decimal, _depth: int) -> int | float:
         raise ConnectDataError("expressions take finite decimals only")
     # Look at the exponent first: an integer of very many digits takes long to make.
     if value.adjusted() < _INT64_DIGITS and value == value.to_integral_value():
-        whole = int(value)
-        if -_INT64_BOUND <= whole < _INT64_BOUND:
-            return whole
+        integer = int(value)
+        if -_INT64_BOUND <= integer < _INT64_BOUND:
+            return integer
     near = float(value)
     if Decimal(repr(near)) != value:
         raise ConnectDataError("a decimal has more digits than an expression's number keeps")
@@ -192,7 +193,7 @@ def _bytes(value: Any, _depth: int) -> bytearray:
 
 
 def _instant(_value: Any, _depth: int) -> Any:
-    raise ConnectDataError("a point in time lies beyond the years that expressions have")
+    raise ConnectDataError("expressions take points in time of the years 1 to 9999 only")
 
 
 def _unknown(value: Any, depth: int) -> Any:
@@ -200,7 +201,7 @@ def _unknown(value: Any, depth: int) -> Any:
     for kind, convert in _CONVERTERS.items():
         if isinstance(value, kind):
             return value if convert is None else convert(value, depth)
-    raise ConnectDataError(f"expressions have nothing for a value of class {type(value).__name__}")
+    raise ConnectDataError(f"expressions have no type for a value of class {type(value).__name__}")
 
 
 _CONVERTERS: Final[dict[type, Callable[[Any, int], Any] | None]] = {

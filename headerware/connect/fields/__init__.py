@@ -1,1 +1,1 @@
-"""Fields of keys and values, for all transforms: their names and paths, and rewriting structs along them."""
+"""The fields of keys and values, for all transforms: names, paths, and changes of structs and dicts."""

@@ -1,14 +1,14 @@
 r"""Lists and pairs in configuration: ``a,b`` and ``a:b,c:d``.
 
-In the strict mode a backslash makes the next character a plain one, so that names may hold any:
+In the strict mode, the character after a backslash has no special meaning, so that names may contain it:
 
     \,  does not end an item             \:  does not split a pair
-    \.  does not lead into a struct      \!  \?  mark nothing at a name's end
+    \.  does not lead into a struct      \!  \?  are no marks at a name's end
     \$  opens no placeholder             \\  is a backslash
-    \"  \'  are part of a name, which must not stand in quotes
+    \"  \'  are part of a name, which must not be in quotes
 
-A backslash before anything else, or at the end, is refused. ``kafka_4_3`` knows no escapes. Text is split
-from the outside in (commas, colons, dots), and a part keeps its escapes until nothing more is split off it:
+A backslash before any other character, or at the end, is refused. ``kafka_4_3`` has no escapes. Text is split
+at commas first, then at colons, then at dots. A part keeps its escapes until it is not split any further:
 :func:`pairs` returns texts that still go through :func:`unescaped`, or through
 :func:`~headerware.connect.fields.paths.parse_path`.
 """
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from headerware.connect.modes import Mode
 
 ESCAPABLE: Final = frozenset("\\.,:!?$\"'")
-"""What a backslash may stand before."""
+"""The characters that a backslash may escape."""
 _BACKSLASH: Final = "\\"
 _PAIR: Final = 2
 
 
 def items(values: Iterable[str], mode: Mode, path: str) -> list[str]:
-    """Return the items of a list, without the escapes that the strict mode knows."""
+    """Return the items of a list, without the escapes of the strict mode."""
     if mode != STRICT:
         return list(values)
     made = [unescaped(value, path) for value in values]
@@ -82,7 +82,7 @@ def unescaped(text: str, path: str) -> str:
             found = f"before {escaped!r}" if escaped else "at the end"
             known = " ".join(sorted(ESCAPABLE))
             raise ConnectConfigError(
-                f"a backslash stands {found} of {text!r}; it goes before one of {known}", path=path
+                f"the backslash {found} of {text!r} escapes nothing; it may escape only {known}", path=path
             )
         return escaped
 

@@ -1,8 +1,8 @@
 r"""Names of fields: paths to existing ones, and marked names of new ones.
 
 In the strict mode ``a.b`` is the field b in a, and ``a\.b`` the field whose name is "a.b". In ``kafka_4_3``
-the whole text is one name, unless ``field.syntax.version=V2`` is set: then dots lead into structs, and names
-that hold dots stand in backticks (KIP-821). A new field may have a mark: ``id!`` is required, ``id?`` is
+the complete text is one name, unless ``field.syntax.version=V2`` is set: then dots lead into structs, and
+names with dots are in backticks (KIP-821). A new field may have a mark: ``id!`` is required, ``id?`` is
 optional (KIP-66).
 """
 
@@ -29,7 +29,7 @@ _PURPOSE: Final = "the nested field"
 
 
 class FieldPath:
-    """The path to a field; it never changes, and is compared by its steps, the last of which is the field."""
+    """An immutable path to a field: the names of the structs on the way, then the field's own name."""
 
     __slots__ = ("steps", "text")
 
@@ -60,12 +60,12 @@ class FieldPath:
         return field
 
     def field(self, schema: Schema) -> Field:
-        """Return the field of a schema; the error for a missing one names the fields that there are."""
+        """Return the field of a schema; the error for a missing field lists the existing fields."""
         return self.fields_along(schema)[-1]
 
     def fields_along(self, schema: Schema) -> list[Field]:
-        """Return the fields of all steps, the path's own last."""
-        whole, way = schema, []
+        """Return the fields of all steps; the last one is the field of the path."""
+        root, way = schema, []
         for step in self.steps:
             if schema.type is not Type.STRUCT:
                 raise ConnectDataError(
@@ -73,7 +73,7 @@ class FieldPath:
                 )
             field = schema.by_name.get(step)
             if field is None:
-                raise missing_field(schema, step, self.text, self._hint(whole.by_name))
+                raise missing_field(schema, step, self.text, self._hint(root.by_name))
             way.append(field)
             schema = field.schema
         return way
@@ -141,9 +141,9 @@ class FieldPath:
             raise ArgumentError("the path to a field is empty")
 
     def refuse_dotted(self, value: Mapping[str, Any]) -> None:
-        """Raise ConnectDataError if a dict lacks the field, but has the whole path as a name.
+        """Raise ConnectDataError if a dict lacks the field, but has the complete path as a name.
 
-        A field that is null counts as lacking. The error says how to write a name with dots.
+        A null field counts as missing. The error says how to write a name with dots.
         """
         if len(self.steps) == 1 or ".".join(self.steps) not in value:
             return
@@ -164,7 +164,7 @@ def _may_lack(schema: Schema) -> bool:
 
 
 def missing_field(schema: Schema, name: str, path: str, hint: str = "") -> ConnectDataError:
-    """Return the error for a field that a schema does not have; ``path`` is the whole path as configured."""
+    """Return the error for a field that a schema does not have; ``path`` is the complete configured path."""
     on_way = f" (in {path!r})" if path != name else ""
     known = ", ".join(schema.by_name) or "no fields"
     return ConnectDataError(f"{schema} has no field {name!r}{on_way}; it has: {known}{hint}")
@@ -199,14 +199,14 @@ def parse_versioned_path(text: str, version: str, path: str) -> FieldPath:
 
 
 def _bare(text: str, start: int) -> tuple[str, int]:
-    """Return the name up to the next dot, and where the next name begins."""
+    """Return the name up to the next dot, and the index of the next name."""
     dot = text.find(".", start)
     end = len(text) if dot < 0 else dot
     return text[start:end], end + 1
 
 
 def _quoted(text: str, opening: int, path: str) -> tuple[str, int]:
-    """Return the name up to the closing backtick, and where the next name begins.
+    """Return the name up to the closing backtick, and the index of the next name.
 
     The closing backtick is the next one before a dot or the end. A backslash before such a backtick makes it
     part of the name; any other backtick is part of the name anyway.
@@ -245,18 +245,18 @@ class NewField(NamedTuple):
 
 
 def new_field(text: str, mode: Mode, path: str) -> NewField:
-    r"""Read the name of a field to create, with or without a mark behind it.
+    r"""Read the name of a field to create, with or without a mark after the name.
 
-    In the strict mode ``\!``, ``\?`` and ``\.`` are characters of the name. A plain dot is refused there,
-    because in a path it leads into a struct.
+    In the strict mode ``\!``, ``\?`` and ``\.`` are characters of the name. The strict mode refuses a plain
+    dot, because in a path it leads into a struct.
     """
     if mode != STRICT:
         return NewField(text[:-1], _MARKS[text[-1]]) if text.endswith(("?", "!")) else NewField(text, None)
     name, optional = split_mark(text, path)
     if len(split_escaped(name, ".")) > 1:
         raise ConnectConfigError(
-            f"{name!r} is to be one field's name: write \\. for a dot in it; fields cannot be created in "
-            "nested structs",
+            f"expected the name of one field, found {name!r}: write \\. for a dot in a name; fields cannot "
+            "be created in nested structs",
             path=path,
         )
     name = unescaped(name, path)
@@ -266,12 +266,12 @@ def new_field(text: str, mode: Mode, path: str) -> NewField:
 
 
 def split_mark(text: str, path: str) -> tuple[str, bool | None]:
-    """Return a name or path, still with escapes, and whether its mark makes it optional; None without one."""
+    """Return a name or path, still with escapes, and whether its mark makes it optional; None if unmarked."""
     if len(text) > 1 and text.startswith(("!", "?")):
         mark, rest = text[0], text[1:]
         raise ConnectConfigError(
-            f"{text!r} begins with a mark, as in the draft of KIP-66; it stands behind the name: "
-            f"'{rest}{mark}'. A name that begins with it is written '\\{text}'",
+            f"{text!r} begins with a mark, as in the draft of KIP-66; write the mark after the name: "
+            f"'{rest}{mark}'. If the name begins with this character, write '\\{text}'",
             path=path,
         )
     name = text[:-1]

@@ -1,7 +1,7 @@
-"""Change fields of structs and dicts, nested ones too, and leave the rest as it is.
+"""Change fields of structs and dicts, nested fields included, and keep all other fields.
 
-The paths of the fields become a tree once. For a schema the tree is compiled to a function over indices, and
-to a new schema if something in it changes. Only the dicts on the paths are copied.
+The paths of the fields are combined into a tree once. For each schema, the tree is compiled to a function
+over indices, and to a new schema if the schema changes. Only the dicts on the paths are copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ E = TypeVar("E")
 
 
 class Change(NamedTuple):
-    """A field's new name and schema; ``apply`` returns its new value, for null too, and None keeps values."""
+    """A field's new name and schema; ``apply`` returns its new value, also for null; None keeps the value."""
 
     name: str
     schema: Schema
@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Node(Generic[E]):
-    """One step of several paths: what to do to the field here, or to the fields in it."""
+    """One step of several paths: the edit of this field, or the edits of fields within it."""
 
     __slots__ = ("children", "edit", "nested", "text")
 
@@ -48,11 +48,11 @@ class Node(Generic[E]):
         self.edit: E | None = None
         self.children: dict[str, Node[E]] = {}
         self.nested: dict[str, FieldPath] = {}
-        """The paths of several steps from here on, by their steps joined with dots."""
+        """The remaining paths that have several steps, by their steps joined with dots."""
 
 
 class Edits(Generic[E]):
-    """What to do to some fields, as a tree of their paths; a field and a field in it exclude each other."""
+    """The edits of fields, as a tree of their paths; a field and a field within it exclude each other."""
 
     def __init__(self, edits: Iterable[tuple[FieldPath, E]], key: str) -> None:
         given = tuple(edits)
@@ -88,7 +88,7 @@ class Edits(Generic[E]):
 
 
 class Rewrite(NamedTuple):
-    """What to do to the structs of one schema; ``schema`` is the same object if it does not change."""
+    """The compiled edits of one schema's structs; ``schema`` is the same object if it does not change."""
 
     schema: Schema
     apply: Callable[[Struct], Struct]
@@ -104,7 +104,7 @@ def rewrite(
 ) -> Rewrite:
     """Compile edits for the structs of a schema; a field for which ``change`` returns None is dropped.
 
-    The strict mode refuses a path to no field, ``kafka_4_3`` ignores it; see also :func:`assembled`.
+    The strict mode refuses a path to a missing field, ``kafka_4_3`` ignores it; see also :func:`assembled`.
     """
     if mode == STRICT:
         for path in edits.paths:
@@ -192,7 +192,7 @@ def unless_null(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def rewrite_dict(
     value: Mapping[str, Any], node: Node[E], change: Callable[[Any, E], Any], path: str = ""
 ) -> dict[str, Any]:
-    """Return a copy of a dict with some of its fields changed; a field that is not there is not added."""
+    """Return a copy of a dict with some of its fields changed; missing fields are not added."""
     made = dict(value)
     for dotted, nested in node.nested.items():
         if dotted in made and dotted not in node.children:
@@ -235,11 +235,11 @@ def check_keys(value: Mapping[Any, Any], name: str) -> None:
     for key in value:
         if not isinstance(key, str):
             raise ConnectDataError(
-                f"there is no field {name!r}, but one whose name is no text but {type(key).__name__}"
+                f"there is no field {name!r}; another name is not text, but of class {type(key).__name__}"
             )
         if not (key.isascii() and name.isascii()) and normalize("NFC", key) == normalize("NFC", name):
             raise ConnectDataError(
-                f"there is no field {name!r}, but one whose name is the same text in other characters"
+                f"there is no field {name!r}; another name is the same text in other Unicode characters"
             )
 
 
@@ -250,9 +250,9 @@ def kafka_rewrite(
     with_default: bool,
     of_default: Callable[[Any], Any] | None = None,
 ) -> Rewrite:
-    """Compile what Kafka's Cast and TimestampConverter do to a struct's fields.
+    """Compile the changes of a struct's fields by Kafka's Cast and TimestampConverter.
 
-    Whether the struct may be null, and its default, stay; ``of_default`` changes the default if it is given.
+    The struct stays optional or required, and keeps its default unless ``of_default`` is given.
     """
     fields = schema.fields
     changes = [change(field) for field in fields]

@@ -27,7 +27,7 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
     """Return a value without a schema, or raise ConnectDataError unless it is a dict."""
     if not isinstance(value, dict):
         raise ConnectDataError(
-            f"expected a dict for {purpose}, as values without a schema are, found {type(value).__name__}"
+            f"expected a dict for {purpose}, because there is no schema, found {type(value).__name__}"
         )
     return value
 
@@ -40,15 +40,15 @@ def require_struct(value: Any, purpose: str) -> Struct:
 
 
 class SameSchemas:
-    """Compare schemas, and remember the pairs that are equal: a record's and its struct's may be two objects.
+    """Compare schemas, and remember equal pairs: a record and its struct may have two equal schema objects.
 
-    A plan reads a struct by index, so a struct of another schema would have one field taken for another.
+    A plan reads a struct by index, so it would read the wrong fields of a struct with another schema.
     """
 
     __slots__ = ("_equal",)
 
     def __init__(self) -> None:
-        # By the identity of the first one; the pair is kept, so that no other schema gets that identity.
+        # By the identity of the first schema. The pair is kept, so that no other schema gets this identity.
         self._equal: Final[BoundedCache[int, tuple[Schema, Schema]]] = BoundedCache(_MAX_PAIRS)
 
     def __call__(self, one: Schema, other: Schema) -> bool:
@@ -74,14 +74,14 @@ class SameSchemas:
 
 
 def another_schema(schema: Schema) -> ConnectDataError:
-    """Return the error for a struct of another schema than its record says."""
+    """Return the error for a struct whose schema is not the schema of its record."""
     return ConnectDataError(
         f"the schemas are not the same: the record says {schema}, but holds a struct of another schema"
     )
 
 
 def altered(schema: Schema, **facts: Any) -> Schema:
-    """Return a schema that says some things differently, by the names of ``Schema``'s arguments."""
+    """Return a copy of a schema in which some arguments of ``Schema`` are replaced."""
     kind = schema.type
     own: dict[str, Any] = {
         "optional": schema.optional,

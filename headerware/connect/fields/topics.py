@@ -1,7 +1,7 @@
-r"""Names of topics, and texts with the topic in them: ``${topic}`` (KIP-66, in the strict mode).
+r"""Names of topics, and texts with the placeholder ``${topic}`` (KIP-66, in the strict mode).
 
-A backslash before it makes it plain text: ``\${topic}``. Any other ``${...}`` is refused, because it was
-probably meant to be filled in.
+A backslash before the placeholder makes it plain text: ``\${topic}``. Any other ``${...}`` is refused,
+because it was probably meant as a placeholder, too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _PLACEHOLDER: Final = re.compile(r"(\\*)\$\{([^}]*)\}")
 _LEGAL: Final = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 _RULE: Final = (
     "expected the name of a topic: up to 249 letters, digits, dots, underscores and dashes, "
-    "not two underscores first"
+    "not beginning with two underscores"
 )
 _MAX_TOPICS: Final = 2048
 T = TypeVar("T")
 
 
 class TopicTemplate:
-    """A text with or without ``${topic}`` in it, which only the strict mode knows."""
+    """A text that may contain ``${topic}``; only the strict mode replaces this placeholder."""
 
     __slots__ = ("_parts", "constant")
 
@@ -43,12 +43,14 @@ class TopicTemplate:
         if self.constant is not None:
             return self.constant
         if topic is None:
-            raise ConnectDataError("expected a record with a topic, for ${topic} is configured; found none")
+            raise ConnectDataError(
+                "expected a record with a topic, because ${topic} is configured, found none"
+            )
         return topic.join(self._parts)
 
 
 def _parts(text: str, path: str) -> list[str]:
-    """Return the texts before, between and behind the placeholders."""
+    """Return the texts before, between and after the placeholders."""
     parts, start = [""], 0
     for match in _PLACEHOLDER.finditer(text):
         backslashes, name = match.groups()
@@ -70,7 +72,7 @@ def literal(text: str) -> str:
 
 
 def by_topic(template: TopicTemplate, make: Callable[[str], T]) -> BoundedCache[str | None, T]:
-    """Return a cache of what is made of the text for each topic."""
+    """Return a cache of the results of ``make`` for the text of each topic."""
     return BoundedCache(_MAX_TOPICS, lambda topic: make(template.of(topic)))
 
 
@@ -86,21 +88,21 @@ def _is_legal(name: str) -> bool:
 
 
 def legal_topic(name: str) -> str:
-    """Return a topic's name that a record's contents chose, unless it is illegal or internal to Kafka."""
+    """Return a topic's name that comes from a record; refuse it if it is illegal or internal to Kafka."""
     if not _is_legal(name):
-        raise ConnectDataError(f"{_RULE}; the record gives something else")
+        raise ConnectDataError(f"{_RULE}; found another text in the record")
     return name
 
 
 def legal_topic_option(name: str, path: str) -> str:
-    """Return a topic's name from the configuration, unless it is illegal or internal to Kafka."""
+    """Return a topic's name from the configuration; refuse it if it is illegal or internal to Kafka."""
     if not _is_legal(name):
         raise ConnectConfigError(f"{_RULE}; found {name!r}", path=path)
     return name
 
 
 def topic_text(value: Any) -> str:
-    """Return the text of a value that chooses a topic; raise ConnectDataError if it is no text or integer."""
+    """Return the text of a value that chooses a topic; refuse a value that is neither text nor an integer."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

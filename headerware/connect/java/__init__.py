@@ -1,1 +1,1 @@
-"""What Java reads and writes, as Connect's configuration and values have it: patterns, dates, numbers."""
+"""Regular expressions, dates and numbers as Java reads and writes them, for configuration and values."""

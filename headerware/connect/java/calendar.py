@@ -1,11 +1,11 @@
 """Java's ``GregorianCalendar``: Julian up to 4 October 1582, Gregorian from 15 October, and lenient.
 
-Days are counted as ``date.toordinal`` does, 1 being 1 January of the Gregorian year 1, but without an end at
-either side. The year before 1 is 0. Weekdays are numbered from Sunday, 1, to Saturday, 7.
+Days are counted as ``date.toordinal`` does, 1 being 1 January of the Gregorian year 1, but without limits.
+The year before 1 is 0. Weekdays are numbered from Sunday, 1, to Saturday, 7.
 
-Fields of dates may contradict each other and may be of any size. The fields that were set last make the day:
-the day of the month; a week of the month, or a count of a weekday in it; the day of the year; or a week of
-the year. What is too large carries over: the 45th of January is the 14th of February.
+Fields of dates may contradict each other and may be of any size. The fields that were set last determine the
+day: the day of the month; a week of the month, or a count of a weekday in it; the day of the year; or a week
+of the year. A number that is too large carries over: the 45th of January is the 14th of February.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def date_of(day: int) -> tuple[int, int, int]:
 
 
 def gregorian_date_of(day: int) -> tuple[int, int, int]:
-    """Return the year, month and day of the month as ISO 8601 has them, which is never Julian."""
+    """Return the year, month and day of the month in ISO 8601, which is always Gregorian."""
     era, day_of_era = divmod(day + 305, 146_097)
     leaps = day_of_era // 1460 - day_of_era // 36_524 + day_of_era // 146_096
     year_of_era = (day_of_era - leaps) // 365
@@ -71,7 +71,7 @@ def _from_march(year: int, day_of_year: int) -> tuple[int, int, int]:
 
 
 def weekday_on_or_before(day: int, weekday: int) -> int:
-    """Return the last day that is such a weekday, not after the given one."""
+    """Return the last day with this weekday that is not after the given day."""
     return day - (day - weekday + 1) % _WEEK
 
 
@@ -119,7 +119,7 @@ class Moment:
 
 
 _Fields = Mapping[str, int]
-"""Fields in the order in which they were set, the last one last. ``month`` counts from 0, ``weekday`` from
+"""Fields in the order in which they were set. ``month`` counts from 0, ``weekday`` from
 Sunday, 1; ``era`` is 0 before the year 1; ``zone_ms`` is the offset from UTC."""
 
 
@@ -170,7 +170,7 @@ def _day(fields: _Fields, carried: int) -> int:
 
 
 def _chosen(order: Mapping[str, int]) -> frozenset[str]:
-    """Return the fields that make the day: the combination that was set last."""
+    """Return the fields that determine the day: the combination that was set last."""
     if order.keys().isdisjoint(_INSTEAD_OF_DAY):
         return _MONTH_AND_DAY
 
@@ -205,7 +205,7 @@ def _chosen(order: Mapping[str, int]) -> frozenset[str]:
 
 
 def _day_in(fields: _Fields, year: int, chosen: frozenset[str], *, julian: bool) -> int:
-    """Return the day that the chosen fields make, Julian or Gregorian."""
+    """Return the day that the chosen fields determine, Julian or Gregorian."""
     if "month" not in chosen:
         first = day_of(year, 1, 1, julian=julian)
         if "day_of_year" in chosen:
@@ -247,7 +247,7 @@ def _first_week(first: int) -> int:
 
 
 def _date_of_week(fields: _Fields, carried: int) -> dict[str, int]:
-    """Return the era, year, month and day that a week year, a week and a weekday make."""
+    """Return the era, year, month and day that a week year, a week and a weekday determine."""
     week, weekday = fields.get("week_of_year", 1), fields.get("weekday", _SUNDAY)
     if not 1 <= weekday <= _WEEK:
         # Other weekdays still count from Monday, 1.

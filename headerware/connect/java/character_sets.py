@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 _LAST: Final = sys.maxunicode
 _LAST_CASED: Final = 0x1FFFF
-"""No letter behind this one has another case; the ideographs begin there."""
+"""No letter after this one has another case; the ideographs begin there."""
 _SMALL: Final = 64
 """Up to this size, the characters of a set are looked up one by one for their other case."""
 
 
 class CharSet(NamedTuple):
-    """A set of characters: ranges of code points, both ends included, in order and apart from one another."""
+    """A set of characters: ranges of code points, both ends included, in order, with gaps between them."""
 
     ranges: tuple[tuple[int, int], ...]
 
@@ -27,8 +27,8 @@ class CharSet(NamedTuple):
         return _char_set(*self.ranges, *other.ranges)
 
     def __invert__(self) -> CharSet:
-        edges = [(-1, -1), *self.ranges, (_LAST + 1, _LAST + 1)]
-        gaps = ((left + 1, right - 1) for (_, left), (right, _) in pairwise(edges))
+        ranges = [(-1, -1), *self.ranges, (_LAST + 1, _LAST + 1)]
+        gaps = ((left + 1, right - 1) for (_, left), (right, _) in pairwise(ranges))
         return CharSet(tuple((first, last) for first, last in gaps if first <= last))
 
     def __and__(self, other: CharSet) -> CharSet:
@@ -108,7 +108,7 @@ def _any_unicode_case(chars: CharSet) -> CharSet:
 
 @cache
 def _case_variants() -> dict[int, tuple[int, ...]]:
-    """Return the variants of each letter in another case, by what Java folds them to."""
+    """Return the variants of each letter in another case, found by Java's case folding."""
     folded: dict[str, list[int]] = {}
     for code in range(_LAST_CASED + 1):
         char = chr(code)
@@ -206,9 +206,9 @@ def _binary_set(name: str, *, any_case: bool) -> CharSet | None:
 @cache
 def _categories() -> dict[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = {}
-    runs = groupby(range(_LAST + 1), key=lambda code: unicodedata.category(chr(code)))
-    for category, run in runs:
-        codes = list(run)
+    groups = groupby(range(_LAST + 1), key=lambda code: unicodedata.category(chr(code)))
+    for category, group in groups:
+        codes = list(group)
         found.setdefault(category, []).append((codes[0], codes[-1]))
     return found
 

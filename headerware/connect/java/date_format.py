@@ -1,10 +1,10 @@
 """Dates and times as text, by the patterns of ``java.text.SimpleDateFormat``, in English and UTC.
 
 ``kafka_4_3`` reads and writes as Java does: leniently, the Julian calendar up to 1582 included. ``strict``
-keeps to the Gregorian calendar, as ISO 8601 and Python's ``datetime`` do. It reads only what it would write:
-the whole text, every field in range, offsets from UTC of any size. It refuses patterns that would write
-something else than they seem to. A pattern that does not determine a point in time can write, but not read: a
-day needs its month, a month its year, and minutes need their hour.
+uses the Gregorian calendar, as ISO 8601 and Python's ``datetime`` do. It reads only text that it would write:
+the pattern must match the complete text, and every field must be in range; an offset from UTC may have any
+size. It refuses patterns whose result is easily mistaken. A pattern that does not determine a point in time
+can write, but not read: a day needs its month, a month its year, and minutes need their hour.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DateFormat:
         self._write = writer(pieces)
         self._unreadable = _unreadable(pieces)
         self._exact = _strict_reader(pieces) if self._unreadable is None else None
-        # Years of two digits are near the time at which the format is made, as in Java.
+        # As in Java, years of two digits are near the time at which the format is created.
         self._lenient = lenient_reader(pieces, datetime.now(UTC)) if mode != STRICT else None
 
     def format(self, value: datetime | Instant, zone: NamedZone | None = None) -> str:
@@ -56,9 +56,9 @@ class DateFormat:
         return self.parse_zoned(text)[0]
 
     def parse_zoned(self, text: str) -> tuple[datetime | Instant, NamedZone | None]:
-        """Read a point in time, and the zone whose name stands in the text.
+        """Read a point in time, and the zone that the text names.
 
-        Java's formatter goes on to write in that zone; this one does not keep it for the next text.
+        Java's formatter then writes in this zone; this class does not keep it for the next text.
         """
         exact = self._exact(text) if self._exact is not None else None
         if self._lenient is None:
@@ -76,7 +76,7 @@ class DateFormat:
         if self._unreadable is not None and self.mode == STRICT:
             return f"the pattern {self.pattern!r} writes, but cannot read: {self._unreadable}"
         exactly = " exactly" if self.mode == STRICT else ""
-        return f"expected a text that fits the pattern {self.pattern!r}{exactly}, found another one"
+        return f"expected a text that fits the pattern {self.pattern!r}{exactly}, found other text"
 
     def __repr__(self) -> str:
         return f"DateFormat({self.pattern!r}, {self.mode!r})"
@@ -88,14 +88,14 @@ class DateFormat:
 _MILLISECOND_DIGITS: Final = 3
 _Rule = tuple[str, str, str]
 _AMBIGUOUS: Final[tuple[_Rule, ...]] = (
-    ("Y", "w", "Y is the year that a week counts for; the year of a date is y"),
-    ("w", "Y", "a week in the year goes with Y, the year that it counts for"),
-    ("Kh", "a", "the hours K and h go with a, for AM and PM; the hours of the whole day are H"),
-    ("d", "MLE", "d is the day in the month, and there is no month, which is M; m is the minute"),
+    ("Y", "w", "Y is the year of a week; the year of a date is y"),
+    ("w", "Y", "the week w of a year needs Y, the year of the week"),
+    ("Kh", "a", "the hours K and h need a, for AM and PM; the hours from 0 to 23 are H"),
+    ("d", "MLE", "the day d of a month needs the month M; m is the minute"),
 )
 """Letters that each need one of the others, and the reason."""
 _EXCLUSIVE: Final[tuple[_Rule, ...]] = (
-    ("Y", "yMLdD", "Y is the year that a week counts for; the year of a date is y"),
+    ("Y", "yMLdD", "Y is the year of a week; the year of a date is y"),
     ("D", "MLd", "D is the day in the year; the day in the month is d"),
     ("a", "Hk", "a, for AM and PM, goes with the hours K and h"),
 )
@@ -107,7 +107,7 @@ def _refuse_ambiguous(pieces: list[Piece]) -> None:
     reasons = _broken(_AMBIGUOUS, letters)
     reasons += [reason for one, others, reason in _EXCLUSIVE if one in letters and letters & set(others)]
     if any(piece.letter == "S" and piece.width != _MILLISECOND_DIGITS for piece in pieces):
-        reasons.append("S counts milliseconds and is no fraction: there must be three of them")
+        reasons.append("S is a number of milliseconds, not a fraction: write SSS")
     if reasons:
         raise ArgumentError(f"the pattern is ambiguous: {reasons[0]}")
 
@@ -124,15 +124,15 @@ _LONG: Final = 4
 
 _TO_READ: Final[tuple[_Rule, ...]] = (
     ("YwWF", "", "weeks are not read"),
-    ("ML", "y", "a month without a year says no date"),
-    ("d", "ML", "a day without a month says no date"),
-    ("DEu", "y", "a day without a year says no date"),
-    ("Eu", "dD", "a weekday alone says no date"),
-    ("mS", "HkKh", "minutes or milliseconds without an hour say no time"),
-    ("s", "m", "seconds without minutes say no time"),
-    ("S", "s", "milliseconds without seconds say no time"),
+    ("ML", "y", "a month without a year is not a date"),
+    ("d", "ML", "a day without a month is not a date"),
+    ("DEu", "y", "a day without a year is not a date"),
+    ("Eu", "dD", "a weekday alone is not a date"),
+    ("mS", "HkKh", "minutes or milliseconds without an hour are not a time"),
+    ("s", "m", "seconds without minutes are not a time"),
+    ("S", "s", "milliseconds without seconds are not a time"),
     ("a", "Kh", "AM and PM go with the hours K and h"),
-    ("G", "y", "an era without a year says no date"),
+    ("G", "y", "an era without a year is not a date"),
 )
 
 
@@ -193,7 +193,7 @@ def _strict_reader(pieces: Sequence[Piece]) -> Callable[[str], datetime | None]:
 
 
 def _builder(fields: Sequence[Piece]) -> Callable[[Sequence[str]], datetime | None]:
-    """Return a function that makes a local time of the texts of the fields."""
+    """Return a function that makes a local time from the texts of the fields."""
     positions = {piece.letter: at for at, piece in enumerate(fields) if piece.letter not in _ZONES}
     plain = all(not _is_name(piece) for piece in fields) and frozenset(positions) in _PLAIN
     if plain:

@@ -1,15 +1,15 @@
-"""Patterns of dates and times, as ``java.text.SimpleDateFormat`` has them, and how they are written.
+"""The patterns of ``java.text.SimpleDateFormat``, and writing dates and times by them.
 
-A pattern consists of runs of letters and literal text:
+A pattern consists of repeated letters and literal text:
 
 G era                 y year               Y year of the week    M, L month           w week in year
-W week in month       D day in year        d day in month        F which such weekday in month
+W week in month       D day in year        d day in month        F number of weekday in month
 E weekday             u weekday, Monday 1  a AM, PM              H hour 0-23          k hour 1-24
 K hour 0-11           h hour 1-12          m minute              s second             S millisecond
 z name of the zone    Z +0100              X +01, XX +0100, XXX +01:00
 
-Text between single quotes is literal, two of them are one, and so is whatever is not an ASCII letter. Names
-are in English.
+Text between single quotes is literal, and so are all characters that are not ASCII letters. Two single quotes
+stand for one. Names are in English.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_ISO_ZONE: Final = 3
 
 
 class Piece(NamedTuple):
-    """A run of one letter, of this width, or else literal text."""
+    """A letter that is repeated ``width`` times, or else literal text."""
 
     letter: str
     width: int = 0
@@ -61,7 +61,7 @@ def parse_pattern(pattern: str) -> list[Piece]:
             end = at + 1
             while end < len(pattern) and pattern[end] == character:
                 end += 1
-            pieces.append(_run(character, end - at))
+            pieces.append(_field(character, end - at))
             at = end - 1
         at += 1
     if quoted:
@@ -76,10 +76,10 @@ def _add_text(pieces: list[Piece], text: str) -> None:
         pieces.append(Piece("", text=text))
 
 
-def _run(letter: str, count: int) -> Piece:
+def _field(letter: str, count: int) -> Piece:
     if letter not in _LETTERS:
         raise ArgumentError(
-            f"the letter {letter!r} stands for nothing in a pattern; quote it if it is literal text"
+            f"the letter {letter!r} has no meaning in a pattern; quote it if it is literal text"
         )
     if letter == "X" and count > _LONGEST_ISO_ZONE:
         raise ArgumentError(f"expected X, XX or XXX in a pattern, found {count} of them")
@@ -87,7 +87,7 @@ def _run(letter: str, count: int) -> Piece:
 
 
 _Parts = datetime | Moment
-"""The point in time to write; a datetime is in UTC, and Gregorian whatever its year."""
+"""The point in time to write; a datetime is in UTC, and Gregorian in every year."""
 _Getter = Callable[[Any], Any]
 
 MONTHS: Final = (

@@ -1,8 +1,8 @@
 """Read points in time by a pattern as Java's ``SimpleDateFormat`` does: leniently.
 
-The text is read as far as the pattern goes; the rest is left unread. White space may stand before a field. A
-number may have any size, the digits of any script, and even an exponent; the calendar carries over what is
-out of range.
+The text is read up to the end of the pattern, and the rest is ignored. White space may precede a field. A
+number may have any size, the digits of any script, and even an exponent; the calendar carries over numbers
+that are out of range.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _BLANKS: Final = " \t"
 
 
 class LenientMoment(NamedTuple):
-    """A point in time, and the zone that the text names; Java's formatter goes on to write in that zone."""
+    """A point in time, and the zone that the text names, in which Java's formatter then writes."""
 
     epoch_ms: int
     zone: NamedZone | None = None
 
 
 class _Reading:
-    """The fields that have been read from a text; the one that was set last comes last."""
+    """The fields that have been read from a text, in the order in which they were set."""
 
     __slots__ = ("ambiguous", "century_start", "fields", "text", "zone")
 
@@ -50,22 +50,22 @@ class _Reading:
 
 
 class _Span(NamedTuple):
-    """The part of the text where a field is looked for."""
+    """The part of the text in which to look for a field."""
 
     start: int
-    """Where the text behind the previous field begins."""
+    """The index after the previous field."""
     at: int
-    """The same, behind white space."""
+    """The index after white space, too."""
     end: int
-    """Where the field must end, because the next one follows without a gap; else the end of the text."""
+    """The index at which the field must end if the next field follows directly; else the end of the text."""
 
 
 _Step = Callable[[_Reading, _Span], int | None]
-"""Reads one field, and returns the index behind it; None if there is no such field."""
+"""Reads one field, and returns the index after it; None if there is no such field."""
 
 
 def lenient_reader(pieces: Sequence[Piece], created: datetime) -> Callable[[str], LenientMoment | None]:
-    """Compile a pattern to a function that reads a text; it returns None for one that does not fit.
+    """Compile a pattern to a function that reads a text, and returns None if the text does not fit.
 
     Years of two digits lie within the 80 years before ``created`` and the 20 years after it.
     """
@@ -211,7 +211,7 @@ def _name_step(field: str, values: dict[str, int]) -> _Step:
         match = pattern.match(reading.text, span.start)
         if match is None:
             return None
-        # Some letters of other scripts match English ones, but stay what they are in lower case.
+        # Some letters of other scripts match English letters, but do not become English in lower case.
         name = match[0].lower()
         value = folded.get(name)
         if value is None:
@@ -275,7 +275,7 @@ _STEPS: Final[dict[str, Callable[[int], _Step]]] = {
     "Z": lambda _: _zone_step,
     "X": _iso_zone_step,
 }
-"""How to read the fields that are not merely numbers, by the letter and its width."""
+"""By letter: makes the reader of a field of some width, for all fields that are not only numbers."""
 
 
 # Integers as ``java.text.DecimalFormat`` reads them
@@ -292,7 +292,7 @@ _INT64_DIGITS: Final = 19
 
 
 def _integer(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Return the int32 that begins at ``start``, and the index behind it; None if there is none."""
+    """Return the int32 that begins at ``start``, and the index after it; None if there is none."""
     plain = _PLAIN.match(text, start, end)
     if plain is not None:
         return int(plain[0]), plain.end()
@@ -327,7 +327,7 @@ def _int32(sign: str, digits: str, exponent: int) -> int:
     """Narrow to 32 bits: an integer of 64 bits wraps, any other number saturates or loses its fraction."""
     whole = len(digits) + exponent
     if digits == "0" or whole <= 0:
-        # Java rounds what is nearly 1 upwards.
+        # Java rounds a number that is nearly 1 upwards.
         return round(float(f"{sign}.{digits[:30]}")) if whole == 0 and digits.startswith("9" * 17) else 0
     significant = digits.rstrip("0")
     if whole <= _INT64_DIGITS and len(significant) <= whole:

@@ -1,4 +1,4 @@
-"""Numbers as Java reads them from text, and narrows them.
+"""Read numbers from text, and narrow them, as Java does.
 
 Integers     a sign and decimal digits of any script of the basic plane: ``+7``, ``٣``
 Floats       ASCII, blanks around: ``.5``, ``1e3``, ``1f``, ``0x1.8p1``, ``NaN``, ``-Infinity``
@@ -69,7 +69,7 @@ def to_int64(number: float | DecimalNumber) -> int:
 
 
 def to_float64(number: float | DecimalNumber | Fraction) -> float:
-    """Round any number to a float64; what is too large becomes infinite."""
+    """Round any number to a float64; a number that is too large becomes infinite."""
     try:
         return float(number)
     except OverflowError:
@@ -134,7 +134,7 @@ def parse_decimal(text: str) -> DecimalNumber:
     """Read a decimal as ``new BigDecimal``, with its scale; there is no negative zero."""
     made = decimal_or_none(text)
     if made is None:
-        raise NumberTextError("expected the text of a decimal number, found another")
+        raise NumberTextError("expected the text of a decimal number, found other text")
     return made
 
 
@@ -156,7 +156,7 @@ def decimal_or_none(text: str) -> DecimalNumber | None:
 def float32_of_decimal(text: str) -> Float32:
     """Round the text of a decimal number, NaN or Infinity to 32 bits, once.
 
-    To round to 64 bits first, and then to 32, is wrong if the first step lands halfway.
+    Rounding to 64 bits first and then to 32 bits is wrong if the first result is halfway between two floats.
     """
     wide = float(text)
     return Float32(_float32_of(wide, DecimalNumber(text)) if _is_tie(wide) else wide)
@@ -182,7 +182,7 @@ def _is_tie(wide: float) -> bool:
 
 
 def _in_ascii_digits(text: str) -> str:
-    """Replace the digits of other scripts by 0 to 9, but not those beyond the basic plane, as in Java."""
+    """Replace the digits of other scripts by 0 to 9; as in Java, not the digits beyond the basic plane."""
     if text.isascii():
         return text
     return "".join(str(int(char)) if char.isdecimal() and char < "\U00010000" else char for char in text)
@@ -201,7 +201,7 @@ def _signed_digits(text: str) -> tuple[str, str]:
     """Return an integer's sign, and its digits without leading zeros."""
     match = _INTEGER.fullmatch(_in_ascii_digits(text))
     if match is None or match.end() == match.end(1):
-        raise NumberTextError("expected the text of an integer, found another")
+        raise NumberTextError("expected the text of an integer, found other text")
     return match[1], match[2] or "0"
 
 
@@ -218,10 +218,10 @@ def _exactly_hexadecimal(text: str) -> Fraction:
     """Return the absolute value of a hexadecimal float."""
     match = _HEX_FLOAT.fullmatch(text)
     if match is None or not (match[1] or match[2]):
-        raise NumberTextError("expected the text of a floating-point number, found another")
+        raise NumberTextError("expected the text of a floating-point number, found other text")
     whole, fraction, sign, power = match.groups(default="")
     digits = whole + fraction
-    # Far beyond what 64 bits can hold nothing changes; nor must a hostile exponent fill the memory.
+    # Exponents far outside of a float's range change nothing, and a hostile one must not fill the memory.
     bound = 4096 + 4 * len(digits)
     exponent = int(sign + (power[:18] or "0")) - 4 * len(fraction)
     return int(digits, 16) * Fraction(2) ** max(-bound, min(bound, exponent))

@@ -1,13 +1,13 @@
 r"""Java's regular expressions, matched by Python's ``re`` or by RE2, and the replacement of matches.
 
-The syntax is Java's, so that patterns out of a connector's configuration mean the same here: ASCII classes,
+The syntax is Java's, so that patterns from a connector's configuration mean the same here: ASCII classes,
 POSIX and Unicode properties, ``(?<name>...)``, intersections of classes, ``\Q...\E``, possessive
-quantifiers. A pattern that Python cannot do is refused when it is read.
+quantifiers. A pattern that Python does not support is refused when it is read.
 
-Patterns come from the configuration, texts from anybody, and ``re`` may take exponential time on a text that
-a pattern nearly matches. So ``re`` gets only texts so short that it can try all ways to match them; longer
-ones go to RE2, which takes linear time. A pattern that RE2 cannot do (lookaround, references, possessive
-counts) has a longest text; if no text is short enough, as for ``(?=(a+)+)``, the pattern is refused.
+Texts may come from an attacker, and ``re`` may take exponential time on a text that a pattern nearly matches.
+So ``re`` gets only texts so short that it can try all ways to match them; longer texts go to RE2, which takes
+linear time. For a pattern that RE2 does not support (lookaround, references, possessive counts), the length
+of texts is limited; if no text is short enough, as for ``(?=(a+)+)``, the pattern is refused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from headerware.connect.java.regex_syntax import NUMERALS, PatternReader, Patter
 from headerware.core.extras import install_command
 
 _QUICK_STEPS: Final = 100_000
-"""The steps that a text may cost ``re`` if RE2 could take it; a call of RE2 costs some thousands."""
+"""The most steps of ``re`` for a text that RE2 can match; a call of RE2 costs as much as some thousand."""
 _MOST_STEPS: Final = 50_000_000
-"""The steps that it may cost if RE2 cannot take it: about a second."""
+"""The most steps of ``re`` for a text that RE2 cannot match: about a second."""
 _LINE_ENDS: Final = ("\n", "\r", "\x85", "\u2028", "\u2029")
 _LINE_END: Final = re.compile("[\n\r\x85\u2028\u2029]")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -52,11 +52,11 @@ class Groups(Protocol):
 
     @property
     def groups(self) -> int:
-        """How many there are."""
+        """The number of groups."""
 
     @property
     def groupindex(self) -> Mapping[str, int]:
-        """The numbers of those that have names."""
+        """The numbers of the groups that have names."""
 
 
 Replacement = Callable[[Any], str]
@@ -64,7 +64,7 @@ Replacement = Callable[[Any], str]
 
 
 class JavaPattern:
-    """A pattern that takes bounded time, whatever the text; safe for use by several threads."""
+    """A pattern that takes bounded time on every text; safe for use by several threads."""
 
     __slots__ = ("_linear", "_longest", "_path", "_quick", "_without", "exact")
 
@@ -81,7 +81,7 @@ class JavaPattern:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return self.exact.groups
 
     @property
@@ -94,11 +94,11 @@ class JavaPattern:
         return self._for(text).search(text)  # type: ignore[no-any-return]
 
     def fullmatch(self, text: str) -> Match | None:
-        """Return the match of the whole text."""
+        """Return the match of the complete text."""
         return self._for(text).fullmatch(text)  # type: ignore[no-any-return]
 
     def sub(self, replace: Replacement, text: str) -> str:
-        """Return a text with all matches replaced as Java does it: after an empty match it goes on by one."""
+        """Return a text with all matches replaced; as in Java, the search goes on after an empty match."""
         engine = self._for(text)
         matches = _by_re(self.exact, text) if engine is self.exact else _by_re2(engine, text)
         parts, at = [], 0
@@ -108,7 +108,7 @@ class JavaPattern:
         return "".join([*parts, text[at:]])
 
     def _for(self, text: str) -> Any:
-        """Return the compiled pattern, of ``re`` or of RE2, that is to match a text."""
+        """Return the pattern to match a text with, compiled by ``re`` or by RE2."""
         if len(text) <= self._quick or not text:
             return self.exact
         if self._linear is not None and self._means_the_same(text):
@@ -117,13 +117,13 @@ class JavaPattern:
             return self.exact
         of_key = f" of {self._path}" if self._path else ""
         raise ConnectDataError(
-            f"a text of {len(text)} characters could take the pattern{of_key} too much time; "
-            f"{max(0, self._longest)} are the limit for a pattern with lookaround, references or possessive "
-            f"counts, or with ^, $ or \\b where the text has line ends or is not ASCII"
+            f"the pattern{of_key} could take too much time on a text of {len(text)} characters; the limit is "
+            f"{max(0, self._longest)} characters for a pattern with lookaround, references or possessive "
+            f"counts, and for one with ^, $ or \\b if the text has line ends or is not ASCII"
         )
 
     def _means_the_same(self, text: str) -> bool:
-        """Return whether RE2 finds in a text what Java would."""
+        """Return whether RE2 finds the same matches in a text as Java."""
         without = self._without
         if text.isascii():
             fits = True
@@ -144,7 +144,7 @@ def _by_re(exact: re.Pattern[str], text: str) -> Iterator[Match]:
 def _by_re2(linear: Any, text: str) -> Iterator[Match]:
     before = (-1, -1)
     for match in linear.finditer(text):
-        if match.span() != before:  # RE2's module gives an empty match twice
+        if match.span() != before:  # RE2's module returns an empty match twice
             yield match
         before = match.span()
 
@@ -153,7 +153,7 @@ def _longest_text(reader: PatternReader, steps: int) -> int:
     """Return the length of the longest text that takes this many steps at most; -1 if there is none."""
     if reader.is_nested or reader.choices > steps:
         return -1
-    cuts = reader.degree + 1  # where each repetition ends, and where the match begins
+    cuts = reader.degree + 1  # the end of each repetition, and the beginning of the match
 
     def fits(length: int) -> bool:
         return reader.choices * math.comb(length + cuts, cuts) <= steps
@@ -186,14 +186,14 @@ def _compiled_by_re2(text: str) -> Any:
 
 def _unbounded() -> str:
     problem = (
-        "a regular expression that takes time without bound on some texts: it repeats what can match in "
-        "several ways, as in (a+)+"
+        "a regular expression that takes time without bound on some texts: it repeats a part that can match "
+        "in several ways, as in (a+)+"
     )
     if _re2() is None:
-        return f"{problem}; that needs RE2: {install_command('connect')}"
+        return f"{problem}; such a pattern needs RE2: {install_command('connect')}"
     return (
-        f"{problem}, and has lookaround, references, possessive counts, counts above 1000, or repeats what "
-        f"may match nothing, as in (a*)*"
+        f"{problem}, and has lookaround, references, possessive counts, counts above 1000, or repeats a "
+        f"part that may match nothing, as in (a*)*"
     )
 
 
@@ -206,7 +206,7 @@ def java_pattern(text: str, *, path: str = "") -> JavaPattern:
     except PatternSyntaxError as error:
         problem = f"not a regular expression of Java's that can be used here: {error}"
     except (re.error, OverflowError) as error:
-        problem = f"a regular expression that Python cannot do: {error}"
+        problem = f"a regular expression that Python does not support: {error}"
     except RecursionError:
         problem = "a regular expression that is nested too deeply"
     raise ConnectConfigError(problem, path=path)
@@ -227,17 +227,17 @@ def _refuse_empty_or_pattern(value: str | None) -> str | None:
 
 
 VALID_PATTERN: Final = Check("valid regex", _refuse_pattern)
-"""Accept regular expressions only."""
+"""The check that accepts only regular expressions."""
 PATTERN_WITH_TEXT: Final = Check("non-empty string, valid regex", _refuse_empty_or_pattern)
-"""Accept regular expressions only, and not the empty one."""
+"""The check that accepts only regular expressions that are not empty."""
 
 
 def replacement(pattern: Groups, text: str) -> Replacement:
     """Compile a replacement in the syntax of Java's ``Matcher.replaceFirst`` to a function of the match."""
     parts = _Parts(pattern, text).read()
     if all(isinstance(part, str) for part in parts):
-        whole = "".join(map(str, parts))
-        return lambda _match: whole
+        constant = "".join(map(str, parts))
+        return lambda _match: constant
     return lambda match: "".join(part if isinstance(part, str) else match[part] or "" for part in parts)
 
 
@@ -276,7 +276,7 @@ class _Parts:
         if char == "{":
             return self._named()
         if char not in NUMERALS:
-            raise ArgumentError("expected a group's number or '{' behind a '$' of the replacement")
+            raise ArgumentError("expected a group's number or '{' after a '$' of the replacement")
         number = int(char)
         while (char := self._next()) in NUMERALS and number * 10 + int(char) <= self._pattern.groups:
             number = number * 10 + int(char)
@@ -288,7 +288,7 @@ class _Parts:
     def _named(self) -> int:
         name, closing, _ = self._text[self._at :].partition("}")
         if not (closing and name.isascii() and name.isalnum()) or name[0].isdigit():
-            raise ArgumentError("expected a group's name and '}' behind '${' of the replacement")
+            raise ArgumentError("expected a group's name and '}' after '${' of the replacement")
         if name not in self._pattern.groupindex:
             raise ArgumentError(f"the pattern has no group {name!r}")
         self._at += len(name) + 1

@@ -1,12 +1,12 @@
 r"""Read a regular expression in Java's syntax, and write it for Python's ``re``.
 
-The result needs no flags: ``(?i)``, ``(?s)`` and the like are worked into the characters, because Java lets
-them begin in mid-pattern. What ``re`` cannot do is refused: ``\X``, ``\b{g}``, scripts and blocks,
-``(?U)``, references to a group that is not closed yet.
+The result needs no flags: the effect of ``(?i)``, ``(?s)`` and the like is written into the characters,
+because Java allows these flags within a pattern. Syntax that ``re`` does not support is refused: ``\X``,
+``\b{g}``, scripts and blocks, ``(?U)``, references to a group that is not closed yet.
 
-The reader also notes how many ways there may be to match a text, because ``re`` may try them all.
+The reader also counts the ways in which a text may match, because ``re`` may try them all.
 
-A token is one character of the pattern, or one that stands between ``\Q`` and ``\E``, marked as such.
+A token is one character of the pattern; a character between ``\Q`` and ``\E`` is marked as quoted.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _SAME_IN_RE2: Final = (
     (_END, r"(?:\z)", ""),
     ("(?!)", r"[^\x{0}-\x{10ffff}]", ""),
 )
-"""A unit for ``re``, the same for RE2, and what a text must not have for them to be the same."""
+"""A unit for ``re``, the unit for RE2, and the property of texts for which the two differ."""
 _NOTHING: Final = frozenset(
     {
         *(_START, _END, _END_OR_LAST_LINE_END, _LINE_START, _LINE_END, _UNIX_END_OR_LAST_LINE_END),
@@ -77,13 +77,13 @@ _CODE: Final = re.compile(r"\\U([0-9a-f]{8})")
 
 
 class PatternSyntaxError(ValueError):
-    """A pattern that Java refuses as well, or one that Python cannot do; the message says where."""
+    """A pattern that Java refuses, or that Python does not support; the message says where."""
 
 
 def for_re2(written: str) -> tuple[str, frozenset[str]]:
     """Translate a pattern for ``re`` to RE2.
 
-    Return the pattern, and the properties of texts for which it would mean something else: ``line_ends``,
+    Return the pattern, and the properties of texts for which its meaning differs: ``line_ends``,
     ``line_end_at_end``, ``beyond_ascii``. RE2 refuses a pattern with lookaround, references or possessive
     counts.
     """
@@ -96,7 +96,7 @@ def for_re2(written: str) -> tuple[str, frozenset[str]]:
 
 
 class PatternReader:
-    """Read one pattern in Java's syntax, and note how many ways there may be to match a text."""
+    """Read one pattern in Java's syntax, and count the ways in which a text may match."""
 
     def __init__(self, text: str) -> None:
         self._tokens: Final = _unquoted(text)
@@ -107,18 +107,18 @@ class PatternReader:
         self._closed: set[int] = set()
         self._names: dict[str, int] = {}
         self._least = 0
-        """The fewest characters that the part read last can match."""
+        """The least number of characters that the last part can match."""
         self.degree: int = 0
-        """How many parts repeat as often as the text allows; the ways grow with its length to this power."""
+        """The number of parts that repeat without a limit; the ways grow with the text to this power."""
         self.choices: int = 1
         """A factor of the number of ways that does not depend on the text."""
         self.is_nested: bool = False
         """Whether a part that matches in several ways is repeated: then the ways grow exponentially."""
         self.repeats_nothing: bool = False
-        """Whether a part that may match nothing is repeated: there RE2 goes on, and Java does not."""
+        """Whether a part that may match nothing is repeated: RE2 goes on repeating it, and Java does not."""
 
     def written(self) -> str:
-        """Return the whole pattern for ``re``, or raise PatternSyntaxError."""
+        """Return the complete pattern for ``re``, or raise PatternSyntaxError."""
         found = "|".join(self._alternatives())
         if self._peek():
             raise self._error("a closing bracket that nothing opens")
@@ -133,19 +133,19 @@ class PatternReader:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _next(self) -> str:
-        """Pass the next token, and return it."""
+        """Return the next token, and move past it."""
         char = self._peek()
         self._at += bool(char)
         return char
 
     def _raw(self) -> str:
-        """Pass the next token, white space included, and return it."""
+        """Return the next token, white space included, and move past it."""
         char = self._tokens[self._at] if self._at < len(self._tokens) else ""
         self._at += bool(char)
         return char
 
     def _accept(self, *wanted: str) -> str:
-        """Pass the next token if it is one of these, and return it."""
+        """Return the next token and move past it if it is one of these; otherwise return nothing."""
         char = self._peek()
         if char not in wanted:
             return ""
@@ -235,13 +235,13 @@ class PatternReader:
     def _count(self) -> tuple[str, int, int]:
         least = most = self._number()
         if not least:
-            raise self._error("expected a number behind '{'")
+            raise self._error("expected a number after '{'")
         if self._accept(","):
             most = self._number()
         if not self._accept("}"):
-            raise self._error("expected a '}' behind a count")
+            raise self._error("expected a '}' after a count")
         if most and int(most) < int(least):
-            raise self._error("a count whose limits are the wrong way round")
+            raise self._error("a count whose lower limit is above its upper limit")
         return f"{{{least},{most}}}", int(least), int(most or _INT_MAX)
 
     def _number(self) -> str:
@@ -299,7 +299,7 @@ class PatternReader:
     def _new_name(self, first: str) -> str:
         name = self._name(first)
         if name in self._names:
-            raise self._error(f"group {name!r} is there already")
+            raise self._error(f"group {name!r} exists already")
         self._names[name] = self._groups + 1
         return name
 
@@ -355,7 +355,7 @@ class PatternReader:
 
     def _named_reference(self) -> str:
         if self._raw() != "<":
-            raise self._error("expected '<' and a group's name behind '\\k'")
+            raise self._error("expected '<' and a group's name after '\\k'")
         name = self._name("")
         return self._compared(self._names.get(name, 0))
 
@@ -365,7 +365,7 @@ class PatternReader:
         return self._compared(number)
 
     def _compared(self, number: int) -> str:
-        self.degree += 1  # for as long as the comparison takes
+        self.degree += 1  # because the comparison takes time, too
         self._least = 0
         if number not in self._closed:
             raise self._error("a reference to a group that is not closed yet, or does not exist")
@@ -379,7 +379,7 @@ class PatternReader:
         return chars.any_case(beyond_ascii="u" in self._flags) if "i" in self._flags else chars
 
     def _escaped(self) -> CharSet | str:
-        """Read a set or a character behind a backslash, inside a class or outside."""
+        """Read a set or a character after a backslash, inside a class or outside."""
         char = self._raw()
         if char in _CONTROLS:
             return _CONTROLS[char]
@@ -404,7 +404,7 @@ class PatternReader:
         return inner
 
     def _read_set(self) -> CharSet:
-        """Read a class behind its opening bracket, up to its closing one."""
+        """Read a class after its opening bracket, up to its closing bracket."""
         negated = bool(self._accept("^"))
         found = self._members()
         if not self._accept("]"):
@@ -412,7 +412,7 @@ class PatternReader:
         return ~found if negated else found
 
     def _members(self) -> CharSet:
-        """Read up to the closing bracket; '&&' applies to everything to its left, as in Java."""
+        """Read up to the closing bracket; as in Java, '&&' applies to all members to its left."""
         found: CharSet | None = None
         while (char := self._peek()) and (char != "]" or found is None):
             if self._follows("&", "&"):
@@ -425,7 +425,7 @@ class PatternReader:
         return found
 
     def _right_of_and(self) -> CharSet:
-        """Read the other side of '&&': classes in brackets, and what follows them as a class of its own."""
+        """Read the other side of '&&': classes in brackets, and the members after them as one more class."""
         self._next()
         self._next()
         found: CharSet | None = None
@@ -448,7 +448,7 @@ class PatternReader:
         self._next()
         last = self._member(self._next())
         if isinstance(last, CharSet) or last < first:
-            raise self._error("a range of characters whose ends are the wrong way round")
+            raise self._error("a range of characters whose first character comes after its last")
         return self._cased(CharSet(((ord(first), ord(last)),)))
 
     def _member(self, char: str) -> CharSet | str:
@@ -500,7 +500,7 @@ class PatternReader:
     def _control(self) -> str:
         char = self._raw()
         if not char:
-            raise self._error("expected a character behind '\\c'")
+            raise self._error("expected a character after '\\c'")
         return chr(ord(char[-1]) ^ 64)
 
     def _unicode_name(self) -> str:
@@ -508,7 +508,7 @@ class PatternReader:
         try:
             return unicodedata.lookup(name)
         except KeyError:
-            raise self._error("expected a character's name in braces behind '\\N'") from None
+            raise self._error("expected a character's name in braces after '\\N'") from None
 
     def _skip_comments(self) -> None:
         tokens = self._tokens

@@ -1,8 +1,8 @@
-"""How Java writes numbers and values.
+"""Write numbers and values as Java does.
 
-Floating-point numbers have the fewest digits that read back as the same number, at least one after the point,
-and an exponent below 0.001 and from 10,000,000 on: ``1.0E7`` (as of JDK 19; older ones write more digits of
-some).
+A floating-point number has the fewest digits that are read back as the same number, with at least one digit
+after the point. Below 0.001 and from 10,000,000 on it has an exponent: ``1.0E7``. Java before 19 writes more
+digits for some numbers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def integer_text(value: int) -> str:
 
 
 def _decimal_text(value: DecimalNumber) -> str:
-    """Write a decimal as ``BigDecimal.toString``, with an exponent where its scale asks for one."""
+    """Write a decimal as ``BigDecimal.toString``, with an exponent if its scale requires one."""
     return _WRITING.to_sci_string(value or value.copy_abs())
 
 
@@ -125,15 +125,15 @@ def java_text(value: Any) -> str:
     """Write any value as ``String.valueOf``: lists ``[a, b]``, maps ``{a=b}``, structs ``Struct{a=b}``.
 
     Args:
-        value: the value. Of bytes, Java writes only a hash of the object, and so does this.
+        value: the value. For bytes, Java writes only a hash of the object, and so does this function.
 
     Raises:
-        ConnectDataError: it is nested too deeply.
+        ConnectDataError: the value is nested too deeply.
     """
     try:
         return _text(value)
     except RecursionError:
-        raise ConnectDataError("expected a value that can be written, found one nested too deeply") from None
+        raise ConnectDataError("the value is nested too deeply to be written") from None
 
 
 def _text(value: Any) -> str:

@@ -109,10 +109,10 @@ _NAMES: Final = re.compile("|".join(map(re.escape, _ZONES)), re.IGNORECASE | re.
 
 
 def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | None:
-    """Read an offset as ``+0100``, ``GMT`` perhaps with an offset as ``+1:00``, or the name of a zone.
+    """Read an offset like ``+0100``, ``GMT`` with or without an offset like ``+1:00``, or a zone's name.
 
-    The field begins at ``start``, its first character that is not white space stands at ``at``. Return the
-    offset in milliseconds or the zone, and the index behind it; None if there is none.
+    The field begins at ``start``; its first character that is not white space is at ``at``. Return the offset
+    in milliseconds or the zone, and the index after it; None if there is neither.
     """
     sign = _sign(text, at)
     if sign:
@@ -127,7 +127,7 @@ def read_zone(text: str, start: int, at: int) -> tuple[int | NamedZone, int] | N
 
 
 def read_iso_zone(text: str, at: int, count: int) -> tuple[int, int] | None:
-    """Read ``Z``, or an offset as one, two or three ``X`` have it: ``+01``, ``+0100``, ``+01:00``."""
+    """Read ``Z``, or an offset in the form of ``X``, ``XX`` or ``XXX``: ``+01``, ``+0100``, ``+01:00``."""
     if text[at] == "Z":
         return 0, at + 1
     sign = _sign(text, at)

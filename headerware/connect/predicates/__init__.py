@@ -1,7 +1,7 @@
-"""Connect's predicates (KIP-585); each is loaded when it is first asked for.
+"""Connect's predicates (KIP-585); each is loaded when it is first used.
 
-To add one: write its module, add it to the table here, and its name to the stub beside. The catalogue and
-the tables in docs/connect.md follow from the table.
+To add one, write its module, add it to a table here, and add its name to ``__init__.pyi``. The catalogue and
+the tables in docs/connect.md follow from the tables here.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ KAFKA_PREDICATES: Final = {
     "RecordIsTombstone": "record_is_tombstone",
     "TopicNameMatches": "topic_name_matches",
 }
-"""The module of each predicate that has the name of one of Kafka's."""
+"""The module of each predicate that Kafka has, too."""
 OWN_PREDICATES: Final = {
     "Expression": "expression",
     "FieldMatches": "field_matches",

@@ -19,12 +19,12 @@ class Predicate(Configured, ABC):
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+        ConnectConfigError: a key is missing or unknown, or its value is not valid.
     """
 
     @abstractmethod
     def test(self, record: Any) -> bool:
-        """Return whether it holds for a record.
+        """Return whether the predicate holds for a record.
 
         Args:
             record: a :class:`~headerware.connect.records.ConnectRecord`.

@@ -21,4 +21,4 @@ predicate_type: Final[Catalogue[Predicate]] = Catalogue(
     "headerware.predicates",
     other="headerware.connect.transforms.catalogue:transform_type",
 )
-"""Load the predicate that a name stands for."""
+"""Load a predicate by its name."""

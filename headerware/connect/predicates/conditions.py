@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _EXISTS: Final = "exists"
 MISSING: Final = "missing.or.null.behavior"
-"""The key that says what to do with a record without the value: ``fail``, ``include`` or ``exclude``."""
+"""The key that decides about a record without the value: ``fail``, ``include`` or ``exclude``."""
 _BOOLEANS: Final[dict[str | None, bool]] = {"true": True, "false": False}
 
 
@@ -35,25 +35,27 @@ def _refuse_other(value: str | None) -> str | None:
 
 
 _TRUE_OR_FALSE: Final = Check("[true, false]", _refuse_other)
-"""The check of a key of text, because a boolean key cannot be left out."""
+"""The check of an optional boolean; a key of type BOOLEAN cannot be null."""
 
 
 def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
     """Return the keys of a condition; ``what`` is the word for the value in their descriptions."""
     docs = {
-        "value": f"What the {what} must be.",
-        "value.pattern": f"A regular expression that must be found in the {what}, a text.",
-        "value.above": f"What the {what} must be greater than.",
-        "value.below": f"What the {what} must be less than.",
-        "value.min": f"The least that the {what} may be.",
-        "value.max": f"The most that the {what} may be.",
+        "value": f"The {what} must equal this.",
+        "value.pattern": f"The {what}, a text, must contain a match of this regular expression.",
+        "value.above": f"The {what} must be greater than this.",
+        "value.below": f"The {what} must be less than this.",
+        "value.min": f"The {what} must be at least this.",
+        "value.max": f"The {what} must be at most this.",
     }
     return (
         *(
             ConfigKey(name=f"{prefix}.{name}", type="STRING", default=None, doc=doc)
             for name, doc in docs.items()
         ),
-        ConfigKey(name=f"{prefix}.values", type="LIST", default=None, doc=f"What the {what} must be one of."),
+        ConfigKey(
+            name=f"{prefix}.values", type="LIST", default=None, doc=f"The {what} must be one of these."
+        ),
         ConfigKey(
             name=f"{prefix}.exists",
             type="STRING",
@@ -66,13 +68,13 @@ def condition_keys(prefix: str, what: str) -> tuple[ConfigKey, ...]:
             type="STRING",
             default="fail",
             check=one_of("fail", "include", "exclude"),
-            doc=f"What becomes of a record whose {what} is missing or null, unless that is what is asked.",
+            doc=f"Whether to fail, include or exclude if the {what} is missing or null; not with exists.",
         ),
     )
 
 
 class Condition:
-    """Test whether a value is as configured; only bounds may be combined."""
+    """Test a value against the configured condition; only bounds may be combined."""
 
     def __init__(self, options: Mapping[str, Any], prefix: str, what: str) -> None:
         names = (*_TESTS, _EXISTS, *_BOUNDS)
@@ -82,7 +84,7 @@ class Condition:
             listed = ", ".join(f"{prefix}.{name}" for name in names)
             found = ", ".join(f"{prefix}.{name}" for name in given) or "none"
             raise ConnectConfigError(
-                f"expected one of {listed} (bounds may go together), found {found}", path=f"{prefix}.value"
+                f"expected one of {listed} (bounds may be combined), found {found}", path=f"{prefix}.value"
             )
         self._what: Final = what
         self._absent: Final[str] = options[MISSING]
@@ -92,12 +94,14 @@ class Condition:
         ]
 
     def holds(self, value: Any) -> bool | None:
-        """Return whether a value is as configured; None if it is missing, and ``includes_absent`` decides."""
+        """Return whether the condition holds; None if the value is missing: ``includes_absent`` decides."""
         if self._exists is not None:
             return self._exists is (value is not None)
         if value is None:
             if self._absent == "fail":
-                raise ConnectDataError(f"{self._what} is missing or null; {MISSING} says what to do then")
+                raise ConnectDataError(
+                    f"{self._what} is missing or null; set {MISSING} to include or exclude such records"
+                )
             return None
         return all(test(value) for test in self._tests)
 
@@ -159,7 +163,7 @@ _KINDS: Final[dict[type, str]] = {
 
 
 class _Operand:
-    """A configured text, read as each kind of value that it can be."""
+    """A configured text, read as every possible kind of value."""
 
     __slots__ = ("_by_class", "_key")
 
@@ -169,14 +173,14 @@ class _Operand:
         self._key: Final = key
 
     def of(self, value: Any) -> Any:
-        """Return what is configured, as the kind of a value."""
+        """Return the configured text, read as the kind of the given value."""
         found = self._by_class.get(type(value))
         if found is None:
             kind = _KINDS.get(type(value))
             if kind is None:
-                problem = f"a value of class {type(value).__name__} is not compared to a text"
+                problem = f"a value of class {type(value).__name__} cannot be compared to a text"
             else:
-                problem = f"the value is a {kind}, which the configured text is not"
+                problem = f"the value is a {kind}, but the configured text is not"
             raise ConnectDataError(f"{self._key}: {problem}")
         return found
 
@@ -201,7 +205,7 @@ def _one_of(texts: list[str], key: str) -> Test:
     tests = [_equals(text, key) for text in items(texts, STRICT, key)]
     if not tests:
         raise ConnectConfigError("expected a list that is not empty", path=key)
-    # All are tested, so that a text of another kind fails on the first record.
+    # Run all tests, so that a text of another kind fails on the first record.
     return lambda value: True in [test(value) for test in tests]
 
 
@@ -210,7 +214,7 @@ def _matches(text: str, key: str) -> Test:
 
     def matches(value: Any) -> bool:
         if not isinstance(value, str):
-            raise ConnectDataError(f"{key}: expected a text to look for it in, found {type(value).__name__}")
+            raise ConnectDataError(f"{key}: expected text, found {type(value).__name__}")
         return find(value) is not None
 
     return matches
@@ -229,7 +233,7 @@ _TESTS: Final[dict[str, Callable[[Any, str], Test]]] = {
     "values": _one_of,
     "value.pattern": _matches,
 }
-"""Make the test of each key."""
+"""For each key, the function that makes its test."""
 _BOUNDS: Final[dict[str, Callable[[Any, str], Test]]] = {
     "value.above": _bound(lambda value, bound: bool(value > bound)),
     "value.below": _bound(lambda value, bound: bool(value < bound)),

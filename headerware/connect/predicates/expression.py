@@ -27,7 +27,7 @@ class Expression(Predicate):
     The expression sees ``topic``, ``partition``, ``offset``, ``timestamp``, ``key``, ``value``, ``headers``
     and ``all_headers``, see :mod:`headerware.connect.expressions.compiled`. If it reads something that a
     record lacks, ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude);
-    ``has(value.amount)`` and ``value.?amount.orValue(0)`` say it in the expression itself. ``has`` is true
+    ``has(value.amount)`` and ``value.?amount.orValue(0)`` decide it in the expression itself. ``has`` is true
     for a field that is null; if a field may be null, write
     ``has(value.total) && value.total != null && value.total > 100``. Times are text;
     ``timestamp(value.t)`` can be compared.
@@ -46,7 +46,7 @@ class Expression(Predicate):
             type="STRING",
             default="fail",
             check=one_of("fail", "include", "exclude"),
-            doc="What holds for a record in which the expression reads what is missing or null.",
+            doc="Whether to fail, include or exclude if the expression reads a missing or null part.",
         ),
     )
 
@@ -59,8 +59,9 @@ class Expression(Predicate):
         """Return whether the expression is true for a record.
 
         Raises:
-            AbsentValueError: it reads what the record lacks, and that is an error.
-            ConnectDataError: it cannot be evaluated on this record.
+            AbsentValueError: the expression reads a missing part, and ``missing.or.null.behavior`` is
+                ``fail``.
+            ConnectDataError: the expression cannot be evaluated on this record.
         """
         try:
             return bool(self._expression.evaluate(record))

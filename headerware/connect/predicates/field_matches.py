@@ -1,4 +1,4 @@
-"""FieldMatches: whether a field of the key or the value is as configured.
+"""FieldMatches: whether a field of the key or the value meets a condition.
 
 predicates=german
 predicates.german.type=FieldMatches$Value
@@ -33,7 +33,7 @@ FIELD_KEYS: Final = (
         type="STRING",
         default=None,
         importance="HIGH",
-        doc="The field, as a.b; the whole key or value if it is not given.",
+        doc="The field, as a.b; by default the key or value itself.",
     ),
     *condition_keys("field", "field"),
 )
@@ -45,13 +45,13 @@ _GETTERS: Final = 64
 
 
 def _null(_struct: Struct) -> None:
-    """Return null, the field of a schema that does not have it."""
+    """Return None, the value of a field that the schema lacks."""
 
 
 class FieldReader:
     """Read a field of a key or value, which may be nested; null if it is missing.
 
-    An empty path reads the whole key or value. Safe for use by several threads.
+    An empty path reads the key or value itself. Safe for use by several threads.
     """
 
     __slots__ = ("_getters", "_path")
@@ -76,41 +76,41 @@ class FieldReader:
         if isinstance(value, dict):
             return self._path.from_dict(value)
         found = type(value).__name__
-        raise ConnectDataError(
-            f"expected a struct or dict to read the field {self._path.text!r} of, found {found}"
-        )
+        raise ConnectDataError(f"expected a struct or dict with the field {self._path.text!r}, found {found}")
 
     def _new_getter(self, schema: Schema) -> Callable[[Struct], Any]:
-        assert self._path is not None  # noqa: S101 - the caller has looked
+        assert self._path is not None  # noqa: S101 - the caller has checked
         getter = _null if self._path.find(schema) is None else self._path.getter(schema)
         self._getters[id(schema)] = (schema, getter)
         return getter
 
 
 class FieldCondition:
-    """Test whether a field of a key or value is as configured by :data:`FIELD_KEYS`."""
+    """Test whether a field of a key or value meets the condition of :data:`FIELD_KEYS`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._read: Final = FieldReader(options["field.name"], "field.name")
         name = options["field.name"]
-        self.condition: Final = Condition(options, "field", f"the field {name!r}" if name else "the whole")
+        self.condition: Final = Condition(
+            options, "field", f"the field {name!r}" if name else "the key or value"
+        )
 
     def holds(self, value: Any) -> bool | None:
-        """Return whether the field is as configured; None if it is missing and no condition applies."""
+        """Return whether the condition holds; None if the field is missing: ``includes_absent`` decides."""
         return self.condition.holds(self._read(value))
 
 
 class FieldMatches(Predicate):
-    """Hold for records whose key or value has a field as configured.
+    """Hold for records in which a field of the key or value meets a condition.
 
-    ``field.value``, ``field.values``, ``field.value.pattern``, ``field.exists``, or the bounds
-    ``field.value.above``, ``.below``, ``.min`` and ``.max`` say what it must be; ``missing.or.null.behavior``
-    whether the predicate holds (include) or not (exclude) if the field is missing.
+    The condition is ``field.value``, ``field.values``, ``field.value.pattern``, ``field.exists``, or the
+    bounds ``field.value.above``, ``.below``, ``.min`` and ``.max``. If the field is missing,
+    ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude).
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*FIELD_KEYS)
     part: ClassVar[Part | None] = None
-    """Which of the two; None for the class that has both."""
+    """``key`` or ``value``; None in the base class."""
     Key: ClassVar[type[FieldMatches]]
     """The predicate on keys."""
     Value: ClassVar[type[FieldMatches]]
@@ -125,10 +125,11 @@ class FieldMatches(Predicate):
         self._field: Final = FieldCondition(self.options)
 
     def test(self, record: Any) -> bool:
-        """Return whether it holds for a record.
+        """Return whether the predicate holds for a record.
 
         Raises:
-            ConnectDataError: the field is missing, and that is an error, or cannot be compared.
+            ConnectDataError: the field cannot be compared, or it is missing and ``missing.or.null.behavior``
+                is ``fail``.
         """
         found = self._field.holds(record.value if self.part == "value" else record.key)
         return self._field.condition.includes_absent if found is None else found

@@ -1,4 +1,4 @@
-"""HeaderMatches: whether a header is as configured.
+"""HeaderMatches: whether a header meets a condition.
 
 predicates=tenant
 predicates.tenant.type=HeaderMatches
@@ -27,7 +27,7 @@ HEADER_KEYS: Final = (
         type="STRING",
         importance="HIGH",
         check=NOT_EMPTY_TEXT,
-        doc="The header; the last one if there are several of the name.",
+        doc="The header's name; of several headers with this name, the last one counts.",
     ),
     *condition_keys("header", "header"),
 )
@@ -35,24 +35,24 @@ HEADER_KEYS: Final = (
 
 
 class HeaderCondition:
-    """Test whether a header is as configured by :data:`HEADER_KEYS`."""
+    """Test whether a header meets the condition of :data:`HEADER_KEYS`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._name: Final[str] = options["header.name"]
         self.condition: Final = Condition(options, "header", f"the header {self._name!r}")
 
     def holds(self, record: ConnectRecord) -> bool | None:
-        """Return whether the header is as configured; None if it is missing and no condition applies."""
+        """Return whether the condition holds; None if the header is missing: ``includes_absent`` decides."""
         header = record.headers.last_with_name(self._name)
         return self.condition.holds(None if header is None else header.value)
 
 
 class HeaderMatches(Predicate):
-    """Hold for records that have a header as configured.
+    """Hold for records in which a header meets a condition.
 
-    ``header.value``, ``header.values``, ``header.value.pattern``, ``header.exists``, or the bounds
-    ``header.value.above``, ``.below``, ``.min`` and ``.max`` say what it must be;
-    ``missing.or.null.behavior`` whether the predicate holds (include) or not (exclude) if there is none.
+    The condition is ``header.value``, ``header.values``, ``header.value.pattern``, ``header.exists``, or the
+    bounds ``header.value.above``, ``.below``, ``.min`` and ``.max``. If the header is missing,
+    ``missing.or.null.behavior`` says whether the predicate holds (include) or not (exclude).
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS)
@@ -62,10 +62,11 @@ class HeaderMatches(Predicate):
         self._header: Final = HeaderCondition(self.options)
 
     def test(self, record: Any) -> bool:
-        """Return whether it holds for a record.
+        """Return whether the predicate holds for a record.
 
         Raises:
-            ConnectDataError: the header is missing, and that is an error, or cannot be compared.
+            ConnectDataError: the header cannot be compared, or it is missing and ``missing.or.null.behavior``
+                is ``fail``.
         """
         found = self._header.holds(record)
         return self._header.condition.includes_absent if found is None else found

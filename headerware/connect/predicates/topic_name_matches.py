@@ -1,4 +1,4 @@
-"""TopicNameMatches: whether a pattern matches the topic's whole name (KIP-585).
+"""TopicNameMatches: whether a pattern matches the topic's complete name (KIP-585).
 
 predicates=isOrder
 predicates.isOrder.type=org.apache.kafka.connect.transforms.predicates.TopicNameMatches
@@ -17,7 +17,7 @@ from headerware.connect.predicates.base import Predicate
 
 
 class TopicNameMatches(Predicate):
-    """Hold for records of topics whose whole name the pattern matches; a record may have no topic yet."""
+    """Hold for records whose complete topic name matches the pattern, not for records without a topic."""
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(

@@ -1,7 +1,7 @@
-"""Connect's single message transforms (KIP-66); each is loaded when it is first asked for.
+"""Connect's single message transforms (KIP-66); each is loaded when it is first used.
 
-To add one: write its module, add it to the table here, and its name to the stub beside. The catalogue and
-the tables in docs/connect.md follow from the table.
+To add one, write its module, add it to a table here, and add its name to ``__init__.pyi``. The catalogue and
+the tables in docs/connect.md follow from the tables here.
 """
 
 from typing import Final
@@ -27,7 +27,7 @@ KAFKA_TRANSFORMS: Final = {
     "TimestampRouter": "timestamp_router",
     "ValueToKey": "value_to_key",
 }
-"""The module of each transform that has the name of one of Kafka's."""
+"""The module of each transform that Kafka has, too, or that a KIP describes."""
 OWN_TRANSFORMS: Final = {
     "ChangeCase": "change_case",
     "ContentRouter": "content_router",

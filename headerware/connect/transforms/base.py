@@ -1,14 +1,14 @@
-"""What a transform is (KIP-66): one record in, one or none out.
+"""The base classes of transforms, which return one record or none for each record (KIP-66).
 
-A transform that works on keys or values is written once, and has the two as classes of its own, ``Key`` and
-``Value``, named ``MaskField$Key`` and ``MaskField$Value`` in configuration, as in Connect. It says what it
-does to schemaless values, and compiles a plan for each schema that it meets:
+A transform of keys and values is written once, and has two subclasses, ``Key`` and ``Value``. As in Connect,
+configuration names them ``MaskField$Key`` and ``MaskField$Value``. The transform converts schemaless values,
+and compiles a plan for each schema:
 
     class Upper(PartTransform):
         def schemaless(self, value, record): ...             -> the new value
         def plan(self, schema): ...                          -> Plan(new schema, function of value and record)
 
-Configuration is read once, when the transform is made; nothing is parsed per record.
+Configuration is read once, when the transform is created; nothing is parsed per record.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from headerware.connect.records import ConnectRecord, Part
 
 MAX_PLANS: Final = 128
-"""How many plans are kept; a stream has few schemas, and a flood of them must not fill the memory."""
+"""The number of cached plans; a stream has few schemas, and a flood of them must not fill the memory."""
 
 
 class Transform(Configured, ABC):
     """Turn one record into another, or into none.
 
-    A transform of your own extends this, describes its keys in ``CONFIG``, and is named in configuration by
-    an entry point of the group ``headerware.transforms``. It must be safe for use by several threads at once.
+    A transform of your own extends this class, describes its keys in ``CONFIG``, and has an entry point in
+    the group ``headerware.transforms``. It must be safe for use by several threads at once.
 
     Args:
         config: the values of its keys, without the prefix of an alias.
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+        ConnectConfigError: a key is missing or unknown, or its value is not valid.
     """
 
     @abstractmethod
@@ -63,11 +63,11 @@ class Transform(Configured, ABC):
 
 
 class Plan(NamedTuple):
-    """What a transform does to the values of one schema.
+    """A transform of the values of one schema.
 
     Args:
         schema: the schema of the new values.
-        apply: returns the new value of an old one; the record is there for a transform that reads more of it.
+        apply: returns the new value for an old value and its record.
     """
 
     schema: Schema | None
@@ -78,23 +78,23 @@ class PartTransform(Transform):
     """Turn a record's key or value into another; ``Key`` and ``Value`` are the classes to use."""
 
     part: ClassVar[Part | None] = None
-    """Which of the two; None for the class that has both."""
+    """``key`` or ``value``; None in the base class of the two."""
     Key: ClassVar[type[PartTransform]]
     """The transform of keys."""
     Value: ClassVar[type[PartTransform]]
     """The transform of values."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Give a transform its two classes."""
+        """Create the classes ``Key`` and ``Value`` of a transform."""
         super().__init_subclass__(**options)
         if cls.part is None:
             for name, part in (("Key", "key"), ("Value", "value")):
-                facts = {
+                attributes = {
                     "part": part,
                     "__module__": cls.__module__,
                     "__qualname__": f"{cls.__qualname__}.{name}",
                 }
-                setattr(cls, name, type(name, (cls,), facts))
+                setattr(cls, name, type(name, (cls,), attributes))
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = "strict") -> None:
         if self.part is None:
@@ -103,7 +103,7 @@ class PartTransform(Transform):
             raise TypeError(problem)
         super().__init__(config, mode=mode)
         self._same: Final = SameSchemas()
-        # By the identity of the schema; the schema is kept, so that no other gets that identity.
+        # By the identity of the schema. The schema is kept, so that no other schema gets this identity.
         self._plans: Final[BoundedCache[int, tuple[Schema, Plan]]] = BoundedCache(MAX_PLANS)
         self._by_schema: Final[BoundedCache[Schema, Plan]] = BoundedCache(MAX_PLANS, self.plan)
 
@@ -129,7 +129,7 @@ class PartTransform(Transform):
         return record.with_part(part, plan.schema, plan.apply(value, record))
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return the record for one whose key or value is null: by default the same.
+        """Return the new record for a record whose key or value is null; by default the same record.
 
         Args:
             record: the record.
@@ -139,7 +139,7 @@ class PartTransform(Transform):
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Return the new value of one without a schema; by default it is refused.
+        """Return the new value for a value without a schema; by default refuse it.
 
         Raises:
             ConnectError: the value cannot be transformed.
@@ -148,7 +148,7 @@ class PartTransform(Transform):
         raise ConnectDataError(f"{self.__class__.__qualname__} works on values with a schema only")
 
     def plan(self, schema: Schema) -> Plan:
-        """Return the plan for the values of a schema; called once for each schema. By default it is refused.
+        """Return the plan for the values of a schema; called once for each schema. By default refuse it.
 
         Raises:
             ConnectError: values of this schema cannot be transformed.
@@ -160,7 +160,7 @@ class PartTransform(Transform):
     def planned(self, schema: Schema) -> Plan:
         """Return the plan for a schema, made when the schema is first met."""
         # Found by identity first, and by content if a stream makes new schema objects. Equal schemas share a
-        # plan, so that what comes out has one schema, which the next transform finds by identity.
+        # plan, so that the new values have one schema object, which the next transform finds by identity.
         try:
             return self._plans[id(schema)][1]
         except KeyError:
@@ -171,12 +171,12 @@ class PartTransform(Transform):
 
 
 class SchemaNamingTransform(PartTransform):
-    """The base of transforms that name a schema; for a name with ``${topic}``, each topic has a transform."""
+    """The base class of transforms that name a schema; a name with ``${topic}`` needs one per topic."""
 
     _by_topic: BoundedCache[str | None, PartTransform] | None = None
 
     def _constant_name(self, name: str | None) -> str | None:
-        """Return the name; None if there is none, or if it depends on the topic."""
+        """Return the name; None if there is no name, or if it depends on the topic."""
         if name is None:
             return None
         template = TopicTemplate(name, self.mode, "schema.name")
@@ -195,9 +195,9 @@ class SchemaNamingTransform(PartTransform):
 
 
 class StructTransform(PartTransform):
-    """Turn structs into others; plans are made for the schemas that the structs themselves have, as in Kafka.
+    """Turn structs into others; as in Kafka, plans are made for the structs' own schemas.
 
-    In the strict mode a struct of another schema than its record says is refused.
+    The strict mode refuses a struct whose schema differs from its record's schema.
     """
 
     def apply(self, record: Any) -> Any:

@@ -24,4 +24,4 @@ transform_type: Final[Catalogue[Transform]] = Catalogue(
     not_in_kafka=frozenset({f"{_KAFKA}.HeaderTo"}),
     other="headerware.connect.predicates.catalogue:predicate_type",
 )
-"""Load the transform that a name stands for."""
+"""Load a transform by its name."""

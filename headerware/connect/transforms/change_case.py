@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Case(NamedTuple):
-    """A convention: where words part, what stands between them, and how the first and the others look."""
+    """A convention: the boundaries of words, the text between them, and the case of the words."""
 
     part: re.Pattern[str]
     between: str
@@ -57,14 +57,14 @@ class ChangeCase(Rename):
             type="STRING",
             importance="HIGH",
             check=one_of(*_CASES),
-            doc="How the fields' names are written.",
+            doc="The convention of the fields' names.",
         ),
         ConfigKey(
             name="to",
             type="STRING",
             importance="HIGH",
             check=one_of(*_CASES),
-            doc="How they are to be written.",
+            doc="The convention of the new names.",
         ),
         NESTED,
     )

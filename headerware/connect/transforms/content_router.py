@@ -36,10 +36,10 @@ _MAX_NAMES: Final = 2048
 
 
 class ContentRouter(Transform):
-    """Send each record to the topic that it names itself.
+    """Send each record to the topic that its contents name.
 
     One of ``topic.field`` (of the value), ``topic.key.field``, ``topic.header`` and ``topic.expression`` says
-    where the name is read. ``topic.format`` is the new topic, in which ``${routed}`` is that name and
+    where to read the name. ``topic.format`` is the new topic, in which ``${routed}`` is this name and
     ``${topic}`` the record's own topic. A record without a name goes to ``topic.fallback``; without a
     fallback, ``missing.or.null.behavior`` refuses the record or keeps its topic. A name that no topic can
     have, or that begins with two underscores as Kafka's internal topics do, is refused.
@@ -61,7 +61,7 @@ class ContentRouter(Transform):
             name=_FORMAT,
             type="STRING",
             default=_ROUTED,
-            doc="The topic's name, in which ${routed} is what was read, and ${topic} the record's own topic.",
+            doc="The topic's name; ${routed} is the value that was read, ${topic} the record's own topic.",
         ),
         ConfigKey(
             name=_FALLBACK,
@@ -91,19 +91,20 @@ class ContentRouter(Transform):
         self._format: Final[str] = self.options[_FORMAT]
         if _ROUTED not in self._format:
             raise ConnectConfigError(
-                f"expected {_ROUTED} in it, or all records go to one topic", path=_FORMAT
+                f"expected a text with {_ROUTED}, or all records would go to one topic", path=_FORMAT
             )
         fallback = self.options[_FALLBACK]
         self._fallback: Final = None if fallback is None else legal_topic_option(fallback, _FALLBACK)
         self._keeps: Final = self.options[MISSING] == "keep"
-        # By what was read, and the record's own topic.
+        # By the value that was read, and the record's own topic.
         self._legal: Final[BoundedCache[tuple[str, str | None], str]] = BoundedCache(_MAX_NAMES, self._topic)
 
     def apply(self, record: Any) -> Any:
         """Return the record for its topic.
 
         Raises:
-            ConnectDataError: it chooses no topic, and that is an error, or one that Kafka does not take.
+            ConnectDataError: the record chooses no topic, without a fallback and with
+                ``missing.or.null.behavior=fail``; or it chooses a topic that Kafka refuses.
         """
         try:
             routed = self._read(record)
@@ -118,14 +119,16 @@ class ContentRouter(Transform):
         if self._keeps:
             return record
         raise ConnectDataError(
-            f"{self._source} gives nothing for this record; {_FALLBACK} and {MISSING} say what to do then"
+            f"{self._source} is missing or null in this record; set {_FALLBACK}, or {MISSING}=keep"
         )
 
     def _topic(self, both: tuple[str, str | None]) -> str:
         routed, topic = both
-        # Filled in at one go: what was read may look like a placeholder.
+        # Both placeholders are replaced at once, because the value that was read may look like a placeholder.
         if topic is None and _TOPIC in self._format:
-            raise ConnectDataError(f"expected a record with a topic, for {_TOPIC} is configured; found none")
+            raise ConnectDataError(
+                f"expected a record with a topic, because {_TOPIC} is configured, found none"
+            )
         parts = [part.replace(_TOPIC, topic or "") for part in self._format.split(_ROUTED)]
         return legal_topic(routed.join(parts))
 
@@ -164,4 +167,4 @@ _SOURCES: Final[dict[str, Callable[[str, str], Callable[[Any], Any]]]] = {
     "topic.header": _of_header,
     "topic.expression": _of_expression,
 }
-"""By key: make the function that reads the topic's name."""
+"""For each key, makes the function that reads the topic's name."""

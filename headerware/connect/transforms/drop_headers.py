@@ -18,7 +18,7 @@ from headerware.connect.transforms.base import Transform
 
 
 class DropHeaders(Transform):
-    """Remove all headers of some names; a name that is not there is ignored."""
+    """Remove all headers of some names; a name that no header has is ignored."""
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
         ConfigKey(

@@ -40,8 +40,8 @@ def _syntax(default: str | None) -> ConfigKey:
         default=default,
         importance="HIGH",
         check=versions if default is not None else None,
-        doc="V1: the field is one name; V2: dots lead into structs, and backticks go around names that hold "
-        "some. Without it, in the strict mode, dots lead into structs, but for those behind a backslash.",
+        doc="V1: the field is one name; V2: dots lead into structs, and names with dots are in backticks. By "
+        "default, in the strict mode, dots lead into structs unless a backslash precedes them.",
     )
 
 
@@ -49,7 +49,7 @@ class ExtractField(PartTransform):
     r"""Replace a struct or dict by one of its fields; null stays null.
 
     In the strict mode ``a.b`` is the field b in a, ``a\.b`` the field named "a.b", and a dict without the
-    field is refused, for a null value would be a tombstone.
+    field is refused, because a null value would be a tombstone.
     """
 
     CONFIG: ClassVar[KeysByMode] = KeysByMode(
@@ -96,7 +96,7 @@ class ExtractField(PartTransform):
         found = self._path.from_dict(require_map(value, _PURPOSE), ABSENT if self.mode == STRICT else None)
         if found is ABSENT:
             self._path.refuse_dotted(value)
-            raise ConnectDataError(f"there is no field {self._path.text!r}; a null instead would be a guess")
+            raise ConnectDataError(f"there is no field {self._path.text!r}")
         return found
 
     def plan(self, schema: Schema) -> Plan:

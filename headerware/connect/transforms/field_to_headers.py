@@ -1,4 +1,4 @@
-"""FieldToHeaders: make headers of a field, one for each element of an array.
+"""FieldToHeaders: make headers from a field, one for each element of an array.
 
 transforms=tags
 transforms.tags.type=FieldToHeaders$Value
@@ -32,7 +32,7 @@ _PURPOSE: Final = "headers of fields"
 
 
 class _Read(NamedTuple):
-    """How to make headers of one field."""
+    """How to make headers from one field."""
 
     get: Callable[[Any], Any]
     schema: Schema
@@ -60,14 +60,14 @@ class FieldToHeaders(PartTransform):
             type="LIST",
             importance="HIGH",
             check=DISTINCT_SOME,
-            doc="The headers for them, as many as there are fields.",
+            doc="The names of the headers, one for each field.",
         ),
         OPERATION,
         ConfigKey(
             name="skip.missing.or.null",
             type="BOOLEAN",
             default=False,
-            doc="Whether what is missing or null is passed over; else it is refused.",
+            doc="Whether to skip a missing or null field; otherwise it is refused.",
         ),
     )
 
@@ -77,7 +77,7 @@ class FieldToHeaders(PartTransform):
         headers = items(self.options["headers"], STRICT, "headers")
         if len(paths) != len(headers):
             raise ConnectConfigError(
-                f"expected as many as fields, {len(paths)}, found {len(headers)}", path="headers"
+                f"expected as many headers as fields, found {len(headers)} and {len(paths)}", path="headers"
             )
         self._edits: Final = Edits(zip(paths, headers, strict=True), "fields")
         self._headers: Final = list(zip(paths, headers, strict=True))
@@ -85,10 +85,10 @@ class FieldToHeaders(PartTransform):
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
 
     def apply(self, record: Any) -> Any:
-        """Return the record with headers of its key or value.
+        """Return the record with headers from its key or value.
 
         Raises:
-            ConnectDataError: a field is missing or null, and that is an error.
+            ConnectDataError: a field is missing or null, and not to be skipped.
         """
         key = self.part == "key"
         schema, value = (record.key_schema, record.key) if key else (record.value_schema, record.value)
@@ -106,7 +106,7 @@ class FieldToHeaders(PartTransform):
         return made
 
     def schemaless(self, value: Any, record: Any) -> Any:
-        """Return the dict, perhaps without the fields, and the headers.
+        """Return the dict, without the fields if they move, and the headers.
 
         Raises:
             ConnectDataError: the value is not a dict, or a field is missing or null and not to be skipped.
@@ -159,12 +159,12 @@ class FieldToHeaders(PartTransform):
     def _check_skipped(self, text: str) -> None:
         if not self._skips:
             raise ConnectDataError(
-                f"the field {text!r} is missing or null; skip.missing.or.null=true passes over it"
+                f"the field {text!r} is missing or null; set skip.missing.or.null=true to skip it"
             )
 
 
 def _without(value: dict[str, Any], steps: tuple[str, ...]) -> dict[str, Any]:
-    """Return a copy of a dict without a field in it."""
+    """Return a copy of a dict without a field, which may be nested."""
     name, *rest = steps
     if name not in value or (rest and value[name] is None):
         return value

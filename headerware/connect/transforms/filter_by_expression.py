@@ -28,11 +28,10 @@ _CONDITION: Final = "filter.condition"
 class FilterByExpression(Transform):
     """Keep records for which an expression is true, or drop them (``filter.type=exclude``).
 
-    The language is that of the predicate ``Expression``: ``has(value.total)`` is true for a field that is
-    null, so that the guard is ``has(value.total) && value.total != null && ...``, and times are text,
-    ``timestamp(value.t)``. A record in which the expression reads what is
-    missing or null is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), whatever
-    ``filter.type`` is.
+    The language is the same as in the predicate ``Expression``: ``has(value.total)`` is true for a null
+    field, so test it with ``has(value.total) && value.total != null && ...``, and times are text that
+    ``timestamp(value.t)`` converts. A record in which the expression reads a missing or null part is refused,
+    kept (``missing.or.null.behavior=include``) or dropped (``exclude``), regardless of ``filter.type``.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -49,7 +48,7 @@ class FilterByExpression(Transform):
             type="STRING",
             default="fail",
             check=one_of("fail", "include", "exclude"),
-            doc="What becomes of a record in which the expression reads what is missing or null.",
+            doc="Whether to fail, include or exclude if the expression reads a missing or null part.",
         ),
     )
 
@@ -65,8 +64,9 @@ class FilterByExpression(Transform):
         """Return the record, or None to drop it.
 
         Raises:
-            AbsentValueError: the expression reads what the record lacks, and that is an error.
-            ConnectDataError: it cannot be evaluated on this record.
+            AbsentValueError: the expression reads a missing part, and ``missing.or.null.behavior`` is
+                ``fail``.
+            ConnectDataError: the expression cannot be evaluated on this record.
         """
         try:
             kept = self._expression.evaluate(record) is self._wanted

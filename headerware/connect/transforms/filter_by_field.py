@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class FilterByField(PartTransform):
-    """Keep records with a field as configured, or drop them (``filter.type=exclude``).
+    """Keep records in which a field meets a condition, or drop them (``filter.type=exclude``).
 
-    The keys that say what the field must be are those of the predicate ``FieldMatches``. A record that lacks
-    the field is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), whatever
-    ``filter.type`` is.
+    The condition has the same keys as the predicate ``FieldMatches``. A record that lacks the field is
+    refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), regardless of
+    ``filter.type``.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*FIELD_KEYS, FILTER_TYPE)
@@ -42,7 +42,8 @@ class FilterByField(PartTransform):
         """Return the record, or None to drop it.
 
         Raises:
-            ConnectDataError: the field is missing, and that is an error, or cannot be compared.
+            ConnectDataError: the field cannot be compared, or it is missing and ``missing.or.null.behavior``
+                is ``fail``.
         """
         found = self._field.holds(record.value if self.part == "value" else record.key)
         kept = self._field.condition.includes_absent if found is None else found is self._wanted

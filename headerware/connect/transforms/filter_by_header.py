@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class FilterByHeader(Transform):
-    """Keep records with a header as configured, or drop them (``filter.type=exclude``).
+    """Keep records in which a header meets a condition, or drop them (``filter.type=exclude``).
 
-    The keys that say what the header must be are those of the predicate ``HeaderMatches``. A record that
-    lacks the header is refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``),
-    whatever ``filter.type`` is.
+    The condition has the same keys as the predicate ``HeaderMatches``. A record that lacks the header is
+    refused, kept (``missing.or.null.behavior=include``) or dropped (``exclude``), regardless of
+    ``filter.type``.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(*HEADER_KEYS, FILTER_TYPE)
@@ -41,7 +41,8 @@ class FilterByHeader(Transform):
         """Return the record, or None to drop it.
 
         Raises:
-            ConnectDataError: the header is missing, and that is an error, or cannot be compared.
+            ConnectDataError: the header cannot be compared, or it is missing and ``missing.or.null.behavior``
+                is ``fail``.
         """
         found = self._header.holds(record)
         kept = self._header.condition.includes_absent if found is None else found is self._wanted

@@ -38,18 +38,18 @@ _WITHOUT_SCHEMA_TYPE: Final = (BigInteger, Instant)
 _ONLY_STRICT: Final = (Decimal, datetime, BigInteger, Instant)
 _PURPOSE: Final = "flattening"
 _MAX_NAMES_CHARS: Final = 16 << 20
-"""The limit of all flat names together: a long name around many fields is repeated in the name of each."""
+"""The most characters of all flat names: a long name around many fields is repeated in the name of each."""
 
 
 class Flatten(PartTransform):
     """Flatten structs and dicts; arrays stay as they are.
 
-    In the strict mode two fields of a dict that would get one name are refused, an empty dict in a dict stays
-    what it is, and decimals, points in time and large integers are values like others.
+    In the strict mode, two fields of a dict that would get one name are refused, an empty dict in a dict
+    stays an empty dict, and decimals, points in time and large integers are allowed.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
-        ConfigKey(name="delimiter", type="STRING", default=".", doc="What stands between the names.")
+        ConfigKey(name="delimiter", type="STRING", default=".", doc="The text between the names.")
     )
 
     def __init__(self, config: Mapping[str, Any] | None = None, *, mode: Mode = STRICT) -> None:
@@ -105,7 +105,7 @@ class Flatten(PartTransform):
         """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: there is a map in it.
+            ConnectDataError: the schema contains a map.
             SchemaBuilderError: two fields would get one name.
         """
         leaves = _Leaves(self._delimiter, self.mode)
@@ -133,7 +133,7 @@ class Flatten(PartTransform):
         return Plan(updated, apply)
 
     def _by_names(self, struct: Struct, updated: Schema) -> Struct:
-        """Flatten a struct of another schema than its record says, as Kafka does."""
+        """Flatten a struct whose schema differs from its record's schema, as Kafka does."""
         made = Struct(updated)
         self._put(struct, "", made)
         return made
@@ -154,7 +154,7 @@ def _map_error(name: str) -> ConnectDataError:
 
 
 class _Names:
-    """The names of one value, which are not to be too long together."""
+    """The total length of the names of one value, which is limited."""
 
     def __init__(self) -> None:
         self._left = _MAX_NAMES_CHARS
@@ -169,7 +169,7 @@ class _Names:
 
 
 class _Parent(NamedTuple):
-    """A struct on the path to a field: its flat name, its position, and what it says of the fields in it."""
+    """A struct on the path to a field: its flat name, its position, and the facts that its fields inherit."""
 
     name: str
     way: tuple[int, ...]
@@ -187,7 +187,7 @@ class _Leaf(NamedTuple):
 
 
 class _Leaves:
-    """Collect the fields that are no structs."""
+    """Collect the fields that are not structs."""
 
     def __init__(self, delimiter: str, mode: Mode) -> None:
         self.found: Final[list[_Leaf]] = []
@@ -196,7 +196,7 @@ class _Leaves:
         self._names = _Names()
 
     def collect(self, schema: Schema, parent: _Parent) -> None:
-        """Collect those of a struct's schema."""
+        """Collect the fields of a struct's schema."""
         for field in schema.fields:
             name = f"{parent.name}{self._delimiter}{field.name}" if parent.name else field.name
             self._names.add(name)
@@ -218,7 +218,7 @@ class _Leaves:
 
 
 def _read(leaf: _Leaf, mode: Mode) -> Callable[[Struct], Any]:
-    """Return a function that reads a leaf; null if a struct above it is null, which Kafka does not check."""
+    """Return a function that reads a leaf: null if a struct above it is null, which Kafka does not check."""
     *parents, last = leaf.way
     default, name = leaf.default, leaf.name
     required = not may_be_null(leaf.schema, mode)

@@ -40,11 +40,12 @@ _TYPES: Final = frozenset({Type.STRING, Type.BYTES, Type.INT8, Type.INT16, Type.
 
 
 class Hash(PartTransform):
-    """Replace fields, or the whole key or value, by their digests, as text.
+    """Replace fields, or the key or value itself, by their digests, as text.
 
-    Text is hashed as UTF-8, bytes as they are, integers as their decimal digits; anything else is refused.
-    With a ``secret`` the digest is an HMAC, which nobody without it can look up in a table of the digests of
-    all phone numbers; a ``salt`` only stands before each value. MD5 and SHA-1, being broken, are not offered.
+    Text is hashed as UTF-8, bytes as they are, integers as their decimal digits; other values are refused.
+    With a ``secret`` the digest is an HMAC: without the secret, nobody can find, for example, a phone number
+    in a table of the digests of all phone numbers. A ``salt`` is only put before each value. MD5 and SHA-1
+    are not offered, because they are broken.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -53,7 +54,7 @@ class Hash(PartTransform):
             type="LIST",
             default=[],
             importance="HIGH",
-            doc="The fields to hash, as a.b; the whole key or value if it is not given.",
+            doc="The fields to hash, as a.b; by default the key or value itself.",
         ),
         ConfigKey(
             name="function",
@@ -63,7 +64,7 @@ class Hash(PartTransform):
             doc="The hash function.",
         ),
         ConfigKey(name="secret", type="PASSWORD", default=None, doc="The key of an HMAC."),
-        ConfigKey(name="salt", type="PASSWORD", default=None, doc="What stands before each value."),
+        ConfigKey(name="salt", type="PASSWORD", default=None, doc="A text that is put before each value."),
         ConfigKey(
             name="encoding",
             type="STRING",
@@ -75,7 +76,7 @@ class Hash(PartTransform):
             name="skip.missing.or.null",
             type="BOOLEAN",
             default=False,
-            doc="Whether what is missing or null is passed over; else it is refused.",
+            doc="Whether to skip a missing or null value; otherwise it is refused.",
         ),
     )
 
@@ -85,21 +86,21 @@ class Hash(PartTransform):
         self._edits: Final = Edits([(path, path.text) for path in paths], "field.name")
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
         self._digest: Final = _digest(self.options)
-        # Hide them from those who look at the options.
+        # Hide both from code that shows the options.
         for name in ("secret", "salt"):
             if self.options[name] is not None:
                 self.options[name] = _HIDDEN
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return the record as it is, unless its whole key or value is to be hashed.
+        """Return the record as it is, unless its key or value itself is to be hashed.
 
         Raises:
-            ConnectDataError: a null is to be hashed, and that is an error.
+            ConnectDataError: a null is to be hashed, and not to be skipped.
         """
         del schema
         # A tombstone has no fields that could be seen.
         if not self._edits.paths and not self._skips:
-            raise _missing("the whole")
+            raise _missing(f"the {self.part}")
         return record
 
     def schemaless(self, value: Any, record: Any) -> Any:
@@ -110,7 +111,7 @@ class Hash(PartTransform):
         """
         del record
         if not self._edits.paths:
-            return self._hashed(value, "the whole")
+            return self._hashed(value, f"the {self.part}")
         fields = require_map(value, "the fields to hash")
         if not self._skips:
             for path in self._edits.paths:
@@ -125,8 +126,8 @@ class Hash(PartTransform):
             ConnectDataError: a field is missing, or cannot be hashed.
         """
         if not self._edits.paths:
-            made = _text_schema(schema, "the whole")
-            return Plan(made, lambda value, _: self._hashed(value, "the whole"))
+            made = _text_schema(schema, f"the {self.part}")
+            return Plan(made, lambda value, _: self._hashed(value, f"the {self.part}"))
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for the fields to hash, found {schema.type.value}")
         edits = self._edits.present_in(schema) if self._skips else self._edits
@@ -177,7 +178,7 @@ def _digest(options: Mapping[str, Any]) -> Callable[[bytes], str]:
     function, encode = options["function"], _ENCODINGS[options["encoding"]]
     secret, salt = options["secret"], options["salt"]
     if secret is not None and salt is not None:
-        raise ConnectConfigError("a secret needs no salt beside it; give one of the two", path="salt")
+        raise ConnectConfigError("expected a secret or a salt, found both", path="salt")
     if "" in {secret, salt}:
         name = "secret" if secret == "" else "salt"
         raise ConnectConfigError("expected a text that is not empty", path=name)
@@ -193,11 +194,11 @@ def _utf8(value: str, where: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise ConnectDataError(f"{where} is a text that UTF-8 cannot hold") from None
+        raise ConnectDataError(f"{where} is a text that UTF-8 cannot encode") from None
 
 
 def _text_schema(schema: Schema, where: str) -> Schema:
-    """Return the schema of a field's digest, without the field's logical name, such as that of a UUID."""
+    """Return the schema of a field's digest, without the name of the field's logical type, such as a UUID."""
     if schema.type not in _TYPES or (schema.name is not None and schema.type is not Type.STRING):
         raise ConnectDataError(f"expected text, bytes or an integer to hash for {where}, found {schema}")
     if schema.type is Type.STRING and schema.name is None and schema.default is None:
@@ -206,4 +207,4 @@ def _text_schema(schema: Schema, where: str) -> Schema:
 
 
 def _missing(where: str) -> ConnectDataError:
-    return ConnectDataError(f"{where} is missing or null; skip.missing.or.null=true passes over it")
+    return ConnectDataError(f"{where} is missing or null; set skip.missing.or.null=true to skip it")

@@ -31,11 +31,11 @@ _PURPOSE: Final = "fields that become headers"
 
 
 class HeaderFrom(PartTransform):
-    """Add a header for each of some fields, behind the existing headers.
+    """Add a header for each of some fields, after the existing headers.
 
-    The field of a dict becomes a header without a schema. In the strict mode ``a.b`` is the field b in a, a
-    field that a schema lacks is refused, and for one that a dict lacks there is no header; in ``kafka_4_3``
-    there is a null header.
+    The field of a dict becomes a header without a schema. In the strict mode ``a.b`` is the field b in a; a
+    field that a schema lacks is refused, and a field that a dict lacks becomes no header. In ``kafka_4_3`` it
+    becomes a null header.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -58,7 +58,7 @@ class HeaderFrom(PartTransform):
             type="STRING",
             importance="HIGH",
             check=one_of("move", "copy"),
-            doc="move takes the fields out of the key or value, copy leaves them there.",
+            doc="move removes the fields from the key or value, copy keeps them.",
         ),
         REPLACE_NULL_WITH_DEFAULT,
     )
@@ -81,8 +81,8 @@ class HeaderFrom(PartTransform):
         """Return the record with the headers, and without the fields if they move.
 
         Raises:
-            ConnectDataError: the key or value is null or has no fields, or a field has a null that it must
-                not have; in the strict mode, there is no such field.
+            ConnectDataError: the key or value is null or has no fields, or a required field is null; in the
+                strict mode, there is no such field.
             NullValueError: in ``kafka_4_3``, the schema has no such field.
         """
         schema = record.value_schema if self.part == "value" else record.key_schema
@@ -147,7 +147,7 @@ class HeaderFrom(PartTransform):
         return self._with(record, None, _without(value, self._edits.root), added)
 
     def _of_other(self, record: Any, schema: Schema, struct: Struct) -> Any:
-        """Do what Kafka does to a struct of another schema than its record says: go by the fields' names."""
+        """Read a struct whose schema differs from its record's schema by the fields' names, as Kafka does."""
         if self.mode == STRICT:
             raise another_schema(schema)
         get = struct.get if self._default else struct.get_without_default
@@ -165,7 +165,7 @@ class HeaderFrom(PartTransform):
         return self._with(record, value.schema if self._moves else schema, value, list(added))
 
 
-def _drop(_field: Field, _edit: bool) -> None:  # noqa: FBT001 - what an edit is here
+def _drop(_field: Field, _edit: bool) -> None:  # noqa: FBT001 - the type of edits here
     """Drop a field that moves."""
 
 
@@ -189,7 +189,7 @@ def _moved_schema(schema: Schema, moved: set[str]) -> Schema:
 
 
 def _without(value: dict[str, Any], node: Node[bool]) -> dict[str, Any]:
-    """Return a copy of a dict without what moves, in the dicts within, too."""
+    """Return a copy of a dict without the fields that move, which may be nested."""
     made = dict(value)
     for name, child in node.children.items():
         if child.edit is not None:

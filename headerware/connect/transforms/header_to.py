@@ -36,27 +36,27 @@ from headerware.core.bounded_cache import BoundedCache
 
 _PURPOSE: Final = "headers that become fields"
 _MAX_SHAPES: Final = 128
-"""How many schemas with fields are kept; headers may have any schemas, and must not fill the memory."""
+"""The number of cached schemas with added fields; a flood of headers' schemas must not fill the memory."""
 _MANY: Final = ConfigKey(
     name="many",
     type="STRING",
     default="last",
     check=one_of("one", "last", "first", "all"),
-    doc="What to take of several headers of a name: one refuses them, all makes an array.",
+    doc="Which of several headers with one name to take: one refuses them, all makes an array.",
 )
 _MISSING: Final = ConfigKey(
     name="missing",
     type="STRING",
     default="skip",
     check=one_of("fail", "skip"),
-    doc="What to do if there is no header of a name: skip adds no field.",
+    doc="What to do if there is no header of this name: skip adds no field.",
 )
 _EXISTING: Final = ConfigKey(
     name="existing",
     type="STRING",
     default="replace",
     check=one_of("fail", "replace"),
-    doc="What to do with a field that is there already.",
+    doc="What to do with a field that exists already.",
 )
 
 
@@ -71,10 +71,10 @@ class _Added(NamedTuple):
 class HeaderTo(PartTransform):
     """Set a field for each of some headers.
 
-    A struct's new field has the header's schema; a mark behind its name, ``tenant!`` or ``tenant?``, makes it
-    required or optional. Several headers of a name, a missing one, a field that is there already: the strict
-    mode refuses them unless the keys ``many``, ``missing`` and ``existing``, which the KIP does not know, say
-    otherwise; ``kafka_4_3`` takes the last header, skips what is missing, and replaces fields.
+    A struct's new field has the header's schema; a mark after its name, ``tenant!`` or ``tenant?``, makes it
+    required or optional. By default, the strict mode refuses several headers with one name, a missing header,
+    and a field that exists already; ``kafka_4_3`` takes the last header, skips a missing one, and replaces
+    fields. The keys ``many``, ``missing`` and ``existing``, which the KIP does not have, change this.
     """
 
     CONFIG: ClassVar[KeysByMode] = KeysByMode(
@@ -97,7 +97,7 @@ class HeaderTo(PartTransform):
             type="STRING",
             importance="HIGH",
             check=one_of("move", "copy"),
-            doc="move removes the headers from the record, copy leaves them there.",
+            doc="move removes the headers from the record, copy keeps them.",
         ),
         _MANY,
         _MISSING,
@@ -130,9 +130,8 @@ class HeaderTo(PartTransform):
         """Return the record with the fields, and without the headers if they move.
 
         Raises:
-            ConnectDataError: the key or value is null or has no fields, a header is missing or there is more
-                than one of it, a field is there already, or a header's value has no schema that a struct's
-                field could have.
+            ConnectDataError: the key or value is null or has no fields, a header is missing or occurs several
+                times, a field exists already, or a header's value has no schema for a struct's field.
         """
         part = self.part or "value"
         schema = record.value_schema if part == "value" else record.key_schema
@@ -158,13 +157,13 @@ class HeaderTo(PartTransform):
             if found:
                 taken.append((field, self._chosen(name, found)))
             elif not self._skips:
-                raise ConnectDataError(f"there is no header {name!r}; missing=skip would pass over it")
+                raise ConnectDataError(f"there is no header {name!r}; set missing=skip to skip it")
         return taken
 
     def _chosen(self, name: str, found: list[ConnectHeader]) -> list[ConnectHeader]:
         if self._many == "one" and len(found) > 1:
             raise ConnectDataError(
-                f"expected one header {name!r}, found {len(found)}; many=last, first or all would take them"
+                f"expected one header {name!r}, found {len(found)}; set many to last, first or all"
             )
         if self._many == "all":
             return found
@@ -198,10 +197,10 @@ class HeaderTo(PartTransform):
 
     def _check_free(self, name: str, fields: Container[str]) -> None:
         if name in fields and not self._replaces:
-            raise ConnectDataError(f"there is a field {name!r} already; existing=replace would replace it")
+            raise ConnectDataError(f"field {name!r} exists already; set existing=replace to replace it")
 
     def _shape(self, schema: Schema, added: list[_Added]) -> Schema:
-        """Return the schema with the fields: the same object for the same fields, so that plans are found."""
+        """Return the schema with the fields, one object for the same fields, so that plans are found."""
         key = (schema, *((name, own) for name, own, _ in added))
         found = self._shapes.get(key)
         if found is None:
@@ -216,7 +215,7 @@ def _with_fields(schema: Schema, added: dict[str, Schema]) -> Schema:
     for name, own in added.items():
         if name not in schema.by_name:
             builder.field(name, own)
-    # A default of the whole value would lack the fields. It is not needed: null values do not get here.
+    # The schema's default would lack the fields. It is not needed, because null values are refused earlier.
     return altered(builder.build(), optional=schema.optional)
 
 
@@ -225,8 +224,8 @@ def _described(header: ConnectHeader) -> tuple[Schema, Any]:
     schema = header.schema if header.schema is not None else infer_schema(header.value)
     if schema is None:
         raise ConnectDataError(
-            f"header {header.key!r} has no schema, and none can be told from a value of class "
-            f"{type(header.value).__name__}; a struct's field needs one"
+            f"header {header.key!r} has no schema, and none can be inferred from a value of class "
+            f"{type(header.value).__name__}; a struct's field needs a schema"
         )
     return schema, header.value
 
@@ -236,5 +235,5 @@ def _listed(headers: list[ConnectHeader]) -> tuple[Schema, list[Any]]:
     schemas = [schema for schema, _ in map(_described, headers)]
     element = max(schemas, key=lambda schema: schema.optional)
     if any(altered(schema, optional=element.optional) != element for schema in schemas):
-        raise ConnectDataError(f"the headers {headers[0].key!r} are of different schemas; an array has one")
+        raise ConnectDataError(f"expected headers {headers[0].key!r} of one schema, found several")
     return SchemaBuilder.array(element).build(), [header.value for header in headers]

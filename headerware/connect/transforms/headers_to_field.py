@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class HeadersToField(PartTransform):
     """Add fields with all values of headers, in order; an empty array if a record has none.
 
-    In a value with a schema the elements are of one ``type``, string unless it says another; a header of
-    another type is refused. A field that the value has already is refused. A tombstone keeps its headers.
+    In a value with a schema the elements have one ``type``, by default string; a header of another type is
+    refused. A field that the value has already is refused. A tombstone keeps its headers.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -43,7 +43,7 @@ class HeadersToField(PartTransform):
             type="LIST",
             importance="HIGH",
             check=DISTINCT_SOME,
-            doc="The fields for them, as many as there are headers.",
+            doc="The names of the fields, one for each header.",
         ),
         OPERATION,
         ConfigKey(
@@ -51,7 +51,7 @@ class HeadersToField(PartTransform):
             type="STRING",
             default="string",
             check=one_of(*PRIMITIVES),
-            doc="What the headers' values are.",
+            doc="The type of the headers' values.",
         ),
     )
 
@@ -61,7 +61,7 @@ class HeadersToField(PartTransform):
         fields = items(self.options["fields"], STRICT, "fields")
         if len(headers) != len(fields):
             raise ConnectConfigError(
-                f"expected as many as headers, {len(headers)}, found {len(fields)}", path="fields"
+                f"expected as many fields as headers, found {len(fields)} and {len(headers)}", path="fields"
             )
         self._names: Final = list(zip(headers, fields, strict=True))
         self._moves: Final = self.options["operation"] == "move"
@@ -71,7 +71,7 @@ class HeadersToField(PartTransform):
         """Return the record with its headers in its key or value.
 
         Raises:
-            ConnectDataError: a header is of another type, or the value has a field of the name.
+            ConnectDataError: a header is of another type, or the value has a field of this name.
         """
         made = super().apply(record)
         if self._moves and made is not record:
@@ -83,7 +83,7 @@ class HeadersToField(PartTransform):
         """Return the dict with the fields.
 
         Raises:
-            ConnectDataError: the value is not a dict, or has a field of the name.
+            ConnectDataError: the value is not a dict, or has a field of this name.
         """
         made = dict(require_map(value, "fields of headers"))
         for header, field in self._names:
@@ -96,7 +96,7 @@ class HeadersToField(PartTransform):
         """Return the plan for the values of a schema.
 
         Raises:
-            ConnectDataError: the schema is not a struct's, or has a field of the name.
+            ConnectDataError: the schema is not a struct's, or has a field of this name.
         """
         if schema.type is not Type.STRUCT:
             raise ConnectDataError(f"expected a struct for fields of headers, found {schema.type.value}")

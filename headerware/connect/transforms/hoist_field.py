@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class HoistField(SchemaNamingTransform):
-    """Wrap the key or value, null too, as a field.
+    """Wrap the key or value, also a null, as a field.
 
     In the strict mode ``name!`` makes the field required and ``name?`` optional, and ``schema.name``, which
-    may hold ``${topic}``, names the struct.
+    may contain ``${topic}``, names the struct.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(

@@ -58,7 +58,7 @@ def _timestamp_ms(record: Any) -> Any:
 
 
 class _Insertion(NamedTuple):
-    """A field to insert: its schema, and what it holds with a schema and without."""
+    """A field to insert: its schema, and its value with and without a schema."""
 
     field: NewField
     schema: Schema
@@ -73,17 +73,17 @@ _FACTS: Final[dict[str, tuple[Schema, Callable[[Any], Any], Callable[[Any], Any]
     "offset.field": (INT64_SCHEMA, _offset, _offset),
     "timestamp.field": (Timestamp.SCHEMA, _timestamp, _timestamp_ms),
 }
-_MARK: Final = "A ! behind it makes it required, a ? optional, as it is without."
+_MARK: Final = "A ! after the name makes the field required, a ? optional, which is the default."
 
 
 class InsertField(StructTransform):
-    """Insert facts of the record, or a fixed text, as fields of a struct or dict.
+    """Insert facts about the record, or a fixed text, as fields of a struct or dict.
 
-    In the strict mode a field that is there already is refused, as is a required one (``name!``) whose fact
-    is null, and ``${topic}`` in the text is the record's topic.
+    The strict mode refuses a field that exists already, and a required field (``name!``) whose value is null.
+    It replaces ``${topic}`` in the text by the record's topic.
 
     Raises:
-        ConnectConfigError: nothing is to be inserted, or a field without its text.
+        ConnectConfigError: no field is named, or ``static.field`` without its text.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -132,7 +132,9 @@ class InsertField(StructTransform):
         name, text = self.options["static.field"], self.options["static.value"]
         if name is None:
             if text is not None and self.mode == STRICT:
-                raise ConnectConfigError("a text needs static.field", path="static.value")
+                raise ConnectConfigError(
+                    "expected static.field for this text, found none", path="static.value"
+                )
             return []
         if text is None:
             raise ConnectConfigError("expected the text of static.field, found none", path="static.value")
@@ -145,10 +147,10 @@ class InsertField(StructTransform):
         return [_Insertion(field, STRING_SCHEMA, read, read, checks_null=True)]
 
     def schemaless(self, value: Any, record: Any) -> dict[Any, Any]:
-        """Return a copy of a dict with the fields in it; one whose fact is null is left out.
+        """Return a copy of a dict with the fields; a field whose value is null is left out.
 
         Raises:
-            ConnectDataError: the value is not a dict; in the strict mode, a field is there already.
+            ConnectDataError: the value is not a dict; in the strict mode, a field exists already.
         """
         made = dict(require_map(value, "the insertion of fields"))
         strict = self.mode == STRICT
@@ -156,7 +158,7 @@ class InsertField(StructTransform):
             fact = read(record)
             if strict:
                 if field.name in made:
-                    raise ConnectDataError(f"field {field.name!r} is there already; its value would be lost")
+                    raise ConnectDataError(f"field {field.name!r} exists already; its value would be lost")
                 if fact is None and field.optional is False:
                     raise null_in_required(field.name)
             if fact is not None or (checks_null and not strict):
@@ -167,7 +169,7 @@ class InsertField(StructTransform):
         """Return the plan for the values of a schema.
 
         Raises:
-            SchemaBuilderError: a field is there already, or has no name.
+            SchemaBuilderError: a field exists already, or has no name.
         """
         copy = copier(
             schema.fields,
@@ -193,7 +195,7 @@ class InsertField(StructTransform):
         return Plan(updated, apply)
 
     def _updated(self, schema: Schema, copy: Copy) -> Schema:
-        """Return the schema with the fields; its default has nulls in them, or there is none any more."""
+        """Return the schema with the fields; its default has nulls for them, or none if one is required."""
         builder, inserted = SchemaBuilder.like(schema, fields=True), self._insertions
         for field, own, *_ in inserted:
             builder.field(field.name, altered(own, optional=field.optional is not False))
@@ -210,4 +212,4 @@ class InsertField(StructTransform):
 def _check_distinct(insertions: list[_Insertion]) -> None:
     names = [insertion.field.name for insertion in insertions]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ConnectConfigError(f"two things are to be inserted as field {twice!r}")
+        raise ConnectConfigError(f"two values would be inserted as field {twice!r}")

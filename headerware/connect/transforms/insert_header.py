@@ -20,10 +20,10 @@ from headerware.connect.values import parse_string
 
 
 class InsertHeader(Transform):
-    """Add a header behind the existing ones, even if the record has one of this name.
+    """Add a header after the existing headers, even if the record has a header of this name.
 
-    The literal becomes what its text looks like: ``42`` is a number, ``null`` a null, ``[1,2]`` an array. In
-    the strict mode it stays text unless its value is written back as the same text.
+    The type of the value is inferred from the literal: ``42`` is a number, ``null`` a null, ``[1,2]`` an
+    array. In the strict mode the literal stays text unless its value is written back as the same text.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(

@@ -1,13 +1,13 @@
-"""Make values with schemas of JSON texts, as Debezium's outbox router does.
+"""Make values with schemas from JSON texts, as Debezium's outbox router does.
 
-    string, boolean       themselves, optional
-    integer               int32 or int64, optional; larger ones are not taken
+    string, boolean       the same type, optional
+    integer               int32 or int64, optional; larger ones are refused
     other number          float64, optional
     object                an optional struct, named by its path: ``payload``, ``payload.customer``
-    array                 an optional array of what its elements have in common; an empty one has no schema
+    array                 an optional array of its elements' common schema; an empty array has no schema
     null                  no schema, or optional bytes
 
-A field without a schema is left out of its struct. A text that cannot be expanded is refused as a whole.
+A field without a schema is left out of its struct. If any part cannot be expanded, the text is refused.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Schemas:
-    """Infer schemas; null's is given."""
+    """Infer schemas; the schema of null is given."""
 
     def __init__(self, null: Schema | None) -> None:
         self._null = null
@@ -123,7 +123,7 @@ class _Schemas:
                 raise NotExpandableError("an array holds integers of different widths")
             element = found.pop()
         if element is None:
-            raise NotExpandableError("an array holds what has no schema")
+            raise NotExpandableError("an array holds a value without a schema")
         return SchemaBuilder.array(element).optional().build()
 
     def _merged(self, schemas: list[Schema]) -> Schema:

@@ -1,4 +1,4 @@
-"""KeyToValue: copy the key, or fields of it, into the value.
+"""KeyToValue: copy the key itself, or fields of it, into the value.
 
 transforms=key
 transforms.key.type=KeyToValue
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from headerware.connect.modes import Mode
 
-_WHOLE: Final = "*"
-_WHOLE_NAME: Final = "_key"
+_KEY_ITSELF: Final = "*"
+_KEY_NAME: Final = "_key"
 _SCHEMAS: Final[dict[type, Schema]] = {
     str: OPTIONAL_STRING_SCHEMA,
     bytes: OPTIONAL_BYTES_SCHEMA,
@@ -53,29 +53,30 @@ _SCHEMAS: Final[dict[type, Schema]] = {
     Float32: OPTIONAL_FLOAT32_SCHEMA,
     float: OPTIONAL_FLOAT64_SCHEMA,
 }
-"""The schemas of keys that have none, for values that have one."""
+"""The schemas of schemaless keys, for values with a schema."""
 
 
 class _Copied(NamedTuple):
-    """A part of the key, and its name in the value; without a path it is the whole key."""
+    """A part of the key, and its name in the value; without a path, the part is the key itself."""
 
     path: FieldPath | None
     name: str
 
 
 class _Plan(NamedTuple):
-    """What to do for one schema of keys and one of values."""
+    """The plan for one schema of keys and one schema of values."""
 
     schema: Schema
     apply: Callable[[Any, Struct], Struct]
 
 
 class KeyToValue(Transform):
-    """Add the key, or fields of it, to the value.
+    """Add the key itself, or fields of it, to the value.
 
-    ``key.fields`` are paths such as ``a.b``, or ``*`` for the whole key; ``value.fields`` their names in the
-    value, as many of them; without it they keep their names, and the whole key is called ``_key``. A name
-    that the value has already is refused, or replaced with ``replace.existing=true``. A tombstone stays one.
+    ``key.fields`` are paths such as ``a.b``, or ``*`` for the key itself; ``value.fields`` are the names in
+    the value, one for each. By default, fields keep their names, and the key itself is called ``_key``. A
+    name that the value has already is refused, or replaced with ``replace.existing=true``. A tombstone stays
+    a tombstone.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -84,26 +85,26 @@ class KeyToValue(Transform):
             type="LIST",
             importance="HIGH",
             check=DISTINCT_SOME,
-            doc="The fields of the key to copy; * is the whole key.",
+            doc="The fields of the key to copy; * is the key itself.",
         ),
         ConfigKey(
             name="value.fields",
             type="LIST",
             default=[],
             importance="HIGH",
-            doc="Their names in the value; the same names if it is not given.",
+            doc="The names in the value; by default the same names.",
         ),
         ConfigKey(
             name="replace.existing",
             type="BOOLEAN",
             default=False,
-            doc="Whether a field that the value has already is replaced; else it is refused.",
+            doc="Whether to replace a field that the value has already; otherwise it is refused.",
         ),
         ConfigKey(
             name="skip.missing.or.null",
             type="BOOLEAN",
             default=False,
-            doc="Whether a field that the key lacks is passed over; else it is refused.",
+            doc="Whether to skip a field that the key lacks; otherwise it is refused.",
         ),
     )
 
@@ -112,7 +113,7 @@ class KeyToValue(Transform):
         self._copied: Final = _copied(self.options["key.fields"], self.options["value.fields"])
         self._replaces: Final[bool] = self.options["replace.existing"]
         self._skips: Final[bool] = self.options["skip.missing.or.null"]
-        # By the identity of both schemas, which are kept, so that no other gets that identity.
+        # By the identity of both schemas, which are kept, so that no other schema gets this identity.
         self._plans: Final[BoundedCache[tuple[int, int], tuple[Schema | None, Schema, _Plan]]] = BoundedCache(
             MAX_PLANS
         )
@@ -121,7 +122,7 @@ class KeyToValue(Transform):
         """Return the record with the key in its value.
 
         Raises:
-            ConnectDataError: the key has no such field, or the value has one already.
+            ConnectDataError: the key has no such field, or the value has a field of this name already.
         """
         value = record.value
         if value is None:
@@ -229,7 +230,7 @@ def _itself(key: Any) -> Any:
 
 
 def _schema_of(record: Any) -> Schema | None:
-    """Return the schema of a record's key, inferred from its class if need be; None for a null."""
+    """Return the schema of a record's key, if necessary inferred from its class; None for a null."""
     key = record.key
     if isinstance(key, Struct):
         return key.schema
@@ -241,7 +242,7 @@ def _schema_of(record: Any) -> Schema | None:
     found = _SCHEMAS.get(type(key))
     if found is None:
         raise ConnectDataError(
-            f"the value has a schema, but the key, of class {type(key).__name__}, has none and needs one"
+            f"expected a key with a schema, like the value's, found a key of class {type(key).__name__}"
         )
     return found
 
@@ -250,10 +251,11 @@ def _copied(paths: list[str], names: list[str]) -> list[_Copied]:
     names = items(names, STRICT, "value.fields")
     if names and len(names) != len(paths):
         raise ConnectConfigError(
-            f"expected as many as key.fields, {len(paths)}, found {len(names)}", path="value.fields"
+            f"expected as many value.fields as key.fields, found {len(names)} and {len(paths)}",
+            path="value.fields",
         )
-    parsed = [None if text == _WHOLE else parse_path(text, STRICT, "key.fields") for text in paths]
-    names = names or [_WHOLE_NAME if path is None else path.steps[-1] for path in parsed]
+    parsed = [None if text == _KEY_ITSELF else parse_path(text, STRICT, "key.fields") for text in paths]
+    names = names or [_KEY_NAME if path is None else path.steps[-1] for path in parsed]
     if len(set(names)) < len(names):
         raise ConnectConfigError("two parts of the key would have one name in the value", path="value.fields")
     return [_Copied(path, name) for path, name in zip(parsed, names, strict=True)]
@@ -261,8 +263,10 @@ def _copied(paths: list[str], names: list[str]) -> list[_Copied]:
 
 def _missing(path: FieldPath | None) -> ConnectDataError:
     what = "the key is" if path is None else f"the key's field {path.text!r} is"
-    return ConnectDataError(f"{what} missing or null; skip.missing.or.null=true passes over it")
+    return ConnectDataError(f"{what} missing or null; set skip.missing.or.null=true to skip it")
 
 
 def _exists(name: str) -> ConnectDataError:
-    return ConnectDataError(f"the value has a field {name!r} already; replace.existing=true replaces it")
+    return ConnectDataError(
+        f"the value has a field {name!r} already; set replace.existing=true to replace it"
+    )

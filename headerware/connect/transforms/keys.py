@@ -26,7 +26,7 @@ FILTER_TYPE: Final = ConfigKey(
     default="include",
     importance="HIGH",
     check=one_of("include", "exclude"),
-    doc="Whether the records that match are kept, or dropped.",
+    doc="include keeps the records that match, exclude drops them.",
 )
 """The key that says whether to keep or to drop matching records, as in Confluent's Filter."""
 PRIMITIVES: Final = {kind.value: kind for kind in Type if kind.is_primitive}
@@ -36,13 +36,13 @@ OPERATION: Final = ConfigKey(
     type="STRING",
     importance="HIGH",
     check=one_of("copy", "move"),
-    doc="Whether to keep or to remove what was read.",
+    doc="copy keeps the source, move removes it.",
 )
 """The key that says whether to copy or to move, as in HeaderFrom."""
 
 
 class KeysByMode(ConfigDef):
-    """The keys of one class; those in ``strict`` replace keys of the same names in the strict mode."""
+    """The keys of one class; the keys in ``strict`` replace keys of the same names in the strict mode."""
 
     def __init__(self, *keys: ConfigKey, strict: Sequence[ConfigKey]) -> None:
         super().__init__(*keys)

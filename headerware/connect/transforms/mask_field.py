@@ -6,7 +6,7 @@ transforms.mask.fields=password,customer.iban
 transforms.mask.clobber.fields=name:xxx,age:0
 transforms.mask.randomize.fields=phone
 
-In the strict mode no value that was to be hidden comes through: what cannot be masked is refused.
+The strict mode never passes on a value that should be hidden: a value that cannot be masked is refused.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class MaskField(StructTransform):
     """Replace fields by a blank value, such as zero or an empty text, or by a replacement.
 
     In the strict mode ``a.b`` is the field b in a; ``clobber.fields`` gives fields replacements of their own,
-    and ``randomize.fields`` makes others random, of the same type and shape: texts keep their length and
-    separators, numbers their count of digits. A field that a schema does not have is refused, one that a dict
-    does not have stays away; bytes can be masked, and null keys and values have nothing to mask.
+    and ``randomize.fields`` makes fields random, of the same type and shape: texts keep their length and
+    separators, numbers their count of digits. A field that a schema lacks is refused, and a field that a dict
+    lacks is not added; bytes can be masked, and null keys and values stay null.
 
     Raises:
-        ConnectConfigError: no field is named, or one is named twice.
+        ConnectConfigError: no field is named, or a field is named twice.
     """
 
     CONFIG: ClassVar[ConfigDef] = KeysByMode(
@@ -78,7 +78,7 @@ class MaskField(StructTransform):
             default=None,
             importance="LOW",
             check=NOT_EMPTY_TEXT,
-            doc="What the fields become, converted to their types.",
+            doc="The new value of the fields, converted to their types.",
         ),
         REPLACE_NULL_WITH_DEFAULT,
         ConfigKey(
@@ -112,7 +112,7 @@ class MaskField(StructTransform):
         return made
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return a null as it is, for it holds nothing.
+        """Return a null as it is, because it holds nothing.
 
         Raises:
             ConnectDataError: always in ``kafka_4_3``.
@@ -294,7 +294,7 @@ class _BlankMask:
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
         kind = _class_of(schema)
         if kind is None:
-            raise ConnectDataError(f"field {name!r} is a struct; name the fields in it that are to be masked")
+            raise ConnectDataError(f"field {name!r} is a struct; name the fields in it to mask")
         if kind is Decimal:
             zero = of_unscaled(0, _scale(schema, name))
             return lambda value: None if value is None else zero
@@ -329,7 +329,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _BOOLEANS: Final = {"true": True, "false": False}
 _MOST_ZEROS: Final = 10_000
-"""A schema may say a scale of ten digits; a number of so many zeros would fill the memory."""
+"""A schema's scale may have ten digits, and a number of so many zeros would fill the memory."""
 _REPLACED: Final[dict[type, tuple[re.Pattern[str], Callable[[str], Any]]]] = {
     bool: (re.compile("true|false"), _BOOLEANS.__getitem__),
     Int8: (_INTEGER, Int8),
@@ -353,12 +353,12 @@ def _converted(text: str, kind: type | None, what: str) -> Any:
             return convert(text)
     except ValueError:
         pass
-    raise ConnectDataError(f"the replacement for {what} is no {kind.__name__}")
+    raise ConnectDataError(f"the replacement for {what} is not a valid {kind.__name__}")
 
 
 def _scale(schema: Schema, name: str) -> int:
     if schema.parameters is None:
-        raise ConnectDataError(f"field {name!r} is a decimal, but its schema says no scale")
+        raise ConnectDataError(f"field {name!r} is a decimal, but its schema has no scale")
     return DecimalType.scale(schema)
 
 
@@ -407,17 +407,19 @@ def _kafka_replaced(kind: type, text: str) -> Any:
     try:
         return convert(text)
     except NumberTextError as error:
-        raise ConnectDataError(f"the replacement is no {kind.__name__}") from error
+        raise ConnectDataError(f"the replacement is not a valid {kind.__name__}") from error
 
 
-# Random values, by the system's strong source
+# Random values, from the system's secure source
 #
-# texts      as long; digits become digits, letters letters, separators stay, all else letters or digits
-# numbers    the same sign and count of digits; booleans either
-# decimals   the same sign, digits and scale
-# bytes      as many
-# times      a day of the hundred years from 1970, and a time of day if there was one
-# arrays, dicts, structs   the same, with random values; a dict's names, too, but not a struct's
+# texts      of the same length; digits become digits, letters letters, separators stay, other characters
+#            become letters or digits
+# numbers    of the same sign and count of digits
+# booleans   true or false
+# decimals   of the same sign, count of digits and scale
+# bytes      of the same length
+# times      a day of the hundred years from 1970, with a time of day if there was one
+# arrays, dicts, structs   of the same shape, with random values; a dict's keys become random, too
 
 _DIGITS: Final = "0123456789"
 _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
@@ -425,7 +427,7 @@ _UPPER: Final = _LOWER.upper()
 _SEPARATORS: Final = frozenset(" -_.:/,@+()")
 _CENTURY_DAYS: Final = 36_525
 _ABOVE: Final[dict[type, int]] = {Int8: 1 << 7, Int16: 1 << 15, Int32: 1 << 31, int: 1 << 63}
-"""The first number too large for a class; of still larger ones the count of bits is kept, not of digits."""
+"""The first number too large for a class; a larger number keeps its count of bits instead of digits."""
 
 
 class _RandomMask:
@@ -435,7 +437,7 @@ class _RandomMask:
         try:
             return _like(value, None)
         except RecursionError:
-            raise ConnectDataError("a value with so many levels in it cannot be made random") from None
+            raise ConnectDataError("the value is nested too deeply to be made random") from None
 
     def for_schema(self, schema: Schema, name: str) -> Callable[[Any], Any]:
         del name

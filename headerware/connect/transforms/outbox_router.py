@@ -1,4 +1,4 @@
-"""OutboxRouter: make events of the rows of an outbox table, by the keys of Debezium's own router."""
+"""OutboxRouter: turn the rows of an outbox table into events, with the keys of Debezium's router."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _LEVELS: Final = {"warn": logging.WARNING, "error": logging.ERROR}
 _ENVELOPE: Final = ".Envelope"
 _DELETE: Final = "d"
 _EVENTS: Final = ("c", "r")
-"""The operations that bring an event: inserts, and rows that were there at the first snapshot."""
+"""The operations that carry an event: inserts, and rows that existed at the first snapshot."""
 _MAX_TOPICS: Final = 2048
 
 
@@ -65,12 +65,12 @@ class OutboxRouter(Transform):
 
     The row's id becomes the header ``id``, ``aggregateid`` the key, ``payload`` the value, ``aggregatetype``
     the topic; the keys name other columns. Further columns go to headers, to an envelope around the payload,
-    or choose the partition. Tombstones and deleted rows are dropped; changes that are neither are logged and
-    dropped, or refused. A record that is not a change event, such as a heartbeat, stays as it is. Values
-    without schemas are taken, too, if they are dicts with ``op`` and ``after``.
+    or choose the partition. Tombstones and deleted rows are dropped; other changes are logged and dropped, or
+    refused. A record that is not a change event, such as a heartbeat, stays as it is. Values without schemas
+    are accepted, too, if they are dicts with ``op`` and ``after``.
 
-    Unlike Debezium's, the name of an envelope's schema follows the row's topic, not the first one's, and a
-    topic that Kafka does not take is refused.
+    Unlike in Debezium, the name of an envelope's schema follows each row's topic, not the first row's topic,
+    and a topic that Kafka would refuse is refused.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -81,12 +81,12 @@ class OutboxRouter(Transform):
         _column_key(
             "table.field.event.type",
             "type",
-            f"The column with the event's type; Debezium does nothing with it: {_PLACEMENT_KEY} places it.",
+            f"The column with the event's type, which is ignored; place it with {_PLACEMENT_KEY}.",
         ),
         _column_key(
             "table.field.event.timestamp",
             None,
-            "The column with the record's timestamp; that of the change if it is not given.",
+            "The column with the record's timestamp; by default the timestamp of the change.",
         ),
         _column_key("table.field.event.payload", "payload", "The column with the record's value."),
         _column_key(
@@ -102,7 +102,7 @@ class OutboxRouter(Transform):
         ),
         _flag(
             "table.fields.additional.error.on.missing",
-            "Whether a further column that a row lacks is an error; else it is passed over.",
+            "Whether to refuse a row that lacks a further column; otherwise the column is skipped.",
             default=True,
         ),
         _flag(
@@ -121,7 +121,8 @@ class OutboxRouter(Transform):
             type="STRING",
             default="warn",
             check=one_of("warn", "error", "fatal"),
-            doc="What becomes of a change that is no insert and no delete: logged and dropped, or refused.",
+            doc="What to do with a change that is neither an insert nor a delete: warn and error log and "
+            "drop it, fatal refuses it.",
         ),
         ConfigKey(
             name="route.by.field",
@@ -137,7 +138,7 @@ class OutboxRouter(Transform):
             default="(?<routedByValue>.*)",
             importance="LOW",
             check=VALID_PATTERN,
-            doc="What that column must match for its replacement.",
+            doc="The regular expression that this column must match to be replaced.",
         ),
         ConfigKey(
             name="route.topic.replacement",
@@ -160,7 +161,7 @@ class OutboxRouter(Transform):
         self._plans: Final[BoundedCache[int, tuple[Schema, _StructRows]]] = BoundedCache(MAX_PLANS)
 
     def apply(self, record: Any) -> Any:
-        """Return the event of a row, or None if it has none.
+        """Return the event of a row, or None if the change carries no event.
 
         Raises:
             ConnectDataError: the row lacks a column, or the change is not one of an outbox.
@@ -220,7 +221,7 @@ def _is_change(record: Any) -> bool:
 
 
 def _routing(regex: str, text: str) -> Callable[[str], str]:
-    """Return the function from the column that chooses the topic to the topic."""
+    """Return the function that returns the topic for the value of the column that chooses it."""
     pattern = java_pattern(regex, path="route.topic.regex")
     try:
         replace = replacement(pattern, text)
@@ -239,7 +240,7 @@ _PAYLOAD: Final = "payload"
 
 
 class _Placed(NamedTuple):
-    """A further column, where it goes, and its name there."""
+    """A further column, its placement, and its name there."""
 
     column: str
     placement: _Placement
@@ -296,7 +297,7 @@ class _Columns(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """What a row of an outbox table holds."""
+    """The event in a row of an outbox table."""
 
     routed_by: str
     partition: int | None
@@ -309,7 +310,7 @@ class _Event(NamedTuple):
 
 def _no_unit(name: str) -> ConnectDataError:
     """Return the error for a timestamp whose unit is not known."""
-    return ConnectDataError(f"the column {name!r} has no schema that says the unit of its timestamps")
+    return ConnectDataError(f"the column {name!r} has no schema that states the unit of its timestamps")
 
 
 def _text_of(value: Any, name: str) -> str:
@@ -320,7 +321,7 @@ def _text_of(value: Any, name: str) -> str:
 
 
 def _partition_of(value: Any) -> int | None:
-    """Return the partition that a column chooses, or None; raise ConnectDataError if it is no such number."""
+    """Return the partition that a column chooses, or None; refuse a value that is no partition's number."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -329,7 +330,7 @@ def _partition_of(value: Any) -> int | None:
 
 
 def _is_empty(payload: Any) -> bool:
-    """Return whether a payload is null, or a text or bytes with nothing in it but white space."""
+    """Return whether a payload is null, or text or bytes with only white space."""
     return payload is None or (isinstance(payload, str | bytes) and not payload.strip())
 
 
@@ -455,7 +456,7 @@ class _StructRows:
 
 
 def _envelope_name(row: str | None, routed_by: str) -> str:
-    """Return the row's name with the topic's before its last word."""
+    """Return the name of the row's schema, with the topic's name inserted before its last word."""
     if row is None:
         return routed_by
     space, dot, last = row.rpartition(".")

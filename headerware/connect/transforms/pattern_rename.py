@@ -23,7 +23,7 @@ _LITERAL = "LITERAL"
 
 
 class PatternRename(Rename):
-    """Rename the fields in whose names a regular expression is found; all matches are replaced.
+    """Rename fields: replace all matches of a regular expression in their names.
 
     The expression and the replacement are Java's: ``$1`` and ``${name}`` are groups. Letters match in either
     case, unless ``field.pattern.flags`` is empty. Two fields that would have one name are refused.
@@ -38,14 +38,14 @@ class PatternRename(Rename):
             doc="The regular expression.",
         ),
         ConfigKey(
-            name="field.replacement", type="STRING", importance="HIGH", doc="What takes the place of a match."
+            name="field.replacement", type="STRING", importance="HIGH", doc="The replacement of each match."
         ),
         ConfigKey(
             name="field.pattern.flags",
             type="LIST",
             default=["CASE_INSENSITIVE"],
             importance="LOW",
-            doc=f"How the expression is meant: any of {', '.join((*_FLAGS, _LITERAL))}.",
+            doc=f"The expression's flags: any of {', '.join((*_FLAGS, _LITERAL))}.",
         ),
         NESTED,
     )

@@ -30,11 +30,11 @@ _MAX_NAMES: Final = 2048
 
 
 class RegexRouter(Transform):
-    """Rename the topic of each record whose topic's whole name the pattern matches.
+    """Rename the topics whose complete name matches a pattern.
 
-    In the strict mode the whole name is replaced; Kafka replaces the first match in it, which may be shorter
-    if the pattern has alternatives. The strict mode also refuses a bad replacement when it is made, not at
-    the first record, and a new name that no topic can have.
+    The strict mode replaces the complete name; Kafka replaces the first match in it, which may be shorter if
+    the pattern has alternatives. The strict mode also refuses a bad replacement when the transform is
+    created, not at the first record, and a new name that no topic can have.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -43,13 +43,13 @@ class RegexRouter(Transform):
             type="STRING",
             importance="HIGH",
             check=VALID_PATTERN,
-            doc="A regular expression of Java's that the whole topic's name is to match.",
+            doc="A regular expression of Java's that must match the topic's complete name.",
         ),
         ConfigKey(
             name="replacement",
             type="STRING",
             importance="HIGH",
-            doc="The new name; $1 or ${name} stands for what a group has matched.",
+            doc="The new name; $1 or ${name} stands for the match of a group.",
         ),
     )
 

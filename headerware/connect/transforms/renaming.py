@@ -1,4 +1,4 @@
-"""Rename the fields of structs and dicts, of nested ones too if that is configured."""
+"""Rename the fields of structs and dicts, and of nested ones if configured."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from headerware.connect.records import Part
 
 _NAMES: Final = 1024
-"""The names whose new names are kept; a flood of them must not fill the memory."""
+"""The number of cached names; a flood of them must not fill the memory."""
 _DEPTH: Final = 64
 NESTED: Final = ConfigKey(
     name="nested",
     type="BOOLEAN",
     default=False,
-    doc="Whether the fields of nested structs and maps are renamed, too, and of those in arrays.",
+    doc="Whether to rename the fields of nested structs and maps, too, also in arrays.",
 )
-"""The key that says how deep to rename."""
+"""The key that says whether to rename nested fields."""
 
 
 class Rename(PartTransform):
-    """The base of transforms that rename fields."""
+    """The base class of transforms that rename fields."""
 
     part: ClassVar[Part | None] = None
 
@@ -44,7 +44,7 @@ class Rename(PartTransform):
 
     @abstractmethod
     def renaming(self) -> Callable[[str], str]:
-        """Return the function from an old name to a new one."""
+        """Return the function that returns the new name for an old name."""
 
     def schemaless(self, value: Any, record: Any) -> Any:
         del record
@@ -99,7 +99,7 @@ class Rename(PartTransform):
         return made, convert
 
     def _part(self, schema: Schema) -> tuple[Schema, Callable[[Any], Any] | None]:
-        """Return the new schema of a field, and the function for its values; None if they stay."""
+        """Return the new schema of a field, and the function for its values; None if the values stay."""
         if schema.type is Type.STRUCT:
             return self._struct(schema)
         if schema.type in _HOLDERS and schema.value_schema is not None:

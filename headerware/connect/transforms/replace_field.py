@@ -56,14 +56,14 @@ def _renames(check: Check | None) -> ConfigKey:
 class ReplaceField(StructTransform):
     """Drop the fields in ``exclude``, keep only those in ``include`` if there are any, and rename fields.
 
-    In the strict mode ``a.b`` is the field b in a, which is renamed where it is (``a.b:c``); ``c!`` makes it
-    required, ``c?`` optional; a field that a schema does not have is refused, for its name may be misspelt.
+    In the strict mode ``a.b`` is the field b in a, which stays in a when it is renamed (``a.b:c``); ``c!``
+    makes it required, ``c?`` optional; a field that a schema lacks is refused: its name may be misspelt.
     """
 
     CONFIG: ClassVar[ConfigDef] = KeysByMode(
         ConfigKey(name="exclude", type="LIST", default=[], check=DISTINCT, doc="The fields to drop."),
         ConfigKey(
-            name="include", type="LIST", default=[], check=DISTINCT, doc="The fields to keep; all if none."
+            name="include", type="LIST", default=[], check=DISTINCT, doc="The fields to keep; by default all."
         ),
         _renames(Check(_PAIRS, _refuse_renames)),
         REPLACE_NULL_WITH_DEFAULT,
@@ -105,7 +105,7 @@ class ReplaceField(StructTransform):
 
 
 class _Node:
-    """One step of the paths: what to do to the field here, and to the fields in it."""
+    """One step of the paths: the edits of this field, and of the fields within it."""
 
     __slots__ = ("children", "excluded", "included", "nested", "renamed", "selects", "text")
 
@@ -113,7 +113,7 @@ class _Node:
         self.text: str = text
         self.children: dict[str, _Node] = {}
         self.nested: dict[str, FieldPath] = {}
-        """The paths of several steps from here on, by their steps joined with dots."""
+        """The remaining paths that have several steps, by their steps joined with dots."""
         self.excluded: bool = False
         self.included: bool = False
         self.selects: bool = False
@@ -154,7 +154,7 @@ class _StrictMode:
         *parents, node = self._nodes_along(text, "exclude")
         if node.children or node.included or any(parent.excluded for parent in parents):
             raise ConnectConfigError(
-                f"{text!r} overlaps with another field to drop, or one to keep", path="exclude"
+                f"{text!r} overlaps with another field to drop, or with a field to keep", path="exclude"
             )
         node.excluded = True
 
@@ -268,8 +268,8 @@ _LOAD: Final = 0.75
 class _KafkaMode:
     """Drop, keep and rename fields by their names, as Kafka does.
 
-    Kafka finds the old name of a field by looking up the new one, even for a field that was not renamed but
-    has that name: then it takes the value of the other field, or fails if there is none.
+    Kafka looks up the old name of every field by its new name, also for a field that was not renamed. If such
+    a field has the new name of another field, Kafka takes the other field's value, or fails if it is missing.
     """
 
     def __init__(

@@ -49,10 +49,10 @@ def _refuse_kind(value: str | None) -> str | None:
 
 
 class SetField(PartTransform):
-    """Add a field, or replace the one of its name, with the value of an expression over the record.
+    """Add or replace a field, with the value of an expression over the record.
 
-    In a value with a schema the field's type is ``field.type``, or the expression's type if that is known
-    beforehand. It may be null unless its name ends with ``!``. A tombstone stays one.
+    In a value with a schema the field's type is ``field.type``, or the expression's type if it is known
+    beforehand. The field may be null unless its name ends with ``!``. A tombstone stays a tombstone.
     """
 
     CONFIG: ClassVar[ConfigDef] = StrictConfig(
@@ -64,14 +64,14 @@ class SetField(PartTransform):
             type="STRING",
             importance="HIGH",
             check=NOT_EMPTY_TEXT,
-            doc="The expression that computes its value.",
+            doc="The expression that computes the field's value.",
         ),
         ConfigKey(
             name="field.type",
             type="STRING",
             default=None,
             check=Check(f"[{', '.join(_KINDS)}]", _refuse_kind),
-            doc="Its type, in a value with a schema.",
+            doc="The field's type, in a value with a schema.",
         ),
     )
 
@@ -107,7 +107,7 @@ class SetField(PartTransform):
             raise ConnectDataError(f"expected a struct for the field, found {schema.type.value}")
         if own is None:
             raise ConnectDataError(
-                f"the type of {name!r} depends on the record; in a value with a schema, field.type says it"
+                f"the type of {name!r} depends on the record; set field.type for values with a schema"
             )
         old = schema.by_name.get(name)
         at = len(schema.fields) if old is None else old.index

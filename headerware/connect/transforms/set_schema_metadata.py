@@ -29,7 +29,7 @@ class SetSchemaMetadata(SchemaNamingTransform):
     """Set the name or the version of a schema, or both.
 
     In the strict mode ``${topic}`` in the name is the record's topic, and schemas of any type can be named,
-    but for logical types: their values would no longer fit.
+    except logical types, because their values would no longer fit.
 
     Raises:
         ConnectConfigError: neither a name nor a version is given.
@@ -52,7 +52,7 @@ class SetSchemaMetadata(SchemaNamingTransform):
             raise ConnectConfigError("expected a name, found an empty text", path="schema.name")
 
     def null(self, record: Any, schema: Schema | None) -> Any:
-        """Return a record whose null has another schema, or the record itself if the null has no schema."""
+        """Return a record whose null has the new schema, or the record itself if the null has no schema."""
         return record if schema is None else record.with_part(self.part, self.planned(schema).schema, None)
 
     def schemaless(self, value: Any, record: Any) -> Any:
@@ -110,7 +110,7 @@ class SetSchemaMetadata(SchemaNamingTransform):
             for field in updated.fields:
                 made.put(field, struct.get(field) if with_default else struct.get_without_default(field.name))
         except IndexError as error:
-            raise FieldIndexError("the struct has fewer fields than its record says") from error
+            raise FieldIndexError("the struct has fewer fields than its record's schema") from error
         return made
 
 

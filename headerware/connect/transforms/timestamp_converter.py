@@ -81,16 +81,16 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class TimestampConverter(PartTransform):
-    """Convert a field, or the whole key or value, to another form of a point in time.
+    """Convert a field, or the key or value itself, to another form of a point in time.
 
     Args:
-        config: ``field`` (empty for the whole value), ``target.type`` (string, unix, Date, Time, Timestamp),
-            ``format`` for text, ``unix.precision``, ``replace.null.with.default``.
+        config: ``field`` (empty for the key or value itself), ``target.type`` (string, unix, Date, Time,
+            Timestamp), ``format`` for text, ``unix.precision``, ``replace.null.with.default``.
         mode: strict reads text exactly, and refuses a field that a schema does not have, times that do not
             fit, and fractions of milliseconds.
 
     Raises:
-        ConnectConfigError: a key is missing, not known, or has a value that it cannot have.
+        ConnectConfigError: a key is missing or unknown, or its value is not valid.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -99,7 +99,7 @@ class TimestampConverter(PartTransform):
             type="STRING",
             default="",
             importance="HIGH",
-            doc="The field to convert; empty for the whole key or value.",
+            doc="The field to convert; empty for the key or value itself.",
         ),
         ConfigKey(
             name=_TARGET_TYPE,
@@ -112,7 +112,7 @@ class TimestampConverter(PartTransform):
             name=_FORMAT,
             type="STRING",
             default="",
-            doc="How text is written and read, as java.text.SimpleDateFormat has it.",
+            doc="The pattern of text, in the syntax of java.text.SimpleDateFormat.",
         ),
         ConfigKey(
             name=_UNIX_PRECISION,
@@ -145,7 +145,7 @@ class TimestampConverter(PartTransform):
     def plan(self, schema: Schema) -> Plan:
         """Return the plan for the values of a schema."""
         if not self._named_field():
-            made, convert = self._mode.of_whole(schema)
+            made, convert = self._mode.of_value(schema)
             return Plan(made, lambda value, _: convert(value))
         made, apply = self._mode.of_schema(schema)
         same = self._same
@@ -158,7 +158,7 @@ class TimestampConverter(PartTransform):
 
 
 class _Converters(ABC):
-    """Convert from any form to the configured one; the modes differ in what overflows or is lost."""
+    """Convert from any form to the configured form; the modes differ if a value overflows or loses digits."""
 
     _mode: ClassVar[Mode]
 
@@ -180,8 +180,8 @@ class _Converters(ABC):
             convert = self._by_form[form] = self._converter(form)
         return convert(value)
 
-    def of_whole(self, schema: Schema) -> tuple[Schema, _Convert]:
-        """Return the new schema of a whole value, and the function for the value."""
+    def of_value(self, schema: Schema) -> tuple[Schema, _Convert]:
+        """Return the new schema of a value, and the function that converts it."""
         made = _TARGETS[self._target]
         return altered(made, optional=True) if schema.optional else made, self._converter(_form(schema))
 
@@ -224,7 +224,7 @@ class _Converters(ABC):
 
 
 class _KafkaMode(_Converters):
-    """Convert as Kafka does: a field by its name, and numbers that stop at the ends of their range."""
+    """Convert as Kafka does: find a field by its name, and saturate numbers at the ends of their range."""
 
     _mode = "kafka_4_3"
 
@@ -238,7 +238,7 @@ class _KafkaMode(_Converters):
         if field.name != self._field:
             return Change(field.name, field.schema)
         try:
-            return Change(field.name, *self.of_whole(field.schema))
+            return Change(field.name, *self.of_value(field.schema))
         except ConnectError:
             # A field that is not a point in time is an error at the first value only, even if that is null.
             made = altered(_TARGETS[self._target], optional=field.schema.optional)
@@ -246,7 +246,7 @@ class _KafkaMode(_Converters):
 
     def _converter(self, source: str) -> _Convert:
         if source == self._target == _STRING:
-            # Java's formatter goes on to write in the zone that it has read.
+            # Java's formatter then writes in the zone that it has read.
             return lambda value: None if value is None else self._dates().format(*self._zoned(value))
         return super()._converter(source)
 
@@ -265,7 +265,7 @@ class _KafkaMode(_Converters):
     def _from_unix(self, value: Any) -> datetime | Instant:
         factor, divisor = _UNITS[self._precision]
         epoch_ms, rest = divmod(_int64(value) * factor, divisor)
-        # Java's division is towards zero, and its multiplication stops at the ends of the range.
+        # Kafka's conversion divides towards zero, and saturates at the ends of the range.
         return from_epoch_ms(_saturated(epoch_ms + (rest != 0 and epoch_ms < 0)))
 
     def _to_unix(self, value: datetime | Instant) -> int:
@@ -275,7 +275,7 @@ class _KafkaMode(_Converters):
 
 
 class _StrictMode(_Converters):
-    """Convert a field by its path, and refuse what overflows and digits that would be lost."""
+    """Convert a field by its path, and refuse an overflow or a loss of digits."""
 
     _mode = STRICT
 
@@ -291,11 +291,11 @@ class _StrictMode(_Converters):
         return rewrite(schema, self._edits, self._change, mode=STRICT, with_default=self._with_default)
 
     def _change(self, field: Field, _: FieldPath) -> Change:
-        return Change(field.name, *self.of_whole(field.schema))
+        return Change(field.name, *self.of_value(field.schema))
 
-    def of_whole(self, schema: Schema) -> tuple[Schema, _Convert]:
+    def of_value(self, schema: Schema) -> tuple[Schema, _Convert]:
         """Return the new schema, with the default and doc that Kafka loses, and the function for a value."""
-        made, convert = super().of_whole(schema)
+        made, convert = super().of_value(schema)
         if schema.default is not None or schema.doc is not None:
             made = altered(made, default=convert(schema.default), doc=schema.doc)
         return made, convert
@@ -311,7 +311,7 @@ class _StrictMode(_Converters):
 
     def _dates(self) -> DateFormat:
         if self._format is None:
-            raise ConnectDataError("expected the key 'format', which says how to read text; found none")
+            raise ConnectDataError("expected the key 'format', the pattern to read text by, found none")
         return self._format
 
     def _from_unix(self, value: Any) -> datetime | Instant:
@@ -319,7 +319,7 @@ class _StrictMode(_Converters):
         epoch_ms, rest = divmod(_int64(value) * factor, divisor)
         if rest:
             raise ConnectDataError(
-                f"expected {self._precision} that are whole milliseconds, as Connect keeps, found others"
+                f"expected {self._precision} without a fraction of a millisecond, found a fraction"
             )
         return from_epoch_ms(_fitting(epoch_ms))
 
@@ -331,7 +331,7 @@ class _StrictMode(_Converters):
 def _date_format(pattern: str | None, target: str, mode: Mode) -> DateFormat | None:
     if not pattern:
         if target == _STRING:
-            raise ConnectConfigError("target.type=string needs a pattern to write by", path=_FORMAT)
+            raise ConnectConfigError("expected a pattern for target.type=string, found none", path=_FORMAT)
         return None
     try:
         return DateFormat(pattern, mode)

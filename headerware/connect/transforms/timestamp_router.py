@@ -1,4 +1,4 @@
-"""Route records to topics named by their timestamps: ``${topic}-${timestamp}``."""
+"""TimestampRouter: name the topics of records by their timestamps, as ``${topic}-${timestamp}`` (KIP-66)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class TimestampRouter(Transform):
 
     Args:
         config: ``topic.format``, in which ``${topic}`` and ``${timestamp}`` stand for the two, and
-            ``timestamp.format``, a pattern as :class:`~headerware.connect.java.date_format.DateFormat`
-            has it; times are in UTC.
-        mode: strict refuses unknown placeholders, a format without any and bad patterns at once, takes
-            ``${timestamp}`` in a topic's name for a part of the name, and refuses a name that no topic can
-            have.
+            ``timestamp.format``, a pattern of :class:`~headerware.connect.java.date_format.DateFormat`;
+            times are in UTC.
+        mode: strict immediately refuses unknown placeholders, a format without placeholders, and bad
+            patterns. It does not replace ``${timestamp}`` in a topic's old name, and refuses a name that no
+            topic can have.
 
     Raises:
-        ConnectConfigError: a key is not known or has a value that it cannot have.
+        ConnectConfigError: a key is unknown, or its value is not valid.
     """
 
     CONFIG: ClassVar[ConfigDef] = ConfigDef(
@@ -44,14 +44,14 @@ class TimestampRouter(Transform):
             type="STRING",
             default="${topic}-${timestamp}",
             importance="HIGH",
-            doc="The new topic's name, in which ${topic} and ${timestamp} stand for the record's own.",
+            doc="The new topic's name, in which ${topic} and ${timestamp} are the record's own.",
         ),
         ConfigKey(
             name=_TIMESTAMP_FORMAT,
             type="STRING",
             default="yyyyMMdd",
             importance="HIGH",
-            doc="How to write the timestamp, as java.text.SimpleDateFormat has it.",
+            doc="The pattern of the timestamp, in the syntax of java.text.SimpleDateFormat.",
         ),
     )
 
@@ -68,14 +68,14 @@ class TimestampRouter(Transform):
     def _check(self) -> None:
         if not self._placeholders:
             raise ConnectConfigError(
-                f"expected {_TOPIC} or {_TIMESTAMP} in it, found neither, so that all records would go to "
-                "one topic; a shell or a template may have eaten the '$'",
+                f"expected {_TOPIC} or {_TIMESTAMP}, found neither: all records would go to one topic; a "
+                "shell or a template may have removed the '$'",
                 path=_TOPIC_FORMAT,
             )
         for placeholder in self._placeholders:
             if placeholder not in {_TOPIC, _TIMESTAMP}:
                 raise ConnectConfigError(
-                    f"{placeholder!r} stands for nothing; there are {_TOPIC} and {_TIMESTAMP}",
+                    f"there is no placeholder {placeholder!r}; there are {_TOPIC} and {_TIMESTAMP}",
                     path=_TOPIC_FORMAT,
                 )
         try:
@@ -87,8 +87,8 @@ class TimestampRouter(Transform):
         """Return the record with its new topic.
 
         Raises:
-            ConnectDataError: it has no timestamp; or in the strict mode no topic, or no topic can have
-                the new name.
+            ConnectDataError: the record has no timestamp; in the strict mode, the record has no topic, or
+                no topic can have the new name.
             ArgumentError: in ``kafka_4_3``, the pattern is not valid.
         """
         if record.timestamp is None:
@@ -98,7 +98,7 @@ class TimestampRouter(Transform):
 
     def _dates(self) -> DateFormat:
         if self._format is None:
-            # Kafka looks at the pattern when the first record comes.
+            # Kafka reads the pattern at the first record.
             if self._timestamp_format is None:
                 raise NullValueError(f"expected a pattern for {_TIMESTAMP_FORMAT}, found null")
             self._format = DateFormat(self._timestamp_format, self.mode)

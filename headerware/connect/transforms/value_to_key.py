@@ -1,4 +1,4 @@
-"""ValueToKey: make the key of fields of the value (KIP-66).
+"""ValueToKey: make the key from fields of the value (KIP-66).
 
 transforms=key
 transforms.key.type=org.apache.kafka.connect.transforms.ValueToKey
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class _Copied(NamedTuple):
-    """A field of the value, and what it is in the key."""
+    """A field of the value, and the field that it becomes in the key."""
 
     path: FieldPath
     field: NewField
@@ -44,8 +44,8 @@ class _Copied(NamedTuple):
 class ValueToKey(PartTransform):
     """Replace the key by a struct or dict of fields of the value.
 
-    In the strict mode ``a.b`` is the field b in a, called b in the key; ``force.struct=false`` makes the key
-    of a single field that field's value itself; a dict without any of the fields is refused.
+    In the strict mode ``a.b`` is the field b in a, called b in the key; with ``force.struct=false``, the
+    value of a single field is the key itself; a dict without any of the fields is refused.
     """
 
     part: ClassVar[Part | None] = "value"
@@ -55,7 +55,7 @@ class ValueToKey(PartTransform):
             type="LIST",
             importance="HIGH",
             check=DISTINCT_SOME,
-            doc="The fields of the value that make the key.",
+            doc="The fields of the value that form the key.",
         ),
         REPLACE_NULL_WITH_DEFAULT,
         ConfigKey(
@@ -63,7 +63,7 @@ class ValueToKey(PartTransform):
             type="BOOLEAN",
             default=True,
             strict_only=True,
-            doc="Whether the key is a struct or dict even if it has one field only.",
+            doc="Whether the key is a struct or dict even if it has only one field.",
         ),
     )
 
@@ -102,7 +102,7 @@ class ValueToKey(PartTransform):
         """Return the key for a dict.
 
         Raises:
-            ConnectDataError: in the strict mode, none of the fields is there.
+            ConnectDataError: in the strict mode, the value has none of the fields.
         """
         del record
         if self.mode != STRICT:

@@ -1,8 +1,8 @@
 """Convert values to other types (KIP-145's ``Values.convertTo...``), in two modes.
 
 ``kafka_4_3`` converts as Java does: integers wrap, fractions are dropped, floats saturate. ``strict`` keeps
-the number, and raises an error if something would be lost; a float may be rounded to the nearest one of its
-width, but not to infinity, nor to zero.
+the number, and raises an error if information would be lost; a float may be rounded to the nearest float of
+its width, but neither to infinity nor to zero.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def convert_to_boolean(schema: Schema | None, value: Any, *, mode: Mode = "stric
         raise ConnectDataError("expected a boolean, found a point in time")
     number = _number(schema, value, mode)
     if not _is_whole(number):
-        raise ConnectDataError("expected a whole number, found a fraction, infinity or no number")
+        raise ConnectDataError("expected a whole number, found a fraction, infinity or NaN")
     return number != 0
 
 
@@ -152,7 +152,7 @@ def _narrowed_int64(number: float | DecimalNumber) -> int:
 def _number(schema: Schema | None, value: Any, mode: Mode) -> float | DecimalNumber:
     """Return a value's number: a decimal for a text, and the encoded number for a logical type."""
     if isinstance(value, DecimalNumber) and not value.is_finite():
-        raise ConnectDataError("expected a finite decimal number, found infinity or no number")
+        raise ConnectDataError("expected a finite decimal number, found infinity or NaN")
     if is_number(value):
         number: float | DecimalNumber = value
         return number
@@ -161,7 +161,7 @@ def _number(schema: Schema | None, value: Any, mode: Mode) -> float | DecimalNum
             raise ConnectDataError("expected a number in ASCII digits, found a text with other characters")
         read = decimal_or_none(value)
         if read is None:
-            raise ConnectDataError("expected a number, found a text that is not one")
+            raise ConnectDataError("expected a number, found other text")
         return read
     if schema is not None and is_time(value) and schema.name in TIME_TYPES:
         return TIME_TYPES[schema.name].from_logical(schema, value)
@@ -177,7 +177,7 @@ def _is_whole(number: float | DecimalNumber) -> bool:
 
 def _loss(number: float | DecimalNumber, bits: int) -> ConnectDataError:
     if not _is_whole(number):
-        return ConnectDataError("expected a whole number, found a fraction, infinity or no number")
+        return ConnectDataError("expected a whole number, found a fraction, infinity or NaN")
     return ConnectDataError(f"expected an integer of {bits} bits, found a larger one")
 
 
@@ -188,7 +188,7 @@ def _check_rounding(number: float | DecimalNumber, made: float, exact_to: int) -
     if math.isinf(made) and not (isinstance(number, float) and math.isinf(number)):
         raise ConnectDataError("expected a number that the float can hold, found a larger one")
     if made == 0 and number != 0:
-        raise ConnectDataError("expected a number that the float can hold, found one nearer to zero")
+        raise ConnectDataError("expected a number that the float can hold, found a smaller one")
 
 
 # Decimals
@@ -202,8 +202,8 @@ def convert_to_decimal(
     Args:
         schema: the schema of the value; None for a schemaless one.
         value: the value.
-        scale: the digits after the point. In ``kafka_4_3`` they apply to bytes only: other values keep the
-            digits that they have, and integers take the way of a float64, ``5`` as ``5.0``.
+        scale: the digits after the point. In ``kafka_4_3`` the scale applies only to bytes: other values keep
+            their digits, and an integer becomes a float64 first, so that ``5`` becomes ``5.0``.
         mode: ``strict`` returns exactly the number, with zeros added or removed, or else refuses it.
 
     Raises:
@@ -235,7 +235,7 @@ def _exact_decimal(schema: Schema | None, value: Any, scale: int) -> DecimalNumb
     number = _number(schema, value, STRICT)
     if isinstance(number, float):
         if not math.isfinite(number):
-            raise ConnectDataError("expected a decimal, found infinity or no number")
+            raise ConnectDataError("expected a decimal, found infinity or NaN")
         # From the text of the float: 0.1, not its 55 exact digits.
         number = DecimalNumber(number_text(number))
     return _rescaled(DecimalNumber(number), scale)
@@ -263,8 +263,8 @@ def convert_to_date(schema: Schema | None, value: Any, *, mode: Mode = "strict")
     Args:
         schema: the schema of the value; None for a schemaless one.
         value: a date or timestamp, a number of days since the epoch, or the text of one of these.
-        mode: ``strict`` takes a schemaless point in time for a timestamp, and returns the day of a timestamp.
-            ``kafka_4_3`` returns a schemaless point in time as it is, and the day after for timestamps
+        mode: ``strict`` treats a schemaless point in time as a timestamp, and returns a timestamp's day.
+            ``kafka_4_3`` returns a schemaless point in time as it is, and the following day for timestamps
             before 1970.
 
     Raises:
@@ -295,7 +295,7 @@ def convert_to_time(schema: Schema | None, value: Any, *, mode: Mode = "strict")
     Args:
         schema: the schema of the value; None for a schemaless one.
         value: a time or timestamp, a number of milliseconds since midnight, or the text of one of these.
-        mode: ``strict`` takes a schemaless point in time for a timestamp; ``kafka_4_3`` returns it as it is.
+        mode: ``strict`` treats a schemaless point in time as a timestamp; ``kafka_4_3`` returns it as it is.
 
     Raises:
         ConnectDataError: the value is none of these; in ``kafka_4_3``, it is null.
@@ -325,7 +325,7 @@ def convert_to_timestamp(
     Args:
         schema: the schema of the value; None for a schemaless one.
         value: a point in time, a number of milliseconds since the epoch, or the text of one of these.
-        mode: ``strict`` refuses a time of day, which has no day; ``kafka_4_3`` puts it on the first one.
+        mode: ``strict`` refuses a time of day, which has no date; ``kafka_4_3`` puts it on the first day.
 
     Raises:
         ConnectDataError: the value is none of these; in ``kafka_4_3``, it is null.
@@ -340,7 +340,7 @@ def convert_to_timestamp(
         days = Date.from_logical(Date.SCHEMA, value)
         return _time(value) if mode == STRICT else from_epoch_ms(wrapped_int64(days * DAY_MS))
     if name == TIME and mode == STRICT:
-        raise ConnectDataError("expected a timestamp, found a time of day, which has no day")
+        raise ConnectDataError("expected a timestamp, found a time of day, which has no date")
     return from_epoch_ms(_int64(schema, value, mode))
 
 
@@ -349,7 +349,7 @@ def _time_type(
 ) -> tuple[str | None, Schema | None, Any]:
     """Read a text, and return the logical type of a point in time (None for a number), its schema and value.
 
-    ``own`` is the logical type to convert to, which Kafka takes for that of a schemaless point in time.
+    ``own`` is the logical type to convert to; Kafka assumes it for a schemaless point in time.
     """
     if value is None and mode == KAFKA_4_3:
         raise ConnectDataError("expected a point in time, found null")
@@ -371,7 +371,7 @@ def _time_type(
 
 
 def _time_of_day_ms(epoch_ms: int) -> int:
-    """Return the time of day; for years BC, a time that no day has.
+    """Return the time of day; for years BC, Kafka's wrong result, which is outside of a day.
 
     Kafka sets the year, month and day of the calendar, but not the era, and 1970 BC is not the first day.
     """

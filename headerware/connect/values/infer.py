@@ -44,7 +44,7 @@ def infer_schema(value: Any) -> Schema | None:
     try:
         return _inferred(value)
     except RecursionError:
-        raise ConnectDataError("expected a value with a schema, found one nested too deeply") from None
+        raise ConnectDataError("the value is nested too deeply for a schema") from None
 
 
 def _inferred(value: Any) -> Schema | None:
@@ -92,7 +92,7 @@ class _Items:
         self._nullable = False
 
     def fits(self, value: Any) -> bool:
-        """Add an item, and return whether it is of the same type as those before."""
+        """Add an item, and return whether it is of the same type as the earlier items."""
         if value is None:
             self._nullable = True
             return True

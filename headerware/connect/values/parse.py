@@ -1,25 +1,25 @@
 """Read values from text (KIP-145's ``Values.parseString``), in two modes.
 
-``strict`` takes a text for another value only if all of it is one, as ``convert_to_string`` writes it:
+``strict`` reads a text as another value only if the complete text is one, as ``convert_to_string`` writes it:
 
     null true false
-    integer                   an int64, or a decimal without a fraction beyond 64 bits
+    integer                   an int64; beyond 64 bits, a decimal without a fraction
     2.5  1.0E7                a float64, with exactly the digits that Java writes
     date, time or timestamp   2017-05-21   16:31:05.387Z   2017-05-21T16:31:05.387Z
     [value, ...]              blanks, tabs and line breaks may stand between tokens
     {key: value, ...}         each key once, and none null
     "text"                    within arrays and maps; a backslash stands before a quote or a backslash
 
-All elements have one type, as have the keys and the values of a map. Integers go with floats or decimals that
-hold them exactly; nulls make the type optional. A text whose items have no common type, or that has no items,
-such as ``[]``, stays text.
+All elements have one type, and so have the keys and the values of a map. Integers may be mixed with floats or
+decimals that hold them exactly; nulls make the type optional. A text whose items have no common type, or that
+has no items, such as ``[]``, stays text.
 
 ``kafka_4_3`` reads what Apache Kafka 4.3 reads. The text is split into tokens at ``: , { } [ ] "``, unless a
-backslash stands before one. Blanks around tokens, and blank tokens even within quotes, are dropped; so is
-what follows a number, an array or a map.
+backslash precedes one. Blanks around tokens, and blank tokens even within quotes, are dropped; so is the text
+after a number, an array or a map.
 
     null true false           only if nothing follows
-    number                    the narrowest integer; else the first of float32, float64 and decimal that can
+    number                    the narrowest integer; else the first of float32, float64, decimal that holds it
     date, time or timestamp   as Java's SimpleDateFormat reads them; in quotes, too, within arrays and maps
     [value, ...]              no element schema if the types of the elements disagree
     {key: value ...}          the commas may be missing
@@ -71,7 +71,7 @@ from headerware.connect.modes import KAFKA_4_3, STRICT, Mode, require_mode
 _MAX_DEPTH: Final = 100
 """How deep arrays and maps may be nested in a text; a text that goes deeper stays text."""
 _KEPT: Final = 256
-"""The schemas that are kept; a stream has few, and a flood of them must not fill the memory."""
+"""The number of cached schemas; a stream has few, and a flood of them must not fill the memory."""
 # SchemaAndValue(...) calls this; to call it directly is faster.
 _new: Final = tuple.__new__
 
@@ -81,8 +81,8 @@ def parse_string(text: str | None, *, mode: Mode = "strict") -> SchemaAndValue |
 
     Args:
         text: the text; None gives null without a schema.
-        mode: ``strict`` takes the text for another value only if all of it is one value, and writing that
-            value gives the same text, but for blanks within arrays and maps, and for integers among floats.
+        mode: ``strict`` reads the text as another value only if the complete text is one value, and writing
+            this value gives the same text, apart from blanks in arrays and maps, and integers among floats.
             ``kafka_4_3`` reads what Apache Kafka 4.3 reads.
 
     Returns:
@@ -133,7 +133,7 @@ class _FlatText:
     def items(self, text: str) -> list[tuple[str, str]] | None:
         """Return the elements of an array, or the keys and values of a map in turn; None for another text.
 
-        Each item is the text in quotes and an empty one, or an empty one and the text without quotes.
+        Each item is a pair: the text in quotes and an empty text, or an empty text and the bare text.
         """
         pattern = self._array if text[0] == "[" else self._map
         if pattern.fullmatch(text) is None:
@@ -149,7 +149,7 @@ _TIMES: Final = {
     len("16:31:05.387Z"): (Time.SCHEMA, re.compile(_CLOCK), "1970-01-01T", ""),
     len("2017-05-21T16:31:05.387Z"): (Timestamp.SCHEMA, re.compile(f"{_DAY}T{_CLOCK}"), "", ""),
 }
-"""By length: the schema, the pattern, and what completes the text to a timestamp, before and after it."""
+"""By length: the schema, the pattern, and the texts before and after that complete it to a timestamp."""
 
 
 def _time(text: str) -> SchemaAndValue | None:
@@ -173,7 +173,7 @@ _STRICT_WORDS: Final = {
     "true": SchemaAndValue(BOOLEAN_SCHEMA, value=True),
     "false": SchemaAndValue(BOOLEAN_SCHEMA, value=False),
 }
-# Longer ones stay text: to compute with millions of digits takes minutes.
+# Longer integers stay text, because computing with millions of digits takes minutes.
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9999}")
 _FLOAT: Final = re.compile(r"-?[0-9]{1,7}\.[0-9]{1,20}(?:E-?[1-9][0-9]{0,2})?")
 _BIG_INTEGER_SCHEMA: Final = decimal_of(0)
@@ -256,7 +256,7 @@ def parse_nested(text: str) -> list[Any] | dict[Any, Any]:
         except _RefusedError:
             fitted = _without_schema(node)
     except _RefusedError:
-        raise ConnectDataError("expected the text of an array or map, found another") from None
+        raise ConnectDataError("expected the text of an array or map, found other text") from None
     return fitted
 
 
@@ -405,7 +405,7 @@ def _together(lists: Iterable[list[Any]]) -> list[Any]:
 
 
 def _fit(schema: Schema, node: Any) -> Any:
-    """Return a value as its schema has it."""
+    """Return the value of a node in the form of the schema."""
     if type(node) is _Array:
         element: Any = schema.value_schema
         return [_fit(element, item) for item in node.items]
@@ -568,7 +568,7 @@ def _narrowest_integer(number: int) -> SchemaAndValue:
 def _kafka_flat(text: str) -> _Found:
     """Read an array or map of words, numbers and strings; return None for any other text.
 
-    Unusual texts, such as those with backslashes or points in time without quotes, are read token by token.
+    Unusual texts, for example with backslashes or points in time without quotes, are read token by token.
     """
     items = _KAFKA_FLAT.items(text)
     if items is None:
@@ -608,7 +608,7 @@ def _kafka_flat_map(found: list[_Found]) -> SchemaAndValue:
 
 
 class _TooDeepError(Exception):
-    """The text is nested deeper than it is read."""
+    """The text is nested deeper than the limit."""
 
 
 class _KafkaReader:
@@ -655,7 +655,7 @@ class _KafkaReader:
         return SchemaAndValue(STRING_SCHEMA, self._text)
 
     def _scalar(self, token: str) -> _Found:
-        """Read a number or a point in time, whose two colons make four more tokens of it."""
+        """Read a number, or a point in time, which its two colons split into five tokens."""
         following = self._tokens[self._index : self._index + 4]
         if len(following) == 4 and token[0].isdecimal():
             found = _kafka_time(token + "".join(following))
@@ -727,58 +727,58 @@ class _KafkaReader:
 
 
 def _kafka_array(found: list[_Found]) -> SchemaAndValue:
-    schema, is_even = _kafka_common(found)
+    schema, is_exact = _kafka_common(found)
     values = [None if item is None else item[1] for item in found]
-    if schema is not None and not is_even:
+    if schema is not None and not is_exact:
         values = [_aligned(schema, value) for value in values]
     return SchemaAndValue(_array_of(schema), values)
 
 
 def _kafka_map(keys: list[SchemaAndValue], items: list[_Found]) -> SchemaAndValue:
-    """Return a map with its schemas, if its keys have one in common; the last value of equal keys counts."""
-    of_key, keys_are_even = _kafka_common(keys)
-    of_item, items_are_even = _kafka_common(items)
-    plain = of_key is STRING_SCHEMA and keys_are_even
+    """Return a map, with schemas if its keys have a common one; the last value of equal keys counts."""
+    of_key, keys_are_exact = _kafka_common(keys)
+    of_item, items_are_exact = _kafka_common(items)
+    plain = of_key is STRING_SCHEMA and keys_are_exact
     names = [key[1] for key in keys] if plain else _names(keys)
     values = [None if item is None else item[1] for item in items]
     made = dict(zip(names, values, strict=True))
     if of_key is None:
         return SchemaAndValue(_map_of(None, None), made)
-    if not keys_are_even:
+    if not keys_are_exact:
         made = {_aligned(of_key, name): value for name, value in made.items()}
-    if of_item is not None and not items_are_even:
+    if of_item is not None and not items_are_exact:
         made = {name: _aligned(of_item, value) for name, value in made.items()}
     return SchemaAndValue(_map_of(of_key, of_item), made)
 
 
 def _kafka_common(found: list[SchemaAndValue] | list[_Found]) -> tuple[Schema | None, bool]:
-    """Return the schema of several values, and whether all of them have just that one.
+    """Return the common schema of several values, and whether every value has exactly this schema.
 
-    It is None if they have none in common, or are all null.
+    The schema is None if the values have no common schema, or are all null.
     """
     schema: Schema | None = None
-    is_even = True
+    is_exact = True
     for item in found:
         of_item = None if item is None else item[0]
         if of_item is schema and of_item is not None:
             continue
         if of_item is None:
-            is_even = False
+            is_exact = False
         elif schema is None:
             schema = of_item
         else:
-            is_even = False
+            is_exact = False
             schema = _widened(schema, of_item)
             if schema is None:
                 break
-    return schema, is_even
+    return schema, is_exact
 
 
 _WIDTHS: Final = {kind: width for width, kind in enumerate(NUMBER_CLASSES)}
 
 
 def _widened(one: Schema, other: Schema) -> Schema | None:
-    """Return the schema that Kafka takes for values of both: the wider number, or the last one of a type."""
+    """Return the schema that Kafka uses for values of both: the wider number, or the last one of a type."""
     if one.type is other.type:
         return other
     if one.type in _WIDTHS and other.type in _WIDTHS:
@@ -795,9 +795,9 @@ _NARROWING: Final[dict[Type, Callable[[Any], Any]]] = {
 
 
 def _aligned(schema: Schema, value: Any) -> Any:
-    """Return a value in the width of the schema that Kafka takes for it and its neighbours."""
+    """Return a value in the width of the common schema that Kafka uses for it and its neighbours."""
     if value is None:
-        raise ConnectDataError("expected a value, found null among those that are not")
+        raise ConnectDataError("expected a value, found null among other values")
     number = _NARROWING.get(schema.type)
     if number is None:
         return value
@@ -815,7 +815,7 @@ def _names(keys: list[SchemaAndValue]) -> list[Any]:
     known: dict[Any, Any] = {}
     names = [_frozen(key.value) for key in keys]
     if not all(alike(known.setdefault(name, name), name) for name in names):
-        raise ConnectDataError("expected keys that a dict can tell apart, which true and 1 are not")
+        raise ConnectDataError("expected keys that differ in a dict; true and 1 do not")
     return names
 
 

@@ -50,7 +50,7 @@ def convert_to_string(schema: Schema | None, value: Any, *, mode: Mode = "strict
     try:
         return _bare(schema, value, _TIME_TEXTS[mode])
     except RecursionError:
-        raise ConnectDataError("expected a value that can be written, found one nested too deeply") from None
+        raise ConnectDataError("the value is nested too deeply to be written") from None
 
 
 def _bare(schema: Schema | None, value: Any, of_time: _TimeText) -> str:

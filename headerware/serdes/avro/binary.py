@@ -2,7 +2,7 @@
 
 Dicts are written as they are. msgspec converts dataclasses, Structs, attrs classes, enumerations and sets to
 builtin types, at the top or inside of dicts and lists. Bytes, datetimes, dates, times, decimals and UUIDs
-stay as they are, because Avro has logical types for them. Fields have the names that msgspec encodes; those
+stay as they are, because Avro has logical types for them. Fields have the names that msgspec encodes; fields
 that a Struct with ``omit_defaults`` leaves out get the schema's defaults.
 """
 
@@ -48,10 +48,10 @@ _DIRECT: Final = frozenset({dict, list, tuple, str, int, float, bool, *_KEPT})
 
 
 def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes]:
-    """Return a function that writes objects by a schema, and refuses what does not fit or exceeds its limits.
+    """Return a function that writes objects by a schema, and refuses objects that do not fit or are too big.
 
     If it is strict, it also refuses an object with a field that the schema does not have, or without a field
-    that has no default; else such a field is left out, or written as null.
+    that has no default; otherwise such a field is left out, or written as null.
     """
     tree = schema.with_defaults().tree
     safe_bytes = schema.shape.safe_bytes(schema.limits)
@@ -73,7 +73,7 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
                     walk_payload(payload, tree, schema.named, schema.limits)
             except SerdeError:
                 raise
-            except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+            except Exception as error:  # noqa: BLE001 - fastavro raises errors of many types
                 if converted:
                     raise _unfit(
                         value, schema, error, strict=strict
@@ -88,8 +88,8 @@ def writer(schema: AvroSchema, *, strict: bool = False) -> Callable[[Any], bytes
         except SerdeError:
             raise
         except RecursionError:
-            raise SerdeError("the object nests too deep, or holds itself") from None
-        except Exception as error:  # noqa: BLE001 - msgspec raises several things for what it cannot convert
+            raise SerdeError("the object is nested too deeply, or contains itself") from None
+        except Exception as error:  # noqa: BLE001 - msgspec raises errors of several types
             raise _unfit(value, schema, error, strict=strict) from None  # the cause may quote the object
 
     return write
@@ -109,7 +109,7 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
     shares, per_record = has_mutable_default(resolved), default_values(resolved)
     shape = survey(tree, schema.named, schema.limits, per_record) if per_record else schema.shape
     safe_bytes = shape.safe_bytes(schema.limits)
-    # fastavro skips fields that the reader's schema leaves out, even behind the end. Then it reads this byte.
+    # fastavro skips fields that the reader's schema leaves out, even after the end. Then it reads this byte.
     fence = b"" if wanted_tree is None else b"\0"
     read_by, buffer = schemaless_reader, BytesIO
 
@@ -121,22 +121,22 @@ def reader(schema: AvroSchema, wanted: AvroSchema | None = None) -> Callable[...
             source.seek(start)
         try:
             value = read_by(source, tree, wanted_tree)
-        except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
+        except Exception as error:  # noqa: BLE001 - fastavro raises errors of many types
             raise SerdeError(_unreadable(error, payload, start)) from None  # the cause may quote the payload
         left = len(payload) - source.tell()
         if left < 0:
             raise SerdeError(_unreadable(EOFError(), payload, start))
         if left:
-            raise SerdeError(_hinted(f"the payload goes on for {left} bytes behind its end", payload, start))
+            raise SerdeError(_hinted(f"the payload has {left} more bytes after its end", payload, start))
         return _plain(value) if shares else value  # a copy, because its defaults belong to the schema
 
     return read
 
 
-def what_it_looks_like(payload: bytes, start: int = 0) -> str:
-    """Return a hint at what a payload is if it is not bare Avro, or an empty text."""
+def format_hint(payload: bytes, start: int = 0) -> str:
+    """Return a hint at the format of a payload that is not bare Avro, or an empty text."""
     if payload[start : start + 4] == _CONTAINER:
-        return "it begins as an Avro object container file does; a record carries one bare Avro value"
+        return "it begins like an Avro object container file; a record carries one bare Avro value"
     if start == 0 and payload[:1] == b"\x00" and len(payload) >= PREFIX_BYTES:
         return "it may begin with Confluent's prefix, which needs a store of type 'registry'"
     return ""
@@ -149,8 +149,8 @@ def _checks(schema: AvroSchema) -> tuple[Callable[[Any], None], ...]:
 
 
 _UNREADABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (EOFError, "the payload is cut: its schema asks for more bytes"),
-    (UnicodeDecodeError, "the payload holds text that is no UTF-8"),
+    (EOFError, "the payload is truncated: its schema needs more bytes"),
+    (UnicodeDecodeError, "the payload holds text that is not UTF-8"),
     (IndexError, "the payload names a branch or symbol that its schema does not have"),
     (OverflowError, "the payload holds a number beyond its type's range"),
 )
@@ -159,18 +159,18 @@ _UNREADABLE: Final[tuple[tuple[type[Exception], str], ...]] = (
 def _unreadable(error: Exception, payload: bytes, start: int) -> str:
     kind = type(error).__name__
     if kind == "SchemaResolutionError":
-        return "the writer's schema does not resolve to the reader's: a type or a default is missing there"
+        return "the writer's schema does not resolve to the reader's, in which a type or a default is missing"
     told = next((text for known, text in _UNREADABLE if isinstance(error, known)), None)
     return _hinted(told or f"the payload cannot be read by its schema ({kind})", payload, start)
 
 
 def _hinted(problem: str, payload: bytes, start: int) -> str:
-    hint = what_it_looks_like(payload, start)
+    hint = format_hint(payload, start)
     return f"{problem}; {hint}" if hint else problem
 
 
 def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) -> SerdeError:
-    """Return an error that says where an object does not fit, without the value there."""
+    """Return an error that says where an object does not fit, without quoting the value."""
     shown = f"schema {schema.name!r}" if schema.name else "the schema"
     try:
         validate(_plain(value), schema.tree, raise_errors=True)
@@ -178,13 +178,13 @@ def _unfit(value: Any, schema: AvroSchema, error: Exception, *, strict: bool) ->
         problems = _problems(found)
         if problems:
             return SerdeError(f"the object does not fit {shown}: {'; '.join(problems[:_SHOWN_PROBLEMS])}")
-    except Exception:  # noqa: BLE001, S110 - then the first error is all there is to say
+    except Exception:  # noqa: BLE001, S110 - then only the first error is known
         pass
     reason = type(error).__name__
     if isinstance(error, LossyValueError):
         reason = str(error) or reason
     elif strict and isinstance(error, ValueError):
-        reason = "strict: it has a field that the schema does not have, or lacks one"
+        reason = "strict: it has a field that the schema does not have, or lacks a field without a default"
     return SerdeError(f"the object, of type {type(value).__name__}, does not fit {shown} ({reason})")
 
 
@@ -215,6 +215,6 @@ def _kind(node: Any) -> str:
 def _plain(value: Any) -> Any:
     """Convert an object to builtin types, deeply.
 
-    Raise TypeError for a type that msgspec cannot convert, RecursionError for an object that holds itself.
+    Raise TypeError for a type that msgspec cannot convert, RecursionError for an object that contains itself.
     """
     return msgspec.to_builtins(value, builtin_types=_KEPT)

@@ -1,7 +1,6 @@
-"""Defaults as values: a schema has them in JSON, and a reader needs the values.
+"""Convert the defaults of a schema from JSON to the values that a reader needs, once.
 
-fastavro returns the JSON itself to a reader: text for bytes, a number for a date. Here the defaults of a
-schema are converted to values, once.
+fastavro returns the JSON itself to a reader: text for bytes, a number for a date.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ def give_defaults_their_values(named: Mapping[str, Any]) -> None:
 
 
 def default_values(named: Mapping[str, Any]) -> int:
-    """Return how many values the defaults of a record add at most to those that were sent."""
+    """Return the most values that the defaults of a record add to the values that were sent."""
     return max((_defaults_of(node) for node in named.values()), default=0)
 
 
 def has_mutable_default(named: Mapping[str, Any]) -> bool:
-    """Return whether a default is a list or a dict, which the records read with it would share."""
+    """Return whether a default is a list or a dict, which all records with this default would share."""
     return any(
         isinstance(field.get("default"), dict | list)
         for node in named.values()
@@ -56,7 +55,7 @@ def _made(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
 
 
 def _value(node: Any, default: Any, named: Mapping[str, Any]) -> Any:
-    if isinstance(node, list):  # a union's default is of its first branch, and of any since Avro 1.12
+    if isinstance(node, list):  # a default is of a union's first branch; of any branch since Avro 1.12
         return _value(next((branch for branch in node if _fits(branch, default)), node[0]), default, named)
     if isinstance(node, str):
         node = named.get(node, node)

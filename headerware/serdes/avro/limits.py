@@ -1,14 +1,14 @@
 """Limits of schemas, payloads and objects.
 
 fastavro reads in C, without limits. A payload that nests deep enough overflows the stack and ends the
-process. Five bytes can announce a thousand million nulls. Forty small records that each hold the next one
-twice are a value of a million million. A decimal of a megabyte takes minutes. So each schema is surveyed:
+process. Five bytes can announce a billion nulls. Forty small records that each contain the next one
+twice are a value of a trillion values. A decimal of a megabyte takes minutes. So each schema is surveyed:
 
-* how deep its values nest, and whether they can nest without end (a recursive type);
+* how deep its values nest, and whether they can nest without a limit (a recursive type);
 * how many values an empty payload can stand for, and how many more each byte can add;
 * whether there are decimals, whose cost grows with the square of their length.
 
-For most payloads, their length then shows that they are safe. The others are walked first
+Then the length of most payloads shows that they are safe. The other payloads are walked first
 (:func:`walk_payload`): the walk follows Avro's binary encoding without making objects, and counts values. It
 is in Python and costs some tenths of a microsecond for each value, but only recursive schemas, and payloads
 that could hold too many values, need it.
@@ -41,7 +41,7 @@ MAX_DECIMAL_BYTES: Final = 1024
 
 _FREE_VALUES: Final = 10_000
 _VALUES_PER_BYTE: Final = 64
-"""How many values a payload may have for each byte, beside the free ones.
+"""How many values a payload may have for each byte, in addition to ``_FREE_VALUES``.
 
 Nulls, empty records and the like take no bytes, but they take a reader's time. The values of a reader's own
 defaults are not counted here.
@@ -68,18 +68,18 @@ STORED: Final = Limits(16 << 20, max_depth=300, max_values=sys.maxsize, max_name
 
 
 class Shape(NamedTuple):
-    """What a schema's values can be like."""
+    """The properties of a schema's values."""
 
     recursive: bool
     values: int
-    """The most values that one value is made of, with all arrays and maps empty."""
+    """The most values that one value contains if all arrays and maps are empty."""
     values_per_byte: float
-    """How many more each byte of a payload can stand for, at most."""
+    """The most further values for each byte of a payload."""
     has_decimals: bool
     """Whether there are decimals of any length."""
 
     def safe_bytes(self, limits: Limits) -> float:
-        """Return the length up to which no payload can exceed the limits; it is negative if any may."""
+        """Return the length up to which no payload can exceed the limits; negative if every payload may."""
         most_values = limits.max_values
         if self.values > _FREE_VALUES or self.values_per_byte > _VALUES_PER_BYTE:
             most_values = min(most_values, _FREE_VALUES)
@@ -179,7 +179,9 @@ class _Survey:
         """Refuse a type if one value of it exceeds the limit."""
         most = self._limits.max_values
         if size.values > most:
-            raise SerdeError(f"one value of the schema is made of more than {most}, the limit (max_values)")
+            raise SerdeError(
+                f"one value of the schema contains more than {most} values, the limit (max_values)"
+            )
 
     def _add_unit(self, unit: _Size) -> None:
         """Note a value that a payload can repeat without limit."""
@@ -193,7 +195,7 @@ def is_decimal(node: Any) -> bool:
 
 
 def _refuse_endless(named: dict[str, Any]) -> None:
-    """Refuse a record that always holds itself: no value of it ends."""
+    """Refuse a record that always contains itself, because no value of it can end."""
     held = {
         name: [child for field in node["fields"] if (child := _record_name(field["type"], named))]
         for name, node in named.items()
@@ -202,7 +204,9 @@ def _refuse_endless(named: dict[str, Any]) -> None:
     try:
         TopologicalSorter(held).prepare()
     except CycleError:
-        raise SerdeError("the schema has a record that always holds itself: no value of it can end") from None
+        raise SerdeError(
+            "the schema has a record that always contains itself: no value of it can end"
+        ) from None
 
 
 def _record_name(node: Any, named: dict[str, Any]) -> str | None:
@@ -227,7 +231,7 @@ def walk_payload(
     """Raise SerdeError if a payload is truncated or corrupt, nests too deep or holds too many values.
 
     A reader's defaults add ``per_record`` values to each record. A block of a file is a payload of ``count``
-    values, one after another, each of which may hold as many values as the limits say.
+    values, one after another; the limits apply to each of them.
     """
     walk = _Walk(payload, named, limits, start, per_record)
     try:
@@ -239,8 +243,8 @@ def walk_payload(
 
 
 def walk_object(value: Any, limits: Limits) -> None:
-    """Refuse an object that nests too deep or holds itself."""
-    # A level in Python is at most two in Avro: a record, and the union that it stands in.
+    """Refuse an object that nests too deep or contains itself."""
+    # A level in Python is at most two in Avro: a record, and the union that contains it.
     level = [value]
     for _ in range(limits.max_depth + 1):
         level = [child for parent in level if isinstance(parent, _CONTAINERS) for child in _children(parent)]
@@ -283,11 +287,11 @@ class _Walk:
         self._sent = 0
 
     def begin(self) -> None:
-        """Begin a value that is in no other."""
+        """Begin a value of the top level."""
         self._left = self._limits.max_values
 
     def value(self, node: Any, depth: int) -> None:
-        """Pass one value."""
+        """Walk over one value."""
         self._take(1)
         if isinstance(node, list):
             self._deeper(depth)
@@ -305,43 +309,45 @@ class _Walk:
         step(self, node, depth)
 
     def number(self, _node: Any = None, _depth: int = 0) -> int:
-        """Pass a zigzag number, and return it."""
+        """Read a zigzag number."""
         value = shift = 0
         payload, position = self._payload, self._position
         for byte in payload[position : position + _MAX_VARINT_BYTES]:
             value |= (byte & 0x7F) << shift
             shift += 7
-            if byte < 0x80:  # the bit that says that more follow
+            if byte < 0x80:  # the highest bit says that more bytes follow
                 self._position = position + shift // 7
                 return value >> 1 ^ -(value & 1)
-        raise self._cut() if self._end - position < _MAX_VARINT_BYTES else SerdeError("a number never ends")
+        if self._end - position < _MAX_VARINT_BYTES:
+            raise self._truncated()
+        raise SerdeError(f"the payload holds a number of more than {_MAX_VARINT_BYTES} bytes")
 
     def sized(self, node: Any, _depth: int) -> None:
-        """Pass bytes or a string."""
+        """Skip bytes or a string."""
         length = self._length()
         if length > MAX_DECIMAL_BYTES and is_decimal(node):
             raise SerdeError(
-                f"the payload holds a decimal of {length} bytes; {MAX_DECIMAL_BYTES} are the limit"
+                f"the payload holds a decimal of {length} bytes; the limit is {MAX_DECIMAL_BYTES}"
             )
         self._skip(length)
 
     def fixed(self, node: Any, _depth: int) -> None:
-        """Pass a fixed."""
+        """Skip a fixed."""
         self._skip(node["size"])
 
     def enum(self, node: Any, _depth: int) -> None:
-        """Pass a symbol."""
+        """Check and skip the index of a symbol."""
         self._index(len(node["symbols"]))
 
     def record(self, node: Any, depth: int) -> None:
-        """Pass a record's fields."""
+        """Walk over a record's fields."""
         self._deeper(depth)
         self._left -= self._per_record
         for field in node["fields"]:
             self.value(field["type"], depth + 1)
 
     def array(self, node: Any, depth: int) -> None:
-        """Pass an array's blocks."""
+        """Walk over an array's blocks."""
         self._deeper(depth)
         items = node["items"]
         for count in self._blocks():
@@ -349,7 +355,7 @@ class _Walk:
                 self.value(items, depth + 1)
 
     def map(self, node: Any, depth: int) -> None:
-        """Pass a map's blocks."""
+        """Walk over a map's blocks."""
         self._deeper(depth)
         values = node["values"]
         for count in self._blocks():
@@ -361,8 +367,8 @@ class _Walk:
     def _blocks(self) -> Iterator[int]:
         """Yield the count of each block once its items are next, and refuse a count beyond the limits.
 
-        A block may state its size. Where fastavro skips a field, it goes by that, and reads on there: so a
-        wrong size would let it read what was not passed here.
+        A block may state its size. When fastavro skips a field, it trusts this size. So with a wrong size it
+        would read bytes that were not checked here.
         """
         while count := self.number():
             size = self._length() if count < 0 else None
@@ -373,7 +379,7 @@ class _Walk:
             yield count
             if size is not None and self._position - start != size:
                 raise SerdeError(
-                    f"the payload states a block of {size} bytes, and its items have {self._position - start}"
+                    f"the payload states a block of {size} bytes, but its items have {self._position - start}"
                 )
 
     def _length(self) -> int:
@@ -385,13 +391,13 @@ class _Walk:
     def _index(self, choices: int) -> int:
         index = self.number()
         if not 0 <= index < choices:
-            raise SerdeError(f"the payload names choice {index}, and its schema has {choices}")
+            raise SerdeError(f"the payload names choice {index}, but its schema has {choices}")
         return index
 
     def _skip(self, count: int) -> None:
         self._position += count
         if self._position > self._end:
-            raise self._cut()
+            raise self._truncated()
 
     def _take(self, count: int) -> None:
         self._left -= count
@@ -407,14 +413,14 @@ class _Walk:
         if self._left >= more:
             return SerdeError(
                 f"the payload has {self._end} bytes and stands for more than {self._most} values; "
-                f"{_FREE_VALUES} and {_VALUES_PER_BYTE} a byte are the limit"
+                f"the limit is {_FREE_VALUES}, and {_VALUES_PER_BYTE} for each byte"
             )
         return SerdeError(
             f"the payload holds more than {self._limits.max_values} values, the limit (max_values)"
         )
 
-    def _cut(self) -> SerdeError:
-        return SerdeError(f"the payload is cut: it has {self._end} bytes, and its schema asks for more")
+    def _truncated(self) -> SerdeError:
+        return SerdeError(f"the payload is truncated: it has {self._end} bytes, and its schema needs more")
 
 
 _STEPS: Final[dict[str, Callable[[_Walk, Any, int], Any]]] = {
@@ -433,5 +439,5 @@ _STEPS: Final[dict[str, Callable[[_Walk, Any, int], Any]]] = {
 
 def _too_deep(what: str, limits: Limits) -> SerdeError:
     return SerdeError(
-        f"the {what} nests more than {limits.max_depth} deep, the limit (max_depth), or holds itself"
+        f"the {what} nests more than {limits.max_depth} deep, the limit (max_depth), or contains itself"
     )

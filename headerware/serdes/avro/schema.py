@@ -1,10 +1,10 @@
 """An Avro schema: its text, fastavro's parsed form, its canonical form and fingerprints (spec/schema.md).
 
-The canonical form is the Parsing Canonical Form of the Avro specification. It leaves out what does not affect
-the reading of bytes: documentation, aliases, defaults, order and spacing. The attributes of logical types are
-added, because two schemas that differ only in these read different values: ``logicalType``, and for decimals
-``precision`` and a ``scale`` that is not 0, behind the others and in this order. Without logical types the
-form, and so the digest, is the specification's own.
+The canonical form is the Parsing Canonical Form of the Avro specification. It leaves out all that does not
+affect the reading of bytes: documentation, aliases, defaults, order and spacing. The attributes of logical
+types are added, because two schemas that differ only in these read different values: ``logicalType``, and for
+decimals ``precision`` and a ``scale`` that is not 0, after the other attributes and in this order. Without
+logical types the form, and so the digest, is the specification's own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ALGORITHM_BYTES: Final[dict[Algorithm, int]] = {"md5": 1, "rabin": 2, "sha256": 
 """The number of each algorithm in the keys of topics."""
 DIGEST_BYTES: Final[dict[Algorithm, int]] = {"md5": 16, "rabin": 8, "sha256": 32}
 _FORGED: Final[dict[Algorithm, str]] = {
-    "md5": "who deposits schemas can make two with one MD5 digest",
-    "rabin": "another schema with the same Rabin fingerprint is made in a moment",
+    "md5": "somebody who deposits schemas can make two schemas with one MD5 digest",
+    "rabin": "another schema with the same Rabin fingerprint can be made in a moment",
 }
 _DEFAULT_LIMITS: Final = Limits()
 _RABIN_EMPTY: Final = 0xC15D213AA4D7A795
@@ -88,7 +88,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     Args:
         fingerprint: the fingerprint by which it is fetched.
-        text: the schema as JSON; its canonical form has that fingerprint.
+        text: the schema as JSON; its canonical form has this fingerprint.
         name: the full name of the record, enumeration or fixed, for people; empty for other types.
     """
 
@@ -169,7 +169,7 @@ class AvroSchema:
         try:
             return cls.parsed(json.dumps(_unmarked(given)), limits)
         except (TypeError, ValueError, RecursionError) as error:
-            raise _bad("is no JSON", error) from None
+            raise _bad("is not JSON", error) from None
 
     @classmethod
     def fetched(cls, store: _Store, fingerprint: Fingerprint, limits: Limits = _DEFAULT_LIMITS) -> AvroSchema:
@@ -179,15 +179,15 @@ class AvroSchema:
         if actual != fingerprint:
             raise SerdeError(
                 f"the schema store holds, under {fingerprint}, a schema whose fingerprint is {actual}; "
-                f"it is corrupt, or was deposited by what digests schemas in another way"
+                f"the schema is corrupt, or was deposited by software that computes other fingerprints"
             )
         return found
 
     def with_defaults(self) -> AvroSchema:
         """Convert the defaults to values, and return the schema itself.
 
-        This is for schemas to write by, and for a reader's own. The defaults of a schema that came with a
-        record are not needed, and small ones can stand for very large values.
+        This is for schemas to write by, and for a reader's own schema. The defaults of a schema that came
+        with a record are not needed, and small defaults can stand for very large values.
         """
         with _defaults_lock:
             if not self._has_defaults:
@@ -209,7 +209,7 @@ class AvroSchema:
 def weakness(algorithm: Algorithm) -> str | None:
     """Return why a digest does not bind a signed record to its schema, or None if it does."""
     forged = _FORGED.get(algorithm)
-    return forged and f"{forged}, so that signed bytes are read as something else; use sha256"
+    return forged and f"{forged}, so that signed bytes could be read as other values; use sha256"
 
 
 def require_strong(fingerprint: Fingerprint, *, signed: bool) -> None:
@@ -226,7 +226,7 @@ def _made(text: str | bytes, limits: Limits) -> AvroSchema:
     try:
         plain = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise _bad("is no JSON", error) from None
+        raise _bad("is not JSON", error) from None
     _check_size(plain, limits)
     try:
         return AvroSchema(plain, limits)
@@ -235,9 +235,9 @@ def _made(text: str | bytes, limits: Limits) -> AvroSchema:
     except SerdeError as error:
         raise BadSchemaError(error.message) from None
     except UnknownType as error:
-        raise _bad("is no Avro schema: it uses a type that it does not define", error) from None
-    except Exception as error:  # noqa: BLE001 - fastavro raises whatever its first wrong step meets
-        raise _bad("is no Avro schema", error) from None
+        raise _bad("is not an Avro schema: it uses a type that it does not define", error) from None
+    except Exception as error:  # noqa: BLE001 - fastavro raises errors of many types
+        raise _bad("is not an Avro schema", error) from None
 
 
 _remembered: Final = lru_cache(_CACHED_SCHEMAS)(_made)
@@ -250,9 +250,9 @@ def _bad(problem: str, error: BaseException) -> BadSchemaError:
 
 
 def _check_size(plain: Any, limits: Limits) -> None:
-    """Refuse a schema that is too deep for recursion, or too long once its names are full.
+    """Refuse a schema that is too deep for recursion, or too long once its names are written in full.
 
-    One level of Avro is up to three of JSON. A namespace is once in the text, but in each full name within.
+    One level of Avro is up to three levels of JSON. A namespace is once in the text, but in each full name.
     """
     level, nodes, namespace = [plain], 0, 0
     for _ in range(3 * limits.max_depth):
@@ -283,7 +283,7 @@ def _namespace_chars(node: Any) -> int:
 def _below(node: Any) -> Any:
     if isinstance(node, dict):
         if any(mark in node for mark in _PARSED_MARKS):
-            raise BadSchemaError("the schema's text is no Avro schema: it holds fastavro's own marks")
+            raise BadSchemaError("the schema's text is not an Avro schema: it holds fastavro's own marks")
         return node.values()
     return node if isinstance(node, list) else ()
 
@@ -299,14 +299,14 @@ def _unmarked(given: Any) -> Any:
 
 def _parsed(plain: Any) -> Any:
     if not isinstance(plain, str | dict | list):
-        raise BadSchemaError(f"the schema's text is no Avro schema: a JSON {type(plain).__name__}")
+        raise BadSchemaError(f"the schema's text is not an Avro schema: a JSON {type(plain).__name__}")
     named: dict[str, Any] = {}
     tree = parse_schema(plain, named)
     for node in tree if isinstance(tree, list) else [tree]:
         if isinstance(node, dict):  # fastavro marks only records, and parses other types again for each value
             node.update(zip(_PARSED_MARKS, (True, named), strict=True))
             if isinstance(tree, list):
-                named = {}  # fastavro merges those of all branches for each value; the first has them all
+                named = {}  # fastavro merges the tables of all branches for each value; the first is complete
     return tree
 
 
@@ -329,7 +329,7 @@ _HOLDS: Final = {"items": ("array",), "values": ("map",)}
 
 
 def _check(node: Any) -> None:
-    """Refuse errors that fastavro would only meet with the first payload."""
+    """Refuse errors that fastavro would report only with the first payload."""
     if isinstance(node, list):
         if any(isinstance(branch, list) for branch in node):
             raise BadSchemaError("the schema has a union in a union")
@@ -356,10 +356,10 @@ def _has_fields(node: Any) -> bool:
 
 
 _RULES: Final = {
-    "enum": (_has_symbols, "an enumeration whose symbols are no list of names"),
-    "error": (_has_fields, "a record with a field's name that is no text, or there twice"),
-    "fixed": (_is_size, "a fixed whose size is no number of bytes, or too large"),
-    "record": (_has_fields, "a record with a field's name that is no text, or there twice"),
+    "enum": (_has_symbols, "an enumeration whose symbols are not a list of names"),
+    "error": (_has_fields, "a record in which a field's name is not text, or occurs twice"),
+    "fixed": (_is_size, "a fixed whose size is not a number of bytes, or is too large"),
+    "record": (_has_fields, "a record in which a field's name is not text, or occurs twice"),
 }
 
 
@@ -434,7 +434,7 @@ _LAYOUTS: Final[dict[str, Callable[[Any], Iterator[tuple[str, str]]]]] = {
 
 
 def _logical(tree: Any) -> Iterator[tuple[str, str]]:
-    """Yield the attributes of a logical type, without those that are 0."""
+    """Yield the attributes of a logical type, without attributes that are 0."""
     logical = tree.get("logicalType")
     if not isinstance(logical, str):
         return
@@ -442,7 +442,7 @@ def _logical(tree: Any) -> Iterator[tuple[str, str]]:
     if logical == "decimal":
         for name in ("precision", "scale"):
             number = tree.get(name)
-            if type(number) is int and number:  # JSON's true is no integer, though Python takes it for 1
+            if type(number) is int and number:  # JSON's true is not an integer, though it equals 1 in Python
                 yield name, str(number)
 
 

@@ -1,9 +1,9 @@
 """Avro with the schema in headers: the payload is bare Avro, and a header names the schema.
 
-The option ``write_as`` chooses how. All these ways are read, and those of other software:
+The option ``write_as`` chooses how a record names its schema. All of these ways are read:
 
     fingerprint       hw.schema           the schema's fingerprint; the schema itself is in a store
-    schema            avro.schema         the schema's text; no store at all
+    schema            avro.schema         the schema's text; no store is needed
     prefix            in the payload      Confluent's 5 bytes with an id of a Schema Registry
     confluent-header  __value_schema_id   Confluent's header with a GUID of a Schema Registry
 
@@ -22,7 +22,7 @@ from headerware.core.bounded_cache import BoundedCache
 from headerware.core.errors import ConfigError, SerdeError, UnknownSchemaError
 from headerware.core.headers import Headers
 from headerware.core.options import kinds, path_unless
-from headerware.serdes.avro.binary import reader, what_it_looks_like, writer
+from headerware.serdes.avro.binary import format_hint, reader, writer
 from headerware.serdes.avro.limits import Limits
 from headerware.serdes.avro.schema import (
     Algorithm,
@@ -85,25 +85,25 @@ class Avro(Serde, frozen=True, kw_only=True):
     with an attribute ``__avro_schema__`` (JSON text, a dict or a list) has a schema of its own, so that
     records may have different schemas. Payloads are read as dicts, lists and scalars. Logical types are
     ``Decimal``, ``date``, ``time``, ``datetime`` and ``UUID``, both ways. A timestamp's ``datetime`` without
-    a zone is in the machine's own.
+    a zone is in the machine's local zone.
 
     Args:
-        schema: the schema of objects without one of their own, and of payloads whose headers name none. Text
-            that begins with ``{``, ``[`` or a quote is the schema as JSON; other text is the path of a file
-            with it. A dict or list, and so a table in a TOML file, is the schema, too.
+        schema: the schema of objects without a schema of their own, and of payloads whose headers name none.
+            Text that begins with ``{``, ``[`` or a quote is the schema as JSON; other text is the path of a
+            file with the schema. A dict or list, such as a table in a TOML file, is the schema itself.
         reader_schema: the schema to which payloads are resolved, in the same forms; without it they are
             read as they were written.
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
         fingerprint: the digest of schemas on send: ``sha256``, ``md5`` or ``rabin``. All three are read, but
-            if records are signed only ``sha256``.
+            only ``sha256`` if records are signed.
         write_as: how a record names its schema: ``fingerprint``, ``schema``, ``prefix`` or
             ``confluent-header``. None is ``fingerprint`` with a store, else ``schema``.
         subject: the subject under which ``prefix`` and ``confluent-header`` register a schema, with
             ``{topic}``, ``{part}`` and ``{name}``, the schema's full name.
         content_type: the value of the header ``content-type`` (a key's: ``key-content-type``); an existing
-            one that means Avro stays. ``prefix`` states none, because such a payload is not bare Avro.
+            header that means Avro stays. ``prefix`` states none, because its payload is not bare Avro.
         strict: refuse objects with a field that the schema does not have, and objects without a field that
-            has no default, even if that may be null.
+            has no default, even if this field may be null.
         max_schema_bytes: the largest size of a schema's text.
         max_depth: how deep a schema or a value may nest: records, unions, arrays and maps count. Each level
             takes 2 KiB of stack; do not raise it if threads have small stacks.
@@ -158,7 +158,7 @@ class Avro(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed, or None if it can."""
+        """The reason why the serde cannot be used for signed records, or None if it can."""
         return weakness(self.fingerprint) if self.way == "fingerprint" else None
 
     def open(self, context: SerdeContext) -> OpenedAvro:
@@ -207,7 +207,7 @@ class _Framing(NamedTuple):
     pairs: tuple[Pair, ...]
     """The headers to add, content type included."""
     named: tuple[Pair, ...]
-    """Those of them that name the schema."""
+    """The added headers that name the schema."""
 
 
 class _Kind(NamedTuple):
@@ -263,7 +263,7 @@ class _Writing:
         if schema is None:
             raise SerdeError(
                 f"there is no schema to write {kind.__name__} by: the serde has no option schema, and the "
-                f"type no __avro_schema__"
+                f"type has no __avro_schema__"
             )
         return _Kind(schema, writer(schema, strict=self._options.strict), self._lasting(schema))
 
@@ -300,7 +300,7 @@ class _Writing:
         return self._store
 
     def _replaced(self, headers: Headers, framing: _Framing) -> Headers:
-        """Replace the headers that an earlier pass has left."""
+        """Replace the headers that an earlier serialization has left."""
         kept = self._cleared(headers)
         return self._content.state(Headers.trusted((*kept, *framing.named)))
 
@@ -323,7 +323,7 @@ def _cost(_carrier: object, kept: _Reader) -> int:
 
 
 _Carrier = tuple[str, bytes | None] | int | Fingerprint
-"""What names a payload's schema: a header, an id in Confluent's prefix, or the digest of a single object."""
+"""The name of a payload's schema: a header, an id in Confluent's prefix, or the digest of a single object."""
 
 
 class _Reading:
@@ -366,7 +366,7 @@ class _Reading:
         return None if payload is None else self._bare(headers, payload), headers
 
     def _by_headers(self, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
-        """Read by a header that names the schema, and remove those of this part."""
+        """Read by the header that names the schema, and remove all such headers of this part."""
         carriers, part = self._carriers, self._part
         kept: list[Pair] = []
         found: list[Pair] = []
@@ -383,10 +383,10 @@ class _Reading:
         return self._readers[carrier].read(payload), rest
 
     def _deciding(self, found: list[Pair]) -> Pair:
-        """Choose among several headers: ours, then the last text, then the last of Confluent's."""
+        """Choose among several headers: ``hw.schema``, then the last schema text, then Confluent's last."""
         marks = [pair for pair in found if pair[0] == SCHEMA_HEADER]
         if len(marks) > 1:
-            raise SerdeError(f"{SCHEMA_HEADER} of the {self._part} stands {len(marks)} times, expected once")
+            raise SerdeError(f"{SCHEMA_HEADER} of the {self._part} occurs {len(marks)} times, expected once")
         texts = [pair for pair in found if pair[0] == self._text_header]
         return (marks or texts or found)[-1]
 
@@ -464,7 +464,7 @@ class _Reading:
         if read_object is not None:
             return read_object(payload, SINGLE_OBJECT_BYTES)
         if self._own is None:
-            hint = what_it_looks_like(payload)
+            hint = format_hint(payload)
             raise UnknownSchemaError(
                 f"no header names the {self._part}'s schema, and the serde has none of its own"
                 + (f"; {hint}" if hint else "")

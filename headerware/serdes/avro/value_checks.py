@@ -1,7 +1,7 @@
-"""Checks of values before they are written: fastavro would write some as something else, without an error.
+"""Checks of values before they are written: fastavro would write some as other values, without an error.
 
-For an int it truncates 5.5 to 5, and writes 40 bits, which no other reader accepts. For a null it writes
-nothing, whatever the value. It accepts any object as a boolean, text such as "1.5" in a record as a double,
+For an int it truncates 5.5 to 5, and writes integers of 40 bits, which no other reader accepts. For a null it
+writes nothing, for any value. It accepts any object as a boolean, text such as "1.5" in a record as a double,
 text as an array of its characters, and a datetime as a date. It checks the values of unions itself, to choose
 a branch. So the checks here look into a union only for what fastavro does not check: a branch that is named
 by a tuple, and the logical types in :data:`_UNSEEN` if null is the only other branch.
@@ -27,16 +27,16 @@ _BRANCH: Final = 2
 
 
 class LossyValueError(ValueError):
-    """A value that would be written as another."""
+    """A value that would be written as another value."""
 
 
 def value_check(tree: Any, named: Mapping[str, Any]) -> Check | None:
-    """Return the check of a schema's values, or None if nothing can be lost."""
+    """Return the check of a schema's values, or None if no check is needed."""
     return _Checks(named, _has_unseen(tree)).of(tree)
 
 
 class _Checks:
-    def __init__(self, named: Mapping[str, Any], has_unseen: bool) -> None:  # noqa: FBT001 - of this module alone
+    def __init__(self, named: Mapping[str, Any], has_unseen: bool) -> None:  # noqa: FBT001 - private
         self._named: Final = named
         self._has_unseen: Final = has_unseen
         self._made: dict[str, Check | None] = {}
@@ -55,7 +55,7 @@ class _Checks:
     def _union(self, branches: list[Any]) -> Check:
         """Return the check of a union's values, most of which fastavro checks itself."""
         by_name = {_branch_name(branch): self.of(branch) for branch in branches}
-        only = by_name[_branch_name(_beside_null(branches))] if self._needs_look(branches) else None
+        only = by_name[_branch_name(_single_non_null(branches))] if self._needs_look(branches) else None
 
         def check(value: Any) -> None:
             if isinstance(value, tuple):
@@ -68,8 +68,8 @@ class _Checks:
         return check
 
     def _needs_look(self, branches: list[Any]) -> bool:
-        """Return whether a union's values may be wrong and still pass fastavro's own validation."""
-        branch = _beside_null(branches)
+        """Return whether wrong values of a union may pass fastavro's own validation."""
+        branch = _single_non_null(branches)
         if not self._has_unseen or branch is None:
             return False
         kind = branch if isinstance(branch, str) else branch["type"]
@@ -77,7 +77,8 @@ class _Checks:
 
     def _repeated(self, node: Any, kind: str) -> Check | None:
         items = node["items"] if kind == "array" else node["values"]
-        inner = None if items in ("float", "double") else self.of(items)  # only in records is text a number
+        # Text passes as a float only in records, so the items of floats need no check.
+        inner = None if items in ("float", "double") else self.of(items)
 
         def check_array(value: Any) -> None:
             if value.__class__ is not list:
@@ -111,12 +112,8 @@ class _Checks:
                     raise LossyValueError
                 value = dict(value)
             try:
-                for (
-                    field,
-                    kind,
-                    low,
-                    high,
-                ) in numbers:  # most of what there is, and so without a call for each
+                # Most fields are numbers, so there is no call for each of them.
+                for field, kind, low, high in numbers:
                     found = value[field]
                     if found.__class__ is not int or found < low or found > high:
                         _ask(found, kind)
@@ -128,7 +125,7 @@ class _Checks:
                         inner(value[field])
                 for field, inner in others:
                     inner(value[field])
-            except KeyError:  # a field that has a default, if it is right
+            except KeyError:  # a missing field, which is right if it has a default
                 for field, inner in every:
                     if field in value:
                         inner(value[field])
@@ -149,7 +146,7 @@ class _Checks:
             else:
                 others.append((field["name"], inner))
         if not every and (fields or self._named[name]["type"] not in {"record", "error"}):
-            self._made[name] = None  # in a record without fields fastavro writes anything
+            self._made[name] = None  # fastavro accepts any object for a record without fields
         return self._made[name]
 
 
@@ -167,8 +164,8 @@ def _has_unseen(node: Any) -> bool:
     )
 
 
-def _beside_null(branches: list[Any]) -> Any:
-    """Return the one branch of a union beside null, or None if there are several."""
+def _single_non_null(branches: list[Any]) -> Any:
+    """Return the only branch of a union that is not null, or None if there are several."""
     others = [branch for branch in branches if branch != "null"]
     return others[0] if len(others) == 1 else None
 
@@ -244,7 +241,7 @@ def _uuid(value: Any) -> None:
         try:
             uuid.UUID(value)
         except ValueError:
-            raise LossyValueError("a text for a UUID is none, and no reader would take it") from None
+            raise LossyValueError("a text for a UUID is not a UUID, so no reader would accept it") from None
 
 
 def _refuse_no_array(value: Any) -> None:

@@ -82,14 +82,14 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any], data: Any = None) -> CloudEvent:
-        """Make an event of its attributes and its data.
+        """Make an event from its attributes and its data.
 
         Args:
             attributes: the attributes by name, as text or as the types of CloudEvents; None is no attribute.
             data: the event's data.
 
         Raises:
-            SerdeError: a required attribute is missing, or one is not allowed.
+            SerdeError: a required attribute is missing, or an attribute is not allowed.
         """
         given = {name: value for name, value in attributes.items() if value is not None}
         missing = [name for name in REQUIRED if name not in given]
@@ -103,9 +103,9 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**core, data=data, extensions=given)
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes by name, without those that are None.
+        """Return the attributes by name, without attributes that are None.
 
-        The official SDK makes its own event of them: ``CloudEvent(event.attributes(), event.data)``.
+        The official SDK makes its own event from them: ``CloudEvent(event.attributes(), event.data)``.
         """
         core = {name: getattr(self, name) for name in (*REQUIRED, *OPTIONAL)}
         return {**{name: value for name, value in core.items() if value is not None}, **self.extensions}
@@ -114,7 +114,7 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str | None:
         """The ``partitionkey`` extension, for the record's key, or None if there is none.
 
-        A value's serde does not see the key, so that the application passes it: ``key=event.key``.
+        A value's serde does not see the key, so the application passes it: ``key=event.key``.
         """
         found = self.extensions.get("partitionkey")
         return None if found is None else attribute_text(found)
@@ -131,7 +131,7 @@ def parse_time(text: str) -> datetime:
 
 
 def attribute_text(value: Extension) -> str:
-    """Write an attribute as CloudEvents has it in text: its canonical string."""
+    """Write an attribute as the canonical string of CloudEvents."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

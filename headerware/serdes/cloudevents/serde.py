@@ -2,10 +2,10 @@
 
     binary      the data is the value, each attribute a header ``ce_<name>``, and ``datacontenttype`` the
                 header ``content-type``; an event without data is a null value
-    structured  the whole event is the value, as JSON; ``content-type: application/cloudevents+json``
+    structured  the event itself is the value, as JSON; ``content-type: application/cloudevents+json``
 
-Both are read; an option chooses the one to write. The binding has no batches. In the JSON event format the
-data is in ``data``, as JSON or as text, or in ``data_base64``, depending on its own content type.
+Both modes are read; an option chooses the mode to write. The binding has no batches. In the JSON event format
+the data is in ``data``, as JSON or as text, or in ``data_base64``, depending on its own content type.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ class _JsonData(NamedTuple):
 
 
 class CloudEvents(Serde, frozen=True, kw_only=True):
-    """Write events, ours or those of the official SDK, and read them as :class:`CloudEvent`.
+    """Write events, ours or the official SDK's, and read them as :class:`CloudEvent`.
 
     The ``datacontenttype`` chooses the serde for an event's data. Bytes with a ``datacontenttype`` are
     already encoded, and stay as they are. Headers that do not begin with ``ce_`` stay, except for
     ``content-type``, which the event decides. The application passes the record's key, as ``key=event.key``.
-    Safe for use by several threads at once if the data's serde is, as ours are.
+    Safe for use by several threads at once if the data's serde is, like the built-in serdes.
 
     Args:
         mode: how events are written.
-        data: the serde for their data; None is a polyglot that returns the bytes of unknown content types.
+        data: the serde for the data; None is a polyglot that returns the bytes of unknown content types.
 
     Raises:
         ConfigError: the mode is unknown. :meth:`open` raises it for keys, which are not events.
@@ -93,14 +93,14 @@ class CloudEvents(Serde, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be used where records are signed, or None if it can."""
+        """The reason why the serde cannot be used for signed records, or None if it can."""
         return first_unsignable([self.data])
 
     def open(self, context: SerdeContext) -> CloudEventsFunctions:
         """Return the functions for one client.
 
         Raises:
-            ConfigError: it is for keys.
+            ConfigError: the context is for keys.
         """
         if context.part == "key":
             raise ConfigError("CloudEvents are values; pass an event's key as key=event.key")
@@ -315,7 +315,7 @@ def _data_member(event: CloudEvent, payload: bytes, content_type: bytes | None) 
             return {"data": _syntax(payload)}
         if read.format == "text":
             return {"data": payload.decode(codec_of(read.charset or "utf-8"))}
-    except (*REFUSALS, SerdeError):  # not what its type says, such as a payload with a registry's prefix
+    except (*REFUSALS, SerdeError):  # not of its content type, such as a payload with a registry's prefix
         pass
     return {"data_base64": payload}
 

@@ -1,7 +1,7 @@
 """Our serdes as confluent-kafka's serializers and deserializers, for its own clients.
 
-Importing this module imports confluent_kafka. A serde's error is raised again as one that is
-confluent-kafka's, too; both classes pickle as other Headerware errors do.
+Importing this module imports confluent_kafka. A serde's error is raised again as an error that is also
+confluent-kafka's; both classes pickle like other Headerware errors.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class ConfluentUnknownSchemaError(UnknownSchemaError, ConfluentSerdeError):
 class ConfluentSerializer(Serializer):
     """Use one of our serdes as a serializer in confluent-kafka's ``SerializingProducer``.
 
-    Headers that the serde adds go into the list or dict that was passed to ``produce``. They replace those of
-    the same name, so that a list may be used for many records. confluent-kafka sends no other headers, so a
-    record without headers needs ``headers=[]`` if the serde adds any. A polyglot needs a new list for each
-    record: it writes by the content type that it finds, even if that is the last record's. Calls raise
+    Headers that the serde adds go into the list or dict that was passed to ``produce``. They replace headers
+    of the same name, so that a list may be used for many records. confluent-kafka sends no other headers, so
+    a record without headers needs ``headers=[]`` if the serde adds any. A polyglot needs a new list for each
+    record: it writes by the content type that it finds, even if the last record left it there. Calls raise
     SerdeErrors that are confluent-kafka's ``SerializationError``, too.
 
     Args:
         serde: a :class:`~headerware.serdes.Serde`, its word, or an object with ``serialize``.
-        part: whether it serves as ``key.serializer`` or as ``value.serializer``.
+        part: whether the serde is used as ``key.serializer`` or as ``value.serializer``.
 
     Raises:
         ConfigError: the serde cannot be opened, or does not serialize.
@@ -67,7 +67,7 @@ class ConfluentSerializer(Serializer):
         payload: bytes | None
         payload, before, after = _through(self._opened.serialize, self._part, obj, ctx)
         if after is not before and not _put_back(ctx, after):
-            names = ", ".join(sorted(set(after.names()) - set(before.names()))) or "those that were there"
+            names = ", ".join(sorted(set(after.names()) - set(before.names()))) or "existing ones"
             found = "None" if ctx is None or ctx.headers is None else type(ctx.headers).__name__
             problem = f"the {self._part}'s serde changes headers ({names}), which cannot be passed on"
             advice = f"expected a list, found {found}: pass headers=[] to produce"
@@ -87,7 +87,7 @@ class ConfluentDeserializer(Deserializer):
 
     Args:
         serde: a :class:`~headerware.serdes.Serde`, its word, or an object with ``deserialize``.
-        part: whether it serves as ``key.deserializer`` or as ``value.deserializer``.
+        part: whether the serde is used as ``key.deserializer`` or as ``value.deserializer``.
 
     Raises:
         ConfigError: the serde cannot be opened, or does not deserialize.
@@ -103,7 +103,7 @@ class ConfluentDeserializer(Deserializer):
         """Read a payload."""
         result, before, after = _through(self._opened.deserialize, self._part, value, ctx)
         if after is not before:
-            _put_back(ctx, after)  # if that fails, the headers merely stay as they came
+            _put_back(ctx, after)  # if this fails, the message keeps its headers
         return result
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class ConfluentDeserializer(Deserializer):
 
 
 def as_confluent(error: SerdeError, part: Part) -> ConfluentSerdeError:
-    """Return a serde's error as one that is confluent-kafka's, too."""
+    """Return a serde's error as an error that is also confluent-kafka's."""
     kind = ConfluentUnknownSchemaError if isinstance(error, UnknownSchemaError) else ConfluentSerdeError
     made = kind(error.message)
     made.__dict__.update(error.__dict__, part=part)

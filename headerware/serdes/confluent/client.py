@@ -36,7 +36,7 @@ class SharedClient:
         self._stays: Final = settings["url"].startswith(_MOCK)
 
     def _bound_look_ups(self) -> None:
-        """Make the client remember failures as our own stores do; by itself it asks again for each record."""
+        """Make the client remember failures, as our stores do; otherwise it asks again for each record."""
         answers = Answers(_MAX_ANSWERS, _PATIENCE, time.monotonic)
         for name in ("get_schema", "get_schema_by_guid"):
             ask = getattr(self.client, name, None)
@@ -51,8 +51,8 @@ class SharedClient:
 
 
 def _looked_up(answers: Answers, name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    question = (name, arguments, tuple(sorted(options.items())))
-    return answers.look_up(question, lambda: ask(*arguments, **options))
+    request = (name, arguments, tuple(sorted(options.items())))
+    return answers.look_up(request, lambda: ask(*arguments, **options))
 
 
 _clients: Final[Shared[SharedClient]] = Shared(operator.eq)
@@ -72,7 +72,7 @@ def registry_module(name: str) -> Any:
         what = f"schema-registry parts for {name}" if name else "registry client"
         raise ConfigError(
             f"confluent-kafka's {what} cannot be imported ({error}); "
-            f"install what they need: {install_command('confluent')}"
+            f"install their dependencies: {install_command('confluent')}"
         ) from error
 
 

@@ -1,11 +1,11 @@
-"""confluent-kafka's serializers and deserializers as ours; importing this module imports confluent_kafka.
+"""confluent-kafka's serializers and deserializers as serdes; importing this module imports confluent_kafka.
 
 confluent-kafka's serializers are called as ``serializer(obj, ctx)``, and append to the caller's list in
 ``ctx.headers``. So a list that is used again grows with every record, None and tuples are refused, and a
 reader, which takes the first of several ids, takes the oldest. Here a serializer gets a new list each time,
 and an id of Confluent's replaces the earlier one.
 
-The messages of their errors may quote a payload: those of JSON validators and of fastavro do. So our error
+The messages of their errors may quote a payload; JSON validators and fastavro do so. Therefore our error
 has only the type of most errors; the rest is in its cause. The messages of a Schema Registry, of the network,
 and of confluent-kafka about lengths and numbers hold no payload, and are kept.
 """
@@ -23,7 +23,7 @@ from headerware.core.errors import HeaderError, HeldBackError, PluginError, Serd
 from headerware.core.headers import Headers
 from headerware.serdes.confluent.framing import ID_HEADERS
 from headerware.serdes.serde import Part, SerdeContext
-from headerware.serdes.stores.schema_registry import is_passing
+from headerware.serdes.stores.schema_registry import is_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,21 +55,21 @@ _MAX_TEXT: Final = 400
 
 
 def from_confluent(function: Callable[..., Any], context: SerdeContext) -> ConfluentFunction:
-    """Return a serializer or deserializer of confluent-kafka's as one of ours.
+    """Return the serde of a serializer or deserializer of confluent-kafka.
 
     Args:
         function: called as ``function(obj, ctx)``; or as ``function(obj)`` if it takes no second argument,
             or an optional one that is not called ``ctx`` or ``context``.
-        context: the part of the records that it is for.
+        context: the part of the records that the function is for.
 
     Raises:
-        PluginError: it is a coroutine function.
+        PluginError: the function is a coroutine function.
     """
     return ConfluentFunction(function, context)
 
 
 class ConfluentFunction:
-    """A function of confluent-kafka's kind as a serde of ours; as safe for several threads as that is."""
+    """A function of confluent-kafka as a serde; as safe for use by several threads as the function."""
 
     __slots__ = ("_field", "_function", "_id_header", "_lock", "_part", "_takes_context")
 
@@ -84,7 +84,7 @@ class ConfluentFunction:
         kinds = type(inspect.unwrap(function)).__mro__
         is_registrys = any(kind.__module__.startswith(_REGISTRY_SERDES) for kind in kinds)
         self._id_header: Final = ID_HEADERS[context.part] if is_registrys else None
-        # In confluent-kafka 2.13 they keep the current record's id in an attribute that threads share.
+        # In confluent-kafka 2.13 they keep the current record's id in an attribute that all threads share.
         # The lock is re-entrant, because a to_dict, a rule or a finalizer may serialize, too.
         self._lock: Final = threading.RLock()
 
@@ -102,15 +102,15 @@ class ConfluentFunction:
             try:
                 return payload.encode(), headers
             except UnicodeEncodeError:  # its text quotes the payload
-                raise self._refusal("gave text that UTF-8 cannot express") from None
-        raise self._refusal(f"gave {type(payload).__qualname__}, expected bytes, text or None")
+                raise self._refusal("returned text that UTF-8 cannot express") from None
+        raise self._refusal(f"returned {type(payload).__qualname__}, expected bytes, text or None")
 
     def deserialize(self, topic: str, headers: Headers, payload: bytes | None) -> tuple[Any, Headers]:
         """Read a payload; see :class:`headerware.serdes.serde.Deserializer`."""
         return self._called("deserialize", topic, headers, payload)
 
     def _called(self, method: _Method, topic: str, headers: Headers, given: Any) -> tuple[Any, Headers]:
-        """Call the function, and return its result with the headers as it left them."""
+        """Call the function, and return its result and the headers, which it may have changed."""
         own: list[Any] = []
         try:
             if self._takes_context:
@@ -127,17 +127,17 @@ class ConfluentFunction:
             raise _refused(_name(self._function), self._part, method, error) from error
         if result.__class__ is CoroutineType:
             result.close()
-            raise self._refusal("gave a coroutine; expected a function that blocks")
+            raise self._refusal("returned a coroutine; expected a function that blocks")
         if not self._takes_context or tuple(own) == headers:
             return result, headers
         return result, self._taken_over(headers, own)
 
     def _taken_over(self, before: Headers, after: Iterable[Any]) -> Headers:
-        """Return the headers as a function left them, without ids that it has replaced."""
+        """Return the headers that a function has changed, without ids that it has replaced."""
         try:
             changed = Headers(after)
         except HeaderError as error:
-            raise self._refusal(f"left headers that are none: {error}") from error
+            raise self._refusal(f"left invalid headers: {error}") from error
         for name in ID_HEADERS.values():
             ids = changed.all(name)
             if len(ids) > 1 and ids != before.all(name):
@@ -173,13 +173,13 @@ def _name(function: Any) -> str:
 
 
 def _refused(name: str, part: Part, method: _Method, error: Exception) -> SerdeError | HeldBackError:
-    """Return our error for one that a function of confluent-kafka's kind raised."""
+    """Return our error for an error that a function of confluent-kafka raised."""
     kinds = _class_names(error)
     text = _safe_text(error, kinds)
     problem = f"{name} cannot {method} the {part}: {type(error).__name__}"
     problem += f": {text}" if text else "; the cause says more"
     status = getattr(error, "http_status_code", 0) if _REGISTRY_ERROR in kinds else 0
-    if method == "deserialize" and (is_passing(status) or kinds & _OUT_OF_REACH):
+    if method == "deserialize" and (is_temporary(status) or kinds & _OUT_OF_REACH):
         return HeldBackError(problem)
     unknown = status == _NOT_FOUND
     refusal = UnknownSchemaError(problem) if unknown else SerdeError(problem)

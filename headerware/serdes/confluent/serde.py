@@ -82,7 +82,7 @@ class Confluent(Serde, frozen=True, kw_only=True):
 
     def _opened(self, context: SerdeContext, subject: Any) -> OpenConfluent:
         """Return the functions that write and read by a schema or class."""
-        registry_module("")  # it says what to install, before the settings need its functions
+        registry_module("")  # its error names the package to install, before the settings need its functions
         settings = serde_settings(self.settings, path="settings")
         has_schema = subject is not None or any(settings.get(name) for name in _SCHEMA_FROM_REGISTRY)
         if context.side == "producer" and not has_schema:
@@ -192,7 +192,9 @@ def _made(
     try:
         return kind(schema_registry_client=shared.client, conf=settings, **{argument: subject})
     except Exception as error:  # of many kinds: the schema's parser, the settings, the registry
-        raise ConfigError(f"confluent-kafka's {name} refuses it: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"confluent-kafka's {name} refuses its options: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _schema(given: Any) -> Any:
@@ -245,11 +247,11 @@ class OpenConfluent:
         ids = headers.all(self._header)
         if not ids:
             return self._reader.deserialize(topic, headers, payload)
-        # The last is right: confluent-kafka's serializer appends its id to the caller's list, though its
-        # deserializer takes the first.
+        # The last id is right: confluent-kafka's serializer appends its id to the caller's list, though its
+        # deserializer takes the first id.
         schema_id, rest = ids[-1], headers.remove(self._header)
         if payload is not None and schema_id is not None and len(payload) < self._min_bytes:
-            # confluent-kafka refuses payloads shorter than a prefix and a byte; so the id goes in front.
+            # confluent-kafka refuses payloads shorter than a prefix and a byte, so put the id in front.
             decode_id_header(self._header, schema_id)
             return self._reader.deserialize(topic, rest, schema_id + payload)[0], rest
         framed = rest.append((self._header, schema_id))

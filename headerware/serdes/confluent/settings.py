@@ -101,7 +101,7 @@ def serde_settings(settings: Mapping[str, Any], *, path: str) -> dict[str, Any]:
     found = flat(settings, path=path)
     for name in _ID_SETTINGS:
         if name in found:
-            raise ConfigError('the option id_in = "prefix" or "header" stands for it', path=f"{path}.{name}")
+            raise ConfigError('use the option id_in = "prefix" or "header" instead', path=f"{path}.{name}")
     word = found.get(_STRATEGY, found.get(_STRATEGY_TYPE))
     if not isinstance(word, str):
         return found

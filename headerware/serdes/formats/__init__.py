@@ -1,1 +1,1 @@
-"""Serdes of one format each, that need no schema store."""
+"""Serdes of a single format, which need no schema store."""

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _REFUSED_TAGS: Final = (5, 25, 28, 29, 30, 35, 36, 52, 54, 256, 260, 261, 43000)
-"""Refused tags of those that cbor2 knows: references make cycles, regular expressions and bigfloats take
+"""Tags that cbor2 knows and that are refused: references make cycles, regular expressions and bigfloats take
 time, and the rest are of types that no other format here has. Unknown tags are refused, too."""
 
 _SELF_DESCRIBED: Final = 55799
-"""The tag for CBOR itself; behind it cbor2 would make tuples and frozen maps."""
+"""The tag for CBOR itself; after it cbor2 would make tuples and frozen maps."""
 
 _OLDEST: Final = [6, 2]
 """The first cbor2 that can refuse keys of maps."""

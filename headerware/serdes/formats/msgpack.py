@@ -61,25 +61,25 @@ def _without_array_keys(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any
 
 
 class _Form(NamedTuple):
-    """What follows a first byte."""
+    """The layout after a first byte."""
 
     size_bytes: int = 0
-    """How many bytes hold the size."""
+    """The number of bytes of the size."""
     size: int = 0
-    """The size, if the first byte itself has it."""
+    """The size, if the first byte itself contains it."""
     unit: int = 1
-    """How many items, or for plain data how many bytes, one of that size is."""
+    """The number of items, or of bytes of plain data, for each unit of the size."""
     more: int = 0
-    """How many further bytes there are."""
+    """The number of further bytes."""
     nests: bool = False
-    """Whether items follow, rather than bytes."""
+    """Whether items follow, not plain data."""
 
 
 def has_array_keys(payload: bytes) -> bool:
     """Return whether an array is a key of a large map, as far as the payload can be read."""
     if (_MAP_16 not in payload and _MAP_32 not in payload) or _LARGE_MAP.search(payload) is None:
         return False
-    left: list[int] = []  # how many items each array or map around still has; even before a map's key
+    left: list[int] = []  # the items that each open array or map still has; even before a map's key
     large: list[bool] = []
     at = 0
     while at < len(payload):

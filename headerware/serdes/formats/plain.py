@@ -1,6 +1,6 @@
 """Plain formats: bytes, text and JSON with the content type in a header; the base of MessagePack and CBOR.
 
-The application's own content type stays if it is true of the bytes, such as ``application/vnd.orders+json``
+The application's own content type stays if it describes the bytes, such as ``application/vnd.orders+json``
 for JSON. Keys have one form only (entries sorted by name), because equal keys must go to the same partition.
 All formats are safe for use by several threads at once.
 """
@@ -38,7 +38,7 @@ class Plain(Serde, frozen=True, kw_only=True):
         content_type: the content type to state in place of the format's own; empty for none.
 
     Raises:
-        ConfigError: it is not a content type.
+        ConfigError: ``content_type`` is not a content type.
     """
 
     default_content_type: ClassVar[str] = ""
@@ -60,7 +60,7 @@ class Plain(Serde, frozen=True, kw_only=True):
 
 
 class Bytes(Plain, frozen=True, kw_only=True):
-    """Write and read bytes as they are; any content type that the application states stays.
+    """Write and read bytes as they are; every content type that the application states stays.
 
     Args:
         content_type: the content type to state in place of ``application/octet-stream``; empty for none.
@@ -116,8 +116,8 @@ class Text(Plain, frozen=True, kw_only=True):
 class Json(Plain, frozen=True, kw_only=True):
     """Write and read JSON as plain objects; Structs, dataclasses, Decimal, dates and UUIDs are written, too.
 
-    It is written in UTF-8; another charset is read if the content type states it. NaN and the infinities,
-    which JSON does not have, are refused rather than written as null.
+    JSON is written in UTF-8; another charset is read if the content type states it. NaN and the infinities,
+    which JSON does not have, are refused, not written as null.
 
     Args:
         content_type: the content type to state in place of ``application/json``; empty for none.
@@ -202,7 +202,7 @@ class JsonFunctions(PlainFunctions):
 
     def _encode_finite(self, value: Any) -> bytes:
         payload = self._encode_any(value)
-        if b"null" in payload:  # only then can there be such a number
+        if b"null" in payload:  # NaN and the infinities are written as null
             _require_finite(value)
         return payload
 

@@ -123,7 +123,7 @@ class Uuid(Serde, frozen=True, kw_only=True):
         """Read a UUID.
 
         Raises:
-            SerdeError: the payload is not its 36 characters.
+            SerdeError: the payload is not a UUID of 36 characters.
         """
         if payload is None:
             return None, headers
@@ -135,7 +135,7 @@ class Uuid(Serde, frozen=True, kw_only=True):
 
 
 class String(Serde, frozen=True, kw_only=True):
-    """Write and read text in UTF-8, whatever the headers say; ``text`` states and reads a content type."""
+    """Write and read text in UTF-8, regardless of headers; ``text`` states and reads a content type."""
 
     type: ClassVar[str] = "string"
 

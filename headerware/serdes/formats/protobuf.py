@@ -28,8 +28,8 @@ class Protobuf(Serde, frozen=True, kw_only=True):
     Safe for use by several threads at once.
 
     Args:
-        message: the generated class, as ``package.module_pb2:Message``, or ``...:Message.Inner`` for one
-            inside another; in code also the class itself.
+        message: the generated class, as ``package.module_pb2:Message``, or ``...:Message.Inner`` for a
+            nested message; in code also the class itself.
         content_type: the content type to state in place of ``application/protobuf; proto=...``; empty for
             none.
 
@@ -54,7 +54,7 @@ class Protobuf(Serde, frozen=True, kw_only=True):
         """Return the functions for one client.
 
         Raises:
-            ConfigError: the class cannot be imported, or is no message.
+            ConfigError: the class cannot be imported, or is not a message's class.
         """
         return ProtobufFunctions(message_class(self.message), context, self.content_type)
 
@@ -81,7 +81,7 @@ class ProtobufFunctions:
             payload = value.SerializeToString(deterministic=self._deterministic)
         except self._refusals:
             raise SerdeError(
-                f"cannot write {self._name}: a required field is missing, or it is too deep"
+                f"cannot write {self._name}: a required field is missing, or it nests too deep"
             ) from None
         return payload, self._header.state(headers)
 
@@ -132,7 +132,7 @@ def message_class(given: Any) -> Any:
         module, _, name = given.partition(":")
         try:
             given = attrgetter(name)(importlib.import_module(module))
-        except Exception as error:  # whatever the module raises, such as Protobuf's VersionError
+        except Exception as error:  # the module may raise any error, such as Protobuf's VersionError
             raise ConfigError(f"{given!r} cannot be imported: {error}", path="message") from error
     if not (isinstance(given, type_of) and issubclass(given, runtime.Message)):
         raise ConfigError("expected the class of a message, found another object", path="message")

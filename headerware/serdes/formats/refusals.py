@@ -12,10 +12,10 @@ from headerware.core.errors import SerdeError
 REFUSALS: Final = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
 """The exceptions of the formats' libraries for values and payloads that they refuse."""
 
-_PLACE: Final = re.compile(r"\(byte [0-9]+\)$")
+_POSITION: Final = re.compile(r"\(byte [0-9]+\)$")
 _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (RecursionError, "is nested too deeply, or in itself"),
-    (UnicodeDecodeError, "holds text that is not what its charset says"),
+    (RecursionError, "is nested too deeply, or contains itself"),
+    (UnicodeDecodeError, "holds text that is not in its charset"),
     (UnicodeEncodeError, "holds text that its charset does not have"),
     (msgspec.ValidationError, "holds a number or a time out of range"),
     (OverflowError, "holds a number out of range"),
@@ -29,7 +29,8 @@ def cannot_read(what: str, payload: bytes, error: Exception) -> SerdeError:
 
 def cannot_write(what: str, value: object, error: Exception) -> SerdeError:
     """Return the error for an object that a format cannot express."""
-    reason = _why(error) if not isinstance(error, TypeError) else "holds an object of a type that it cannot"
+    wrong_type = isinstance(error, TypeError)
+    reason = "holds an object of a type that the format lacks" if wrong_type else _why(error)
     return SerdeError(f"cannot write {type(value).__qualname__} as {what}: it {reason}")
 
 
@@ -39,5 +40,5 @@ def _why(error: Exception) -> str:
             return reason
     if "truncated" in str(error):
         return "is truncated"
-    place = _PLACE.search(str(error))  # msgspec's; the rest of its text may quote the payload
-    return f"is malformed at {place[0][1:-1]}" if place else "is malformed"
+    position = _POSITION.search(str(error))  # msgspec's; the rest of its text may quote the payload
+    return f"is malformed at {position[0][1:-1]}" if position else "is malformed"

@@ -21,27 +21,27 @@ Answer = TypeVar("Answer")
 
 
 class Patience(NamedTuple):
-    """How long failures are remembered, and how much time requests in vain may take.
+    """How long failures are remembered, and how much time failed requests may take.
 
     Senders choose the schemas that are requested, and each request may go over the network.
     """
 
     unknown_s: float = 30.0
-    """How long a schema that the store does not have stays unknown."""
+    """How long a schema that the store does not have counts as unknown."""
     failure_s: float = 1.0
     """How long after a failure the same request is not repeated."""
     share: float = 0.1
-    """The part of the time that readers' requests in vain may take, all together."""
+    """The share of time that the failed requests of all readers may take together."""
     burst_s: float = 2.0
-    """How much time they may take at once."""
+    """The time that failed requests may take at once."""
     longest_s: float = 10.0
-    """How long no request is made after they have taken more, at most."""
+    """The longest pause after failed requests have taken more time."""
 
 
 _PATIENT: Final = Patience()
 _NOT_FOUND: Final = 404
 _TURN_S: Final = 15.0
-"""How long a question keeps its turn: a record that waits is tried again every ten seconds at most."""
+"""How long a request keeps its turn: a waiting record is tried again after ten seconds at the latest."""
 _MOST_WAITING: Final = 1_000
 _log: Final = logging.getLogger("headerware.serdes")
 
@@ -80,7 +80,7 @@ class CachedStore:
 
         def deposit() -> str:
             self._store.put(schema)
-            self._answers.tell(schema.fingerprint, schema.text)
+            self._answers.put(schema.fingerprint, schema.text)
             return schema.text
 
         self._answers.ask(("put", schema.fingerprint), deposit)
@@ -113,7 +113,7 @@ class CachedStore:
         )
 
 
-class _Flight:
+class _Fetch:
     """A fetch that is under way."""
 
     __slots__ = ("answer", "done", "error")
@@ -123,7 +123,7 @@ class _Flight:
         self.answer: Any = None
         self.error: KeptError[Exception] | None = None
 
-    def landed(self) -> Any:
+    def result(self) -> Any:
         self.done.wait()
         if self.error is not None:
             raise self.error.again()
@@ -134,12 +134,12 @@ class _NotAskedError(HeldBackError):
     """The request was not made, so there is no failure to remember, and the record waits."""
 
 
-class _VainTime:
-    """A budget for the time that requests in vain take.
+class _FailureBudget:
+    """A budget for the time that failed requests take.
 
-    Questions of records that wait come again, and have their turn in the order in which they began to wait:
-    else those of a flood, which come at once, would leave nothing to one that comes every ten seconds. A
-    question that has come once alone has no turn, for its reader may not wait.
+    The requests of waiting records are repeated, and take turns in the order in which they began to wait.
+    Otherwise a flood of requests at once would leave no time for a request that comes every ten seconds.
+    A request that came only once gets no turn, because its reader may not wait.
     """
 
     def __init__(self, patience: Patience, clock: Callable[[], float]) -> None:
@@ -147,53 +147,53 @@ class _VainTime:
         self._clock: Final = clock
         self._left = patience.burst_s
         self._at = clock()
-        self._told = False
-        self._came_once: Final[OrderedDict[Hashable, None]] = OrderedDict()
+        self._warned = False
+        self._seen_once: Final[OrderedDict[Hashable, None]] = OrderedDict()
         self._waiting: Final[OrderedDict[Hashable, float]] = OrderedDict()
-        """When each question that waits has come for the last time, the oldest question first."""
+        """The time at which each waiting request last came, the oldest request first."""
 
     def spend(self, seconds: float) -> None:
-        """Charge the time of a request in vain."""
+        """Charge the time of a failed request."""
         patience = self._patience
         self._refill()
         self._left = max(self._left - seconds, -patience.share * patience.longest_s)
 
-    def require_some(self, question: Hashable) -> None:
-        """Refuse a request while no time is left for it, or while another question has its turn."""
+    def require_time(self, request: Hashable) -> None:
+        """Refuse a request while no time is left for it, or while another request has its turn."""
         self._refill()
-        if self._left >= 0 and self._has_its_turn(question):
-            self._waiting.pop(question, None)
-            self._told = self._told and self._left < self._patience.burst_s
+        if self._left >= 0 and self._has_its_turn(request):
+            self._waiting.pop(request, None)
+            self._warned = self._warned and self._left < self._patience.burst_s
             return
-        self._let_wait(question)
+        self._enqueue(request)
         wait_s = max(0.0, -self._left / self._patience.share)
         message = (
-            "the schema store is not asked for this schema: it was asked for too many that it does not have, "
-            f"or did not answer; the record waits, and the store is asked again in {wait_s:.1f} s"
+            "the schema store is not asked for this schema, because too many requests for schemas failed; "
+            f"the record waits, and the store is asked again in {wait_s:.1f} s"
         )
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             _log.warning("%s", message)
         raise _NotAskedError(message)
 
-    def _has_its_turn(self, question: Hashable) -> bool:
+    def _has_its_turn(self, request: Hashable) -> bool:
         while self._waiting:
             first, came_at = next(iter(self._waiting.items()))
-            if first == question:
+            if first == request:
                 return True
             if self._at - came_at < _TURN_S:
                 return False
             del self._waiting[first]
         return True
 
-    def _let_wait(self, question: Hashable) -> None:
-        if question in self._waiting or (question in self._came_once and len(self._waiting) < _MOST_WAITING):
-            self._came_once.pop(question, None)
-            self._waiting[question] = self._at
+    def _enqueue(self, request: Hashable) -> None:
+        if request in self._waiting or (request in self._seen_once and len(self._waiting) < _MOST_WAITING):
+            self._seen_once.pop(request, None)
+            self._waiting[request] = self._at
             return
-        self._came_once[question] = None
-        if len(self._came_once) > _MOST_WAITING:
-            self._came_once.popitem(last=False)
+        self._seen_once[request] = None
+        if len(self._seen_once) > _MOST_WAITING:
+            self._seen_once.popitem(last=False)
 
     def _refill(self) -> None:
         now = self._clock()
@@ -202,7 +202,7 @@ class _VainTime:
 
 
 class Answers:
-    """Answers and failures by question, both remembered for a while."""
+    """Cache answers and failures by request."""
 
     def __init__(self, max_answers: int, patience: Patience, clock: Callable[[], float]) -> None:
         self._max: Final = max_answers
@@ -211,87 +211,87 @@ class Answers:
         self._lock: Final = threading.Lock()
         self._known: OrderedDict[Hashable, Any] = OrderedDict()
         self._refused: OrderedDict[Hashable, tuple[float, KeptError[Exception]]] = OrderedDict()
-        self._flights: dict[Hashable, _Flight] = {}
-        self._vain: Final = _VainTime(patience, clock)
+        self._fetches: dict[Hashable, _Fetch] = {}
+        self._failures: Final = _FailureBudget(patience, clock)
 
-    def look_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Return the answer to a record's question; a flood of those in vain takes bounded time."""
-        return self.ask(question, lambda: self._looked_up(question, fetch))
+    def look_up(self, request: Hashable, fetch: Callable[[], Answer]) -> Answer:
+        """Return the answer to a record's request; a flood of failed requests takes bounded time."""
+        return self.ask(request, lambda: self._looked_up(request, fetch))
 
-    def _looked_up(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
+    def _looked_up(self, request: Hashable, fetch: Callable[[], Answer]) -> Answer:
         with self._lock:
-            self._vain.require_some(question)
+            self._failures.require_time(request)
         began = self._clock()
         try:
             return fetch()
         except Exception:
             with self._lock:
-                self._vain.spend(self._clock() - began)
+                self._failures.spend(self._clock() - began)
             raise
 
-    def ask(self, question: Hashable, fetch: Callable[[], Answer]) -> Answer:
-        """Return the answer; an unknown one is fetched by one thread."""
+    def ask(self, request: Hashable, fetch: Callable[[], Answer]) -> Answer:
+        """Return the answer; an unknown answer is fetched by one thread."""
         with self._lock:
-            if question in self._known:
-                self._known.move_to_end(question)
-                known: Answer = self._known[question]
+            if request in self._known:
+                self._known.move_to_end(request)
+                known: Answer = self._known[request]
                 return known
-            self._raise_refusal(question)
-            flight = self._flights.get(question)
-            if flight is None:
-                mine = self._flights[question] = _Flight()
-        if flight is not None:
-            landed: Answer = flight.landed()
-            return landed
-        return self._fetched(question, mine, fetch)
+            self._raise_refusal(request)
+            under_way = self._fetches.get(request)
+            if under_way is None:
+                mine = self._fetches[request] = _Fetch()
+        if under_way is not None:
+            shared: Answer = under_way.result()
+            return shared
+        return self._fetched(request, mine, fetch)
 
-    def tell(self, question: Hashable, answer: Any) -> None:
-        """Remember an answer that came without a question."""
+    def put(self, request: Hashable, answer: Any) -> None:
+        """Remember an answer that the store was not asked for."""
         with self._lock:
-            self._keep(question, answer)
+            self._keep(request, answer)
 
-    def _fetched(self, question: Hashable, flight: _Flight, fetch: Callable[[], Answer]) -> Answer:
+    def _fetched(self, request: Hashable, under_way: _Fetch, fetch: Callable[[], Answer]) -> Answer:
         try:
             answer = fetch()
         except BaseException as error:
-            flight.error = KeptError(
+            under_way.error = KeptError(
                 error if isinstance(error, Exception) else SerdeError("the fetch was interrupted")
             )
             with self._lock:
                 if isinstance(error, Exception) and not isinstance(error, _NotAskedError):
-                    self._refuse(question, error)
-                del self._flights[question]
+                    self._refuse(request, error)
+                del self._fetches[request]
             raise
         else:
-            flight.answer = answer
+            under_way.answer = answer
             with self._lock:
-                self._keep(question, answer)
-                del self._flights[question]
+                self._keep(request, answer)
+                del self._fetches[request]
             return answer
         finally:
-            flight.done.set()
+            under_way.done.set()
 
-    def _keep(self, question: Hashable, answer: Any) -> None:
-        self._known[question] = answer
-        self._refused.pop(question, None)
+    def _keep(self, request: Hashable, answer: Any) -> None:
+        self._known[request] = answer
+        self._refused.pop(request, None)
         if len(self._known) > self._max:
             self._known.popitem(last=False)
 
-    def _refuse(self, question: Hashable, error: Exception) -> None:
+    def _refuse(self, request: Hashable, error: Exception) -> None:
         unknown = isinstance(error, UnknownSchemaError) or getattr(error, "http_status_code", 0) == _NOT_FOUND
         wait_s = self._patience.unknown_s if unknown else self._patience.failure_s
-        self._refused[question] = (self._clock() + wait_s, KeptError(error))
+        self._refused[request] = (self._clock() + wait_s, KeptError(error))
         if len(self._refused) > self._max:
             self._refused.popitem(last=False)
 
-    def _raise_refusal(self, question: Hashable) -> None:
-        refused = self._refused.get(question)
+    def _raise_refusal(self, request: Hashable) -> None:
+        refused = self._refused.get(request)
         if refused is None:
             return
         until, error = refused
         if self._clock() < until:
             raise error.again()
-        del self._refused[question]
+        del self._refused[request]
 
 
 def open_shared(store: Any) -> CachedStore:

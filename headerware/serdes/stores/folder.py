@@ -105,7 +105,7 @@ class FolderStore:
             self._texts.clear()
 
     def _look(self, *, now: bool = False) -> None:
-        """Scan the folder, unless that was just done."""
+        """Scan the folder, unless the last scan was just done."""
         at = self._clock()
         if not now and self._looked_at is not None and at - self._looked_at < self._rescan_s:
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = 404
 _SERVER_ERROR: Final = 500
-_MENDED_THERE: Final = frozenset({401, 403, 408, 429})
+_CLIENT_REFUSALS: Final = frozenset({401, 403, 408, 429})
 """Refusals of the client, not of the schema: unauthorized, forbidden, timed out, too many requests."""
 
 
@@ -149,7 +149,7 @@ def _asked(
     except SchemaRegistryError as error:
         if error.http_status_code == _NOT_FOUND:
             raise UnknownSchemaError(f"the schema registry has no schema under {what}") from error
-        kind = if_unavailable if is_passing(error.http_status_code) else SerdeError
+        kind = if_unavailable if is_temporary(error.http_status_code) else SerdeError
         raise kind(
             f"the schema registry refused {what}: HTTP status {error.http_status_code}, "
             f"code {error.error_code}"
@@ -161,9 +161,9 @@ def _asked(
     return found
 
 
-def is_passing(http_status_code: int) -> bool:
+def is_temporary(http_status_code: int) -> bool:
     """Return whether a refusal with this HTTP status says nothing about the schema, so that records wait."""
-    return http_status_code >= _SERVER_ERROR or http_status_code in _MENDED_THERE
+    return http_status_code >= _SERVER_ERROR or http_status_code in _CLIENT_REFUSALS
 
 
 def _text(schema: Any, what: str) -> str:
@@ -172,7 +172,8 @@ def _text(schema: Any, what: str) -> str:
         raise SerdeError(f"the schema registry has a schema of type {kind} under {what}, expected Avro")
     if schema.references:
         raise SerdeError(
-            f"the schema that the registry has under {what} refers to others; register it with these in it"
+            f"the schema that the registry has under {what} refers to other schemas; register one schema "
+            "that contains them"
         )
     text: str = schema.schema_str
     return text

@@ -28,7 +28,7 @@ class SchemaStore(Protocol):
         Raises:
             UnknownSchemaError: the store answered, and does not have the schema.
             HeldBackError: the store cannot be reached or read now; records wait for it.
-            SerdeError: it has something other than an Avro schema there.
+            SerdeError: the store has something other than an Avro schema under this fingerprint.
         """
         ...
 
@@ -67,7 +67,7 @@ class Store(SecretOptions, frozen=True, kw_only=True):
 
     Args:
         max_schemas: how many schemas are remembered; the least recently used are forgotten first.
-        unknown_for_s: how long a schema that the store did not have stays unknown, in seconds.
+        unknown_for_s: how long a schema that the store does not have counts as unknown, in seconds.
     """
 
     max_schemas: Annotated[int, msgspec.Meta(ge=1)] = 1000

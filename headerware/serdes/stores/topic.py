@@ -109,7 +109,7 @@ class TopicSchemaStore:
         return text
 
     def put(self, schema: Schema) -> None:
-        """Write a schema, unless the topic has it undamaged."""
+        """Write a schema, unless the topic has an undamaged copy."""
         with self._depositing, _errors_as(SerdeError):
             if self._text(schema.fingerprint) is None:
                 self._table.refresh(self._timeout_s)

@@ -53,7 +53,7 @@ class TestConfigDef:
             ({"way": None}, "way"),
         ],
     )
-    def test_refuses_what_is_no_such_value_and_says_where(self, given: dict[str, Any], key: str) -> None:
+    def test_refuses_an_invalid_value_and_says_where(self, given: dict[str, Any], key: str) -> None:
         with pytest.raises(ConnectConfigError) as caught:
             parsed(**given)
         assert caught.value.path == key

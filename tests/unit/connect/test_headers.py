@@ -198,7 +198,7 @@ class TestChange:
             lambda headers: headers.apply(lambda header: header),
         ]
         for change in changes:
-            with pytest.raises(HeaderError, match="have left"):
+            with pytest.raises(HeaderError, match="their record has left"):
                 change(frozen)
         assert frozen == sample()
         assert len(frozen.duplicate().clear()) == 0

@@ -253,7 +253,7 @@ class TestConfiguration:
             ({**LINES, "predicates": "isOrder,isOrder"}, "predicates"),
         ],
     )
-    def test_that_cannot_work_names_the_whole_key(
+    def test_that_cannot_work_names_the_full_key(
         self, config: dict[str, Any], path: str | None, mode: Mode
     ) -> None:
         with pytest.raises(ConnectConfigError) as caught:
@@ -352,7 +352,7 @@ class TestConfiguration:
 
 
 class Forgetful(Transform):
-    """One that gives something else than a record."""
+    """A transform that returns something else than a record."""
 
     def apply(self, record: Any) -> Any:
         return record.value
@@ -361,7 +361,7 @@ class Forgetful(Transform):
 class TestWhatATransformGives:
     def test_must_be_a_record(self) -> None:
         stage = Stage("a", "Forgetful", Forgetful())
-        with pytest.raises(StageError, match=r"transforms\.a"):
+        with pytest.raises(StageError, match=r"transforms\.a .*expected a record or None.*found dict"):
             Pipeline([stage]).apply(SourceRecord(topic="t", value={"a": 1}))
 
 

@@ -45,7 +45,7 @@ class TestPropertiesFile:
             parse_properties(f"\n{text}")
 
     def test_with_a_key_twice_is_refused_by_strict_only(self) -> None:
-        with pytest.raises(ConnectConfigError, match="line 3: this key stands there twice") as caught:
+        with pytest.raises(ConnectConfigError, match="line 3: this key is given twice") as caught:
             parse_properties("a=1\nb=2\na=3")
         assert caught.value.path == "a"
         assert parse_properties("a=1\nb=2\na=3", mode="kafka_4_3") == {"a": "3", "b": "2"}

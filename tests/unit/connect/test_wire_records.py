@@ -56,7 +56,7 @@ class TestFromConnect:
         assert back.value is came.value
         assert back.headers is came.headers
 
-    def test_joins_what_was_changed(self) -> None:
+    def test_joins_changed_values(self) -> None:
         came = record()
         made = to_connect(came).with_part("value", STRING_SCHEMA, "text")
         assert from_connect(made, came).value == SchemaAndValue(STRING_SCHEMA, "text")

@@ -117,8 +117,8 @@ class TestSchemaOnSend:
         ("headers", "match"),
         [
             ([("avro.schema", None)], "is null"),
-            ([("avro.schema", b"secret")], "no JSON"),
-            ([("avro.schema", b'"secret"')], "no Avro schema"),
+            ([("avro.schema", b"secret")], "is not JSON"),
+            ([("avro.schema", b'"secret"')], "not an Avro schema"),
             ([("avro.schema", b" " * (2 << 20))], "max_schema_bytes"),
             ([SCHEMA, SCHEMA], "two headers of one name"),
         ],

@@ -177,7 +177,7 @@ class TestFromConfluent:
         assert raised.value.part == "value"
 
     def test_text_that_cannot_be_sent_is_refused(self) -> None:
-        with pytest.raises(SerdeError, match="gave text that UTF-8 cannot express"):
+        with pytest.raises(SerdeError, match="returned text that UTF-8 cannot express"):
             adapted(lambda obj, ctx: "\ud800").serialize("t", Headers(), 1)
 
     def test_headers_that_are_none_are_refused(self) -> None:
@@ -185,7 +185,7 @@ class TestFromConfluent:
             ctx.headers.append(("a", 5))
             return b""
 
-        with pytest.raises(SerdeError, match="left headers that are none"):
+        with pytest.raises(SerdeError, match="left invalid headers"):
             adapted(serializer).serialize("t", Headers(), 1)
 
     def test_coroutines_are_refused(self) -> None:
@@ -194,7 +194,7 @@ class TestFromConfluent:
 
         with pytest.raises(PluginError, match="expected one that blocks"):
             adapted(serializer)
-        with pytest.raises(SerdeError, match="gave a coroutine"):
+        with pytest.raises(SerdeError, match="returned a coroutine"):
             adapted(lambda obj, *ctx: serializer(obj, ctx)).deserialize("t", Headers(), b"")
 
 
@@ -339,7 +339,7 @@ class TestConfluentSerializer:
         assert ConfluentSerializer("text")("grün", value_context([])) == "grün".encode()
 
     @pytest.mark.parametrize(("serde", "problem"), [("txt", "did you mean"), (5, "expected a serde")])
-    def test_what_is_no_serde_is_refused(self, serde: Any, problem: str) -> None:
+    def test_an_object_that_is_not_a_serde_is_refused(self, serde: Any, problem: str) -> None:
         with pytest.raises(ConfigError, match=problem):
             ConfluentSerializer(serde)
 
@@ -351,7 +351,7 @@ class TestConfluentSerializer:
         with pytest.raises(PluginError, match="expected an object with serialize"):
             ConfluentSerializer(OnlyReads())
 
-    def test_a_serde_in_the_other_parts_place_is_refused(self) -> None:
+    def test_a_serde_of_the_other_part_is_refused(self) -> None:
         with pytest.raises(ConfluentSerdeError, match="for the value of records, and is used for the key"):
             ConfluentSerializer(Stamped())(1, value_context([], MessageField.KEY))
 

@@ -494,15 +494,15 @@ class TestAvroOptions:
         ("given", "said"),
         [
             ("no/such/file.avsc", "cannot read no/such/file.avsc: No such file"),
-            ("{", "no JSON"),
+            ("{", "is not JSON"),
             ('{"type": "record"}', '"name" is a required field'),
             ('"strin"', "UnknownType: strin"),
             (5, "a JSON int"),
-            ({"type": {1, 2}}, "no JSON"),
+            ({"type": {1, 2}}, "is not JSON"),
             ("nul\0", "cannot read"),
         ],
     )
-    def test_what_is_no_schema_is_refused_at_once(self, option: str, given: Any, said: str) -> None:
+    def test_an_invalid_schema_is_refused_at_once(self, option: str, given: Any, said: str) -> None:
         with pytest.raises(ConfigError, match=said) as caught:
             Avro(**{option: given})
         assert caught.value.path == option
@@ -517,7 +517,7 @@ class TestAvroOptions:
             ({"subject": "{nobody}"}, "subject"),
         ],
     )
-    def test_what_could_not_work_is_refused_at_once(self, options: dict[str, Any], path: str) -> None:
+    def test_options_that_cannot_work_are_refused_at_once(self, options: dict[str, Any], path: str) -> None:
         with pytest.raises(ConfigError) as caught:
             Avro(schema=ORDER, **options)
         assert caught.value.path == path

@@ -92,7 +92,7 @@ class TestConfluentPrefix:
             with pytest.raises(UnknownSchemaError):
                 reader.deserialize("t", other, bytes(5))
 
-    def test_who_writes_the_prefix_reads_it_whatever_the_content_type_says(
+    def test_a_serde_that_writes_the_prefix_reads_it_despite_the_content_type(
         self, store: RegistryStore
     ) -> None:
         serde = opened(schema=ORDER, store=store, write_as="prefix")
@@ -162,7 +162,7 @@ class TestConfluentHeader:
         with pytest.raises(SerdeError, match="gave no GUID"):
             opened(schema=ORDER, store=Old(client), write_as="confluent-header").serialize("t", EMPTY, VALUE)
 
-    def test_a_fingerprint_with_a_registry_behind_it(self, client: Any, store: RegistryStore) -> None:
+    def test_a_fingerprint_with_a_registry_as_store(self, client: Any, store: RegistryStore) -> None:
         payload, headers = opened(schema=ORDER, store=store).serialize("orders", EMPTY, VALUE)
         assert headers.names() == ("hw.schema", "content-type")
         assert opened(store=RegistryStore(client)).deserialize("orders", headers, payload)[0] == VALUE

@@ -71,7 +71,7 @@ class TestCloudEvent:
         assert CloudEvent.of({**MEMBERS, "subject": None, "x": None}) == event()
 
     @pytest.mark.parametrize("name", ["specversion", "id", "source", "type"])
-    def test_tells_what_is_missing(self, name: str) -> None:
+    def test_names_missing_parts(self, name: str) -> None:
         with pytest.raises(SerdeError, match=f"required {name}$"):
             CloudEvent.of({key: value for key, value in MEMBERS.items() if key != name})
 
@@ -298,7 +298,7 @@ class TestCloudEvents:
             CloudEvents().open(SerdeContext(part="key"))
 
     @pytest.mark.parametrize("value", [{"id": "7"}, b"x", "x", 3])
-    def test_refuses_what_is_no_event(self, value: Any) -> None:
+    def test_requires_an_event(self, value: Any) -> None:
         with pytest.raises(SerdeError, match=r"expected a CloudEvent, found (dict|bytes|str|int)"):
             opened().serialize("t", NONE, value)
 
@@ -378,7 +378,7 @@ class TestBinaryMode:
             ({**CE, "content-type": b"application/json"}, "expected JSON, but the payload"),
         ],
     )
-    def test_refuses_what_is_no_event(self, headers: Any, problem: str) -> None:
+    def test_requires_an_event(self, headers: Any, problem: str) -> None:
         with pytest.raises(SerdeError, match=problem):
             read(headers, b"{")
 
@@ -512,14 +512,14 @@ class TestStructuredMode:
             {**MEMBERS, "datacontenttype": "json"},
         ],
     )
-    def test_refuses_what_is_no_event(self, members: Any) -> None:
+    def test_requires_an_event(self, members: Any) -> None:
         with pytest.raises(SerdeError):
             read_json(members)
 
     @pytest.mark.parametrize(
         "payload", [b"", b"{", b"{}x", b"\xff", b'{"id":\xff}', b'{"data":' + b"[" * 200_000, b"[" * 200_000]
     )
-    def test_refuses_what_is_no_json(self, payload: bytes) -> None:
+    def test_requires_json(self, payload: bytes) -> None:
         with pytest.raises(SerdeError, match="expected a CloudEvent as a JSON object"):
             read(JSON_EVENT, payload)
 

@@ -316,8 +316,8 @@ class TestSettings:
             ({"settings": {"schema.id.serializer": print}}, "id_in"),
             ({"settings": {"no.such": 1}}, "Unrecognized properties: no.such"),
             ({"settings": {"use.latest.version": True}}, "cannot enable both"),
-            ({"schema": '{"type": "recor'}, "AvroSerializer refuses it"),
-            ({"schema": '"strin"'}, "AvroSerializer refuses it"),
+            ({"schema": '{"type": "recor'}, "AvroSerializer refuses its options"),
+            ({"schema": '"strin"'}, "AvroSerializer refuses its options"),
             ({"schema": "/no/such/file.avsc"}, "cannot read /no/such/file.avsc: No such file"),
             ({"schema": None}, "expected a schema to write by"),
             ({"registry": {"no.such": 1}}, "refuses its settings"),
@@ -370,7 +370,7 @@ class TestSettings:
         assert (rest.auth, rest.base_urls) == (auth, addresses)
         shared.close()
 
-    def test_a_file_names_its_schema_beside_itself(self, tmp_path: Path, url: str) -> None:
+    def test_a_file_names_a_schema_in_its_own_folder(self, tmp_path: Path, url: str) -> None:
         (tmp_path / "order.avsc").write_text(AVRO, encoding="utf-8")
         (tmp_path / "headerware.toml").write_text(
             f"""

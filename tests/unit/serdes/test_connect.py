@@ -46,7 +46,7 @@ class TestConnect:
     def test_gives_structs_back(self) -> None:
         assert both_ways(Connect(), AN_ORDER) == AN_ORDER
 
-    def test_gives_other_values_back_beside_their_schema(self) -> None:
+    def test_returns_other_values_with_their_schema(self) -> None:
         pair = SchemaAndValue(INT32_SCHEMA, Int32(5))
         assert both_ways(Connect(), pair) == pair
         assert both_ways(Connect(converter="StringConverter"), "x") == SchemaAndValue(

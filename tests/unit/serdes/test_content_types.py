@@ -68,7 +68,7 @@ class TestParseContentType:
             "a/b" + " " * 2000,
         ],
     )
-    def test_refuses_what_is_malformed(self, text: str) -> None:
+    def test_refuses_malformed_input(self, text: str) -> None:
         with pytest.raises(SerdeError, match="expected"):
             parse_content_type(text)
 
@@ -125,7 +125,7 @@ class TestFormats:
 
 
 class TestContentTypeOf:
-    def test_remembers_what_comes_often(self) -> None:
+    def test_remembers_frequent_values(self) -> None:
         assert content_type_of(b"text/x-often") is content_type_of(b"text/x-often")
 
     def test_a_flood_of_types_takes_no_memory(self) -> None:
@@ -139,7 +139,7 @@ class TestContentTypeOf:
         assert long not in _known
 
     @pytest.mark.parametrize("value", [None, b"", b"\xff/\xff", b"x" * (1 << 20)])
-    def test_refuses_what_is_none(self, value: bytes | None) -> None:
+    def test_refuses_invalid_input(self, value: bytes | None) -> None:
         with pytest.raises(SerdeError):
             content_type_of(value)
 
@@ -171,7 +171,7 @@ class TestRequireContentType:
     def test_passes(self, text: str | None) -> None:
         require_content_type(text)
 
-    def test_refuses_what_is_none(self) -> None:
+    def test_refuses_invalid_input(self) -> None:
         with pytest.raises(ConfigError, match=r"^types\.x: expected a content type"):
             require_content_type("json", path="types.x")
 

@@ -72,7 +72,7 @@ class TestHasArrayKeys:
 
     @pytest.mark.parametrize("size", SIZES)
     @pytest.mark.parametrize("make", [lambda size: "x" * size, bytes, lambda size: [None] * size])
-    def test_passes_over_what_stands_before(self, size: int, make: Any) -> None:
+    def test_skips_the_items_before(self, size: int, make: Any) -> None:
         assert has_array_keys(encode([make(size), large({(1,): 2})]))
         assert not has_array_keys(encode([make(size), large({1: (2,)})]))
 

@@ -175,7 +175,7 @@ class TestText:
             opened(Text()).deserialize("t", headers, b"a")
 
     @pytest.mark.parametrize("payload", [b"\xff", b"\xc3", b"\xed\xa0\x80"])
-    def test_refuses_what_is_no_text(self, payload: bytes) -> None:
+    def test_requires_text(self, payload: bytes) -> None:
         with pytest.raises(
             SerdeError, match=r"expected text, but the payload of \d bytes holds text that is not"
         ):
@@ -249,15 +249,15 @@ class TestTrees:
 
     @pytest.mark.parametrize("kind", TREES)
     @pytest.mark.parametrize("value", [object(), {"a": [object()]}, "\ud800", nested(100_000), 1j])
-    def test_refuse_what_they_cannot_express(self, kind: type[Plain], value: Any) -> None:
+    def test_refuse_a_value_that_they_cannot_express(self, kind: type[Plain], value: Any) -> None:
         with pytest.raises(SerdeError, match=f"^cannot write {type(value).__name__} as "):
             opened(kind()).serialize("t", NONE, value)
 
     @pytest.mark.parametrize("kind", TREES)
-    def test_refuse_what_is_in_itself(self, kind: type[Plain]) -> None:
+    def test_refuse_a_value_that_contains_itself(self, kind: type[Plain]) -> None:
         cycle: list[Any] = []
         cycle.append({"a": cycle})
-        with pytest.raises(SerdeError, match="nested too deeply, or in itself"):
+        with pytest.raises(SerdeError, match="nested too deeply, or contains itself"):
             opened(kind()).serialize("t", NONE, cycle)
 
     @pytest.mark.parametrize("kind", TREES)
@@ -352,7 +352,7 @@ class TestJson:
             b"9" * 5000,
         ],
     )
-    def test_refuses_what_is_no_json(self, payload: bytes) -> None:
+    def test_requires_json(self, payload: bytes) -> None:
         with pytest.raises(SerdeError, match=f"expected JSON, but the payload of {len(payload)} bytes"):
             opened(Json()).deserialize("t", NONE, payload)
 
@@ -380,7 +380,7 @@ class TestMessagePack:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # KiB
 
     @pytest.mark.parametrize("payload", [b"\xc1", b"\xa1\xff", b"\xc7\x0c\xff" + b"\xff" * 12])
-    def test_refuses_what_is_none(self, payload: bytes) -> None:
+    def test_refuses_invalid_input(self, payload: bytes) -> None:
         with pytest.raises(SerdeError, match="expected MessagePack"):
             opened(MessagePack()).deserialize("t", NONE, payload)
 
@@ -469,7 +469,7 @@ class TestCbor:
     @pytest.mark.parametrize(
         "payload", ["ff", "f816", "61ff", "c06161", "c11b7fffffffffffffff", "d8256100", "1c"]
     )
-    def test_refuses_what_is_none(self, payload: str) -> None:
+    def test_refuses_invalid_input(self, payload: str) -> None:
         with pytest.raises(SerdeError, match="expected CBOR, but the payload of"):
             opened(Cbor()).deserialize("t", NONE, bytes.fromhex(payload))
 
@@ -497,7 +497,7 @@ class TestCbor:
         ("module", "message"),
         [("None", "CBOR needs cbor2"), ("type(sys)('cbor2')", "expected cbor2 6.2 or newer")],
     )
-    def test_says_what_is_missing(self, module: str, message: str) -> None:
+    def test_names_missing_parts(self, module: str, message: str) -> None:
         program = (
             f"import sys; sys.modules['cbor2'] = {module}\n"
             "if sys.modules['cbor2']:\n"

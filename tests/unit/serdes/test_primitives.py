@@ -78,7 +78,7 @@ class TestPrimitives:
             (String, b"x"),
         ],
     )
-    def test_refuse_what_does_not_fit(self, kind: type[Serde], value: Any) -> None:
+    def test_refuse_a_value_that_does_not_fit(self, kind: type[Serde], value: Any) -> None:
         with pytest.raises(SerdeError, match=r"^expected"):
             opened(kind).serialize("t", NONE, value)
 
@@ -106,6 +106,6 @@ class TestPrimitives:
             b"1_200000-0000-0000-0000-000000000001",
         ],
     )
-    def test_refuse_what_is_no_uuid(self, payload: bytes) -> None:
+    def test_require_a_uuid(self, payload: bytes) -> None:
         with pytest.raises(SerdeError, match="expected a UUID"):
             opened(Uuid).deserialize("t", NONE, payload)

@@ -99,7 +99,7 @@ class TestProtobuf:
             "application/vnd.google.protobuf; encoding=delimited",
         ],
     )
-    def test_refuses_what_says_that_it_is_something_else(self, content_type: str) -> None:
+    def test_refuses_the_content_type_of_another_message(self, content_type: str) -> None:
         with pytest.raises(SerdeError, match="the content type names another"):
             opened().deserialize("t", Headers({"content-type": content_type}), TIME.SerializeToString())
 
@@ -124,7 +124,7 @@ class TestProtobuf:
             assert all(message == TIME for message in messages)
 
     @pytest.mark.parametrize("message", ["Timestamp", "a:b:c", "", 3, None])
-    def test_refuses_what_names_no_message(self, message: Any) -> None:
+    def test_requires_the_name_of_a_message(self, message: Any) -> None:
         with pytest.raises(ConfigError, match=r"^message: expected"):
             Protobuf(message=message)
 
@@ -140,7 +140,7 @@ class TestProtobuf:
             dict,
         ],
     )
-    def test_refuses_what_is_no_message(self, message: Any) -> None:
+    def test_requires_a_message(self, message: Any) -> None:
         with pytest.raises(ConfigError, match=r"^message: "):
             opened(message)
 
@@ -150,7 +150,7 @@ class TestProtobuf:
         payload, headers = found.open(SerdeContext()).serialize("t", NONE, message)
         assert found.open(SerdeContext()).deserialize("t", headers, payload)[0] == message
 
-    def test_says_what_is_missing(self) -> None:
+    def test_names_missing_parts(self) -> None:
         program = (
             "import sys; sys.modules['google.protobuf'] = None\n"
             "from headerware import ConfigError\n"

@@ -193,9 +193,7 @@ class TestCachedStore:
         assert store.asked == ["put", "put"]
         assert store.texts == {LONG.fingerprint: LONG.text}
 
-    def test_an_interrupted_fetch_leaves_nothing_behind(
-        self, store: CountingStore, cached: CachedStore
-    ) -> None:
+    def test_an_interrupted_fetch_leaves_no_trace(self, store: CountingStore, cached: CachedStore) -> None:
         store.texts[LONG.fingerprint] = LONG.text
         store.error = KeyboardInterrupt()  # type: ignore[assignment]
         with pytest.raises(KeyboardInterrupt):
@@ -363,7 +361,7 @@ class TestConfluentsOwnClient:
 
 
 class TestOpenShared:
-    def test_an_opened_store_is_shared_and_belongs_to_who_made_it(self, store: CountingStore) -> None:
+    def test_an_opened_store_is_shared_and_belongs_to_its_maker(self, store: CountingStore) -> None:
         first, second = open_shared(store), open_shared(store)
         assert first is second
         first.close()
@@ -411,7 +409,7 @@ class TestFolderStore:
         (tmp_path / "whatever.avsc").write_text('{ "type": "long" }')
         assert FolderStore(tmp_path).get(Fingerprint.of('"long"', algorithm)) == '{"type":"long"}'
 
-    def test_looks_again_for_what_it_misses_but_not_all_the_time(self, tmp_path: Path, clock: Clock) -> None:
+    def test_scans_again_for_missing_schemas_but_not_all_the_time(self, tmp_path: Path, clock: Clock) -> None:
         store = FolderStore(tmp_path, rescan_s=5, clock=clock)
         with pytest.raises(UnknownSchemaError, match="put the schema there"):
             store.get(LONG.fingerprint)
@@ -581,7 +579,7 @@ class TestRegistryStore:
             RegistryStore(client).by_id(number)
         reference = SchemaReference("Other", "other-value", 1)
         number = client.register_schema("r-value", ConfluentSchema('"Other"', "AVRO", [reference]))
-        with pytest.raises(SerdeError, match="refers to others"):
+        with pytest.raises(SerdeError, match="refers to other schemas"):
             RegistryStore(client).by_id(number)
 
     @pytest.mark.parametrize(
@@ -623,7 +621,7 @@ class TestStoreOptions:
             TopicSchemas(servers="localhost:9092", topic="schemas", config={"sasl.password": "hunter2"}),
         ],
     )
-    def test_do_not_show_what_may_be_secret(self, options: Any) -> None:
+    def test_do_not_show_secrets(self, options: Any) -> None:
         serde = Avro(store=options, schema='"string"')
         for shown in (repr(options), str(options), repr(serde), pretty_repr(serde)):
             assert type(options).__name__ in shown

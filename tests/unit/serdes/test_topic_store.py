@@ -117,7 +117,7 @@ class TestTopicSchemas:
         assert errors == []
         assert len(on_the_wire(embedded_cluster, topic, 1)) == 1
 
-    def test_one_look_for_what_five_threads_ask(self, make: Callable[..., TopicSchemaStore]) -> None:
+    def test_five_threads_share_one_read(self, make: Callable[..., TopicSchemaStore]) -> None:
         store = make()
         looks: list[float] = []
         refresh = store._table.refresh

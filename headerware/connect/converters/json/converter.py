@@ -3,12 +3,12 @@
 with schemas      {"schema": {"type": "int32", "optional": false}, "payload": 42}
 without           42
 
-A schema in JSON; an array's has "items", a map's "keys" and "values", a struct's "fields", each of which has
-its name as "field":
+A schema in JSON. The schema of an array also has "items", the schema of a map "keys" and "values", and the
+schema of a struct "fields". Each field is a schema that has its name as "field".
 
     {"type": "int32", "optional": false, "name": "", "version": 1, "doc": "", "parameters": {}, "default": 5}
 
-What is written is byte for byte what Kafka writes, in both modes.
+Both modes write the same bytes as Kafka.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _JSON_CONFIG: Final = ConfigDef(
         type="BOOLEAN",
         default=True,
         importance="HIGH",
-        doc="Whether each value stands in an envelope with its schema.",
+        doc="Whether each value is in an envelope with its schema.",
     ),
     ConfigKey(
         name=_SCHEMAS_CACHE_SIZE,
@@ -69,7 +69,7 @@ _JSON_CONFIG: Final = ConfigDef(
         type="STRING",
         default=None,
         importance="HIGH",
-        doc="The schema of all values that are read, as JSON; they then come without an envelope.",
+        doc="The schema of all values that are read, as JSON; these values have no envelope.",
     ),
     ConfigKey(
         name=_DECIMAL_FORMAT,
@@ -114,14 +114,14 @@ class _ReadPlan(NamedTuple):
 
     def value(self, node: Any, size: int) -> SchemaAndValue:
         """Read the value of JSON of ``size`` bytes."""
-        assert self.schema is not None  # noqa: S101 - callers have compared read, and the two go together
+        assert self.schema is not None  # noqa: S101 - callers have checked read; both or neither are None
         assert self.read is not None  # noqa: S101 - likewise
         refuse_too_many(self.schema, node, size, self.widest)
         return SchemaAndValue(self.schema, self.read(node))
 
 
 class _WritePlan(NamedTuple):
-    """How to write values of a schema, which is kept alive here: plans are found by its identity."""
+    """How to write values of a schema; the schema is kept alive, because plans are found by its identity."""
 
     schema: Schema
     opening: str
@@ -142,7 +142,7 @@ class JsonConverter(DualConverter):
         mode: ``strict`` or ``kafka_4_3``.
 
     Raises:
-        ConnectConfigError: a key is unknown, or has a value that it cannot have.
+        ConnectConfigError: a key is unknown, or its value is not valid.
         ConnectDataError: ``schema.content`` is not a schema, in the ``kafka_4_3`` mode.
     """
 
@@ -196,7 +196,7 @@ class JsonConverter(DualConverter):
         """Return the value of JSON, with its schema if there is one.
 
         Raises:
-            ConnectDataError: it is not JSON or not an envelope, or does not fit its schema.
+            ConnectDataError: the data is not JSON or not an envelope, or does not fit its schema.
         """
         if data is None:
             return NULL
@@ -229,11 +229,11 @@ class JsonConverter(DualConverter):
             return self._from_any_envelope(data)
 
     def _from_any_envelope(self, data: bytes) -> SchemaAndValue:
-        """Read an envelope in one go: the slow way, for unusual JSON."""
+        """Read an envelope and its schema together, which is slower; needed for unusual JSON."""
         tree = self._parser.exact(data)
         if not isinstance(tree, dict) or tree.keys() != {"schema", "payload"}:
             raise ConnectDataError(
-                "expected an object of 'schema' and 'payload', as schemas.enable says; "
+                "expected an object of 'schema' and 'payload', because schemas.enable is true; "
                 "set schemas.enable=false to read plain JSON"
             )
         self._parser.check_names(data, count_of_names(tree))
@@ -342,7 +342,7 @@ def _nested(schema: Schema, writers: Writers) -> list[str]:
 class _SchemaReader:
     """Read schemas; the readers read their defaults.
 
-    The ``strict`` mode refuses unknown names and facts of another type, which Kafka ignores.
+    The ``strict`` mode refuses unknown names and values of another type, which Kafka ignores.
     """
 
     def __init__(self, mode: Mode, readers: Readers) -> None:
@@ -374,7 +374,7 @@ class _SchemaReader:
 
     def _array(self, tree: dict[str, Any]) -> SchemaBuilder:
         if tree.get("items") is None:
-            raise ConnectDataError("expected an array's schema with 'items', the schema of what is in it")
+            raise ConnectDataError("expected an array's schema with 'items', the schema of its elements")
         return SchemaBuilder.array(self.schema(tree["items"]))
 
     def _map(self, tree: dict[str, Any]) -> SchemaBuilder:
@@ -435,7 +435,7 @@ class _SchemaReader:
             return
         if isinstance(value, Struct) and not self._strict:
             # Kafka compares the struct's schema with the builder, which never equals it.
-            raise SchemaBuilderError("Kafka takes no struct for the default of a struct")
+            raise SchemaBuilderError("Kafka refuses a struct as the default of a struct's schema")
         builder.default(value)
 
 

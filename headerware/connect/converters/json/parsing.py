@@ -1,11 +1,11 @@
 """Parse JSON to None, bool, int, float or Decimal, str, list and dict.
 
-A parser reads numbers with a point or an exponent as floats in ``fast`` and as Decimals in ``exact``, for
-where their digits matter. ``schemaless`` returns a value without a schema. Nothing here depends on the
-decimal context.
+A parser's ``fast`` reads numbers with a point or an exponent as floats; ``exact`` reads them as Decimals and
+is used if all digits matter. ``schemaless`` returns a value without a schema. The decimal context has no
+effect.
 
-:class:`StrictParser` takes JSON alone. :class:`KafkaParser` takes what Jackson takes: numbers with leading
-zeros, halves of surrogate pairs, UTF-16 and UTF-32; it ignores what follows the first value.
+:class:`StrictParser` accepts only JSON. :class:`KafkaParser` accepts the same texts as Jackson: numbers with
+leading zeros, halves of surrogate pairs, UTF-16 and UTF-32; it ignores all text after the first value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headerware.connect.errors import ConnectDataError
 from headerware.connect.java.numbers import to_float64
 
 MISSING: Final = object()
-"""What Kafka reads if there are no bytes; it is of no JSON type."""
+"""The value that Kafka reads from no bytes; it has no JSON type."""
 _MAX_DIGITS: Final = 1000
 """Jackson's limit of the digits of a number."""
 _MAX_DEPTH: Final = 1000
@@ -34,7 +34,7 @@ _MAX_DEPTH: Final = 1000
 _MAX_SCALE: Final = (1 << 31) - 1
 _EXPONENT: Final = "expected numbers with exponents of up to 32 bits"
 REFUSALS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ConnectDataError)
-"""What the msgspec decoders raise for text that is not JSON, or not within their limits."""
+"""The errors of the msgspec decoders for text that is not JSON, or exceeds their limits."""
 _INT64: Final = range(-(1 << 63), 1 << 63)
 # Translation makes all digits zeros, so that a bytes search finds many of them in a row.
 _DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -49,7 +49,7 @@ class DigitsNeededError(Exception):
 
 
 def _decimal_of(text: str) -> DecimalNumber:
-    """Return the exact number, as Java has it: zero has no sign."""
+    """Return the exact number; as in Java, zero has no sign."""
     number = _signed_decimal_of(text)
     return number or number.copy_abs()
 
@@ -60,7 +60,7 @@ def _signed_decimal_of(text: str) -> DecimalNumber:
         raise ConnectDataError(f"expected numbers of up to {_MAX_DIGITS} digits")
     try:
         number = DecimalNumber(text)
-    except InvalidOperation:  # an exponent that not even a Decimal has
+    except InvalidOperation:  # the exponent is too large even for a Decimal
         raise ConnectDataError(_EXPONENT) from None
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_SCALE <= exponent <= _MAX_SCALE:
@@ -112,7 +112,7 @@ class KafkaParser:
     """Read JSON as Kafka does with Jackson; integers of more than 64 bits wrap."""
 
     def fast(self, data: bytes) -> Any:
-        """Read JSON with floats, or the slow way if that fails."""
+        """Read JSON with floats, or with Decimals if this fails."""
         if is_long(data):
             return self.exact(data)
         try:
@@ -151,7 +151,7 @@ def _wrapped(number: DecimalNumber | int) -> int | float:
 
 
 class StrictParser:
-    """Read JSON alone, in which an object has each name once; numbers keep their values."""
+    """Read JSON, in which an object has each name once; numbers keep their values."""
 
     def fast(self, data: bytes) -> Any:
         """Read JSON with floats, or with Decimals if a number is too large for a float."""
@@ -216,8 +216,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _malformed(data: bytes, error: Exception) -> ConnectDataError:
     if isinstance(error, ConnectDataError):
         return error
-    nested = "is nested too deeply" if isinstance(error, RecursionError) else "is malformed"
-    return ConnectDataError(f"expected JSON, but what the {len(data)} bytes hold {nested}")
+    problem = "nested too deeply" if isinstance(error, RecursionError) else "malformed"
+    return ConnectDataError(f"expected JSON, found {len(data)} bytes that are {problem}")
 
 
 _ESCAPE: Final = "surrogateescape"
@@ -315,7 +315,7 @@ class _JacksonParser:
         return True
 
     def _closed(self, value: Any) -> Any:
-        """Add a value to what is open, and return the outermost list or object that ends here."""
+        """Add a value to its list or object, and return the outermost list or object that ends here."""
         while self._open:
             holder = self._open[-1]
             if holder.__class__ is list:
@@ -340,7 +340,7 @@ class _JacksonParser:
         if match is None:
             raise self._malformed()
         name = _unescaped(match[1])
-        if _SURROGATE.search(name):  # which Jackson takes in text alone
+        if _SURROGATE.search(name):  # Jackson accepts halves of surrogate pairs only in values
             raise self._malformed()
         self._names.append(name)
         self._at = match.end()
@@ -367,7 +367,7 @@ def _codec(data: bytes) -> str:
 
 
 def _space(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it also matches the empty text
 
 
 def _number(integral: str, rest: str) -> Any:

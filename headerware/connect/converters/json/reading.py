@@ -31,7 +31,7 @@ from headerware.connect.modes import STRICT, Mode
 
 Read = Callable[[Any], Any]
 _REFUSED: Final = object()
-"""Stands for the value of null if null has none."""
+"""Stands for the value of null if null is refused."""
 _PAIR: Final = 2
 _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -41,10 +41,10 @@ _MAX_DECIMAL_BYTES: Final = 10_000
 _NUMBERS: Final = (int, float, DecimalNumber)
 _FREE_VALUES: Final = 100_000
 _VALUES_PER_BYTE: Final = 16
-"""How many values JSON may become by its length: so many, and so many more for each byte. A struct has all
-fields of its schema, present or not, so that ``{}`` may be thousands of values."""
+"""JSON may become ``_FREE_VALUES`` values, and ``_VALUES_PER_BYTE`` more for each of its bytes. A struct has
+all fields of its schema, present or not, so that ``{}`` may become thousands of values."""
 _STRUCT_BYTES: Final = 3
-"""The fewest bytes that a struct takes, with the comma behind it."""
+"""The fewest bytes of a struct, with the comma after it."""
 
 
 class Readers:
@@ -62,7 +62,7 @@ class Readers:
     def reader(self, schema: Schema, *, in_struct: bool = False) -> Read:
         """Make the function for a schema; it raises ConnectDataError for JSON that does not fit.
 
-        In a struct, Kafka refuses a null that was read from other JSON if it is no value of the schema.
+        In a struct, Kafka refuses JSON of another kind that it reads as null, unless the schema is optional.
         """
         read = self._present(schema, in_struct)
         null = self._null(schema)
@@ -140,9 +140,9 @@ class Readers:
 
 
 def default_of(schema: Schema) -> Any:
-    """Return a schema's default as a value of this very schema, or None.
+    """Return a schema's default as a value of the same schema, or None.
 
-    A struct's default was made before its schema had one, so that the default's own schema has none.
+    A struct's default is made before its schema has a default, so the default's own schema has no default.
     """
     default = schema.default
     return Struct.trusted(schema, default.values) if isinstance(default, Struct) else default
@@ -160,7 +160,7 @@ def _required(schema: Schema, read: Read) -> Read:
 
 def _nested(schema: Schema | None) -> Schema:
     if schema is None:
-        raise ConnectDataError("expected a schema for what is in a list or map, found none")
+        raise ConnectDataError("expected a schema for the elements of a list or map, found none")
     return schema
 
 
@@ -198,7 +198,7 @@ def _hashable(key: Any) -> Any:
 
 
 def _refuse_null() -> NoReturn:
-    raise ConnectDataError("it is required, found null or nothing")
+    raise ConnectDataError("a value is required, found null or no value")
 
 
 def _refuse_unknown(schema: Schema, node: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ def _unfit(schema: Schema, expected: str, node: Any) -> ConnectDataError:
 
 
 class _Reading(ABC):
-    """How one mode reads JSON that does not fit its schema."""
+    """The base class of the two modes: how to read JSON that does not fit its schema."""
 
     is_strict: ClassVar[bool]
     """Whether a struct's unknown fields and a map's repeated keys are refused."""
@@ -363,7 +363,7 @@ class _Strict(_Reading):
 
 
 class _Kafka(_Reading):
-    """Do what Jackson's conversions do.
+    """Read JSON like Jackson's conversions.
 
     JSON of another kind is zero, false or null, and a number that its type cannot hold loses its fraction and
     its highest bits.

@@ -72,7 +72,7 @@ class Writers:
             write = next((each for cls, each in self._plain.items() if is_instance(value, (cls,))), None)
             if write is None:
                 raise ConnectDataError(
-                    f"expected a value that can stand without a schema, found {type(value).__name__}"
+                    f"a value of class {type(value).__name__} cannot be written without a schema"
                 )
         return write(value)
 
@@ -147,9 +147,9 @@ class Writers:
     def _object(self, entries: dict[Any, Any], key: Write, item: Write) -> str:
         made: dict[str, str] = {}
         for name, value in entries.items():
-            # As in Java, null has the name "null", and the text or number of a logical type is a name, too.
+            # As in Java, null becomes the name "null", and a logical type's text or number is a name, too.
             if name is None and self._strict:
-                raise ConnectDataError("a JSON object has no null among its names")
+                raise ConnectDataError("expected text as a name of a JSON object, found null")
             text = key(name)
             made[text if text.startswith('"') else f'"{text}"'] = item(value)
         return f"{{{','.join([f'{name}:{value}' for name, value in made.items()])}}}"
@@ -190,7 +190,7 @@ def _scalars(quote: Write, *, strict: bool) -> dict[Type, Write]:
 
 
 def _of(kind: Type, write: Write) -> Write:
-    """Write values of the type's classes only."""
+    """Return a function that writes only values of the type's classes."""
     classes = CLASSES[kind]
     usual = classes[0]
 
@@ -209,7 +209,7 @@ def _int64(value: int) -> str:
 
 
 def _float(text: Callable[[Any], str], *, strict: bool) -> Write:
-    """Write numbers; NaN and infinity become text, or are refused."""
+    """Return a function that writes numbers; NaN and infinity become text, or are refused."""
 
     def write(number: Any) -> str:
         if math.isfinite(number):
@@ -231,7 +231,7 @@ def _decimal(schema: Schema) -> Write:
 
 
 def _number(schema: Schema, *, strict: bool) -> Write:
-    """Write decimals as numbers; Kafka does so whatever their scale, even if the schema has none."""
+    """Return a function that writes decimals as numbers; Kafka ignores the schema's scale."""
     scale = Decimal.scale(schema) if strict else None
 
     def write(value: Any) -> str:

@@ -73,7 +73,7 @@ class TestConverterFrom:
         with pytest.raises(ConnectConfigError, match=r"value\.converter\.schemas\.enable"):
             converter_from(config, "value", worker=worker)
 
-    def test_tells_the_whole_key_of_a_wrong_option(self) -> None:
+    def test_names_the_full_key_of_a_wrong_option(self) -> None:
         for option in ("schemas.enable", "schemas.enabled"):
             config = {"value.converter": JSON, f"value.converter.{option}": "x"}
             with pytest.raises(ConnectConfigError) as caught:

@@ -197,7 +197,7 @@ class TestSchemas:
             '{"type":"int32","default":null,"optional":"true"}',
         ],
     )
-    def test_refuses_what_is_none(self, schema: str, mode: Mode) -> None:
+    def test_refuses_invalid_input(self, schema: str, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             read(schema, "null", mode)
 

@@ -146,7 +146,7 @@ def test_json_gives_back_what_it_was_given(mode: Mode, data: st.DataObject, form
 
 
 class TestStrictJson:
-    def test_keeps_the_sign_of_zero_in_a_default_and_beside_a_decimal(self) -> None:
+    def test_keeps_the_sign_of_zero_in_a_default_and_next_to_a_decimal(self) -> None:
         default = Schema(Type.FLOAT64, default=-0.0)
         decimal = Decimal.schema(2)
         schema = Schema(Type.STRUCT, fields=(Field("z", 0, default), Field("d", 1, decimal)))

@@ -111,7 +111,7 @@ class TestSchemaless:
     @pytest.mark.parametrize(
         "value", [DecimalNumber("1.5"), datetime(2024, 1, 1, tzinfo=UTC), object(), 1 << 63, {1, 2}]
     )
-    def test_refuses_what_needs_a_schema(self, value: Any, mode: Mode) -> None:
+    def test_refuses_a_value_that_needs_a_schema(self, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             written(None, value, mode)
 
@@ -225,7 +225,7 @@ class TestWriting:
             value = Struct.of(schema, {"a": number})
             assert converter.from_connect_data("t", schema, value) == f'{{"a":{number}}}'.encode()
 
-    def test_what_is_nested_in_itself_is_refused(self, mode: Mode) -> None:
+    def test_a_value_that_contains_itself_is_refused(self, mode: Mode) -> None:
         value: list[Any] = []
         value.append(value)
         with pytest.raises(ConnectDataError, match="deep"):

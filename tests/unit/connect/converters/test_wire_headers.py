@@ -52,7 +52,7 @@ class TestWireHeaders:
         assert from_connect("u", record.headers, converter) is WIRE
         assert (converter.decoded, converter.encoded) == ([], [])
 
-    def test_decodes_what_is_looked_at_once(self) -> None:
+    def test_decodes_a_header_that_is_read_once(self) -> None:
         converter = Counting()
         headers = to_connect("t", WIRE, converter)
         assert [header.key for header in headers] == ["a", "b", "a", "c"]
@@ -61,7 +61,7 @@ class TestWireHeaders:
         assert (last.value, last.schema, last.value) == ("3", STRING_SCHEMA, "3")
         assert converter.decoded == ["c"]
 
-    def test_keeps_the_bytes_of_what_is_not_replaced(self) -> None:
+    def test_keeps_the_bytes_of_headers_that_are_not_replaced(self) -> None:
         converter = Counting()
         headers = to_connect("t", WIRE, converter)
         headers.apply(lambda header: header.rename("z") if header.key == "c" else header)
@@ -70,13 +70,13 @@ class TestWireHeaders:
         assert found == Headers([("a", b"1"), ("b", None), ("a", b"\xff"), ("z", b"3"), ("new", b"x")])
         assert (converter.decoded, converter.encoded) == ([], ["new"])
 
-    def test_writes_what_was_replaced(self) -> None:
+    def test_writes_replaced_headers(self) -> None:
         converter = Counting()
         headers = to_connect("t", Headers([("a", b"1")]), converter)
         headers.apply(lambda header: header.with_value(STRING_SCHEMA, f"{header.value}!"))
         assert from_connect("t", headers, converter) == Headers([("a", b"1!")])
 
-    def test_freezes_what_left(self) -> None:
+    def test_freezes_headers_that_have_left(self) -> None:
         converter = Counting()
         for headers in (to_connect("t", WIRE, converter), to_connect("t", WIRE, converter).remove("a")):
             from_connect("t", headers, converter)

@@ -54,7 +54,7 @@ class TestProject:
         with pytest.raises(SchemaProjectorError, match=r"int64.*int32"):
             project(INT64_SCHEMA, 5, INT32_SCHEMA)
 
-    def test_leaves_out_what_the_reader_does_not_know(self) -> None:
+    def test_leaves_out_fields_that_the_reader_does_not_know(self) -> None:
         projected = project(OLD, RECORD, new())
         assert projected.to_dict() == {"id": 5}
 

@@ -58,7 +58,7 @@ EVERYTHING = (
 
 
 class TestStruct:
-    def test_holds_what_is_put(self) -> None:
+    def test_holds_the_values_that_are_put(self) -> None:
         person = Struct(PERSON).put("id", Int32(7)).put("name", "Ada")
         assert (person["id"], person.get("name"), person.get_int32("id")) == (7, "Ada", 7)
 
@@ -167,7 +167,7 @@ class TestOf:
             ("raw", "x", "bytes"),
         ],
     )
-    def test_refuses_what_does_not_fit(self, field: str, value: Any, said: str) -> None:
+    def test_refuses_a_value_that_does_not_fit(self, field: str, value: Any, said: str) -> None:
         with pytest.raises(ConnectDataError, match=said):
             Struct.of(EVERYTHING, {**self.VALUES, field: value})
 

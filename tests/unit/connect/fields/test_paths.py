@@ -43,7 +43,7 @@ class TestStrictPath:
     def test_leads_into_a_struct(self) -> None:
         assert parse_path("a.b", "strict", "field").getter(OUTER)(VALUE) == Int32(1)
 
-    def test_finds_a_name_with_a_dot_behind_a_backslash(self) -> None:
+    def test_finds_a_name_with_a_dot_after_a_backslash(self) -> None:
         assert parse_path(r"a\.b", "strict", "field").getter(OUTER)(VALUE) == "flat"
 
     @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b", "a\\"])
@@ -53,7 +53,7 @@ class TestStrictPath:
 
     @pytest.mark.parametrize("text", ['"a"', "'a.b'", 'a."b"', "'a'.b", '"a\\.b"', "''"])
     def test_refuses_names_in_quotes(self, text: str) -> None:
-        with pytest.raises(ConnectConfigError, match="quotes are part of a name here") as caught:
+        with pytest.raises(ConnectConfigError, match="quotes would be part of the name") as caught:
             parse_path(text, "strict", "field")
         assert caught.value.path == "field"
         assert parse_path(text, "kafka_4_3", "field").steps == (text,)
@@ -73,14 +73,14 @@ class TestStrictPath:
             parse_path("a.b", "strict", "field").field(schema)
 
     @pytest.mark.parametrize("text", ["list.b", "word.b", "a.b.c"])
-    def test_refuses_to_go_through_what_is_no_struct(self, text: str) -> None:
+    def test_refuses_a_step_into_a_value_without_fields(self, text: str) -> None:
         with pytest.raises(ConnectDataError, match="needs a struct"):
             parse_path(text, "strict", "field").field(OUTER)
 
-    def test_gives_null_behind_a_null(self) -> None:
+    def test_gives_null_for_a_field_in_a_null(self) -> None:
         assert parse_path("maybe.z", "strict", "field").getter(OUTER)(VALUE) is None
 
-    def test_says_that_what_is_behind_a_null_is_optional(self) -> None:
+    def test_says_that_a_field_in_a_null_is_optional(self) -> None:
         assert parse_path("maybe.z", "strict", "field").schema(OUTER).optional
 
     def test_takes_the_default_if_asked_to(self) -> None:
@@ -171,7 +171,7 @@ class TestNewField:
 
     @pytest.mark.parametrize(("text", "behind"), [("!id", "'id!'"), ("?id", "'id\\?'"), ("!a.b", "'a.b!'")])
     def test_tells_a_mark_that_stands_before_the_name(self, text: str, behind: str) -> None:
-        with pytest.raises(ConnectConfigError, match=f"stands behind the name: {behind}"):
+        with pytest.raises(ConnectConfigError, match=f"write the mark after the name: {behind}"):
             new_field(text, "strict", "field")
 
     def test_takes_a_mark_before_the_name_for_a_part_of_it_where_that_is_said(self) -> None:
@@ -179,7 +179,7 @@ class TestNewField:
         assert new_field("!id", "kafka_4_3", "field") == NewField("!id", None)
 
     @pytest.mark.parametrize("text", ["", "!", "?", "a.b", "a\\"])
-    def test_refuses_what_names_no_field(self, text: str) -> None:
+    def test_requires_the_name_of_a_field(self, text: str) -> None:
         with pytest.raises(ConnectConfigError) as caught:
             new_field(text, "strict", "topic.field")
         assert caught.value.path == "topic.field"

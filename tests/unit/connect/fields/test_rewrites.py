@@ -65,7 +65,7 @@ class TestRewrite:
         assert made.to_dict() == {"inner": {"n": 1}, "n": 2}
         assert [field.name for field in updated.fields[0].schema.fields] == ["n"]
 
-    def test_changes_the_default_of_the_whole_with_it(self) -> None:
+    def test_changes_the_default_of_the_struct_with_it(self) -> None:
         schema = SchemaBuilder.struct().field("n", INT32_SCHEMA).optional()
         schema.default(Struct.of(schema.build(), {"n": 7}))
         updated, _ = rewrite(schema.build(), edits("n"), to_int64, mode="strict")
@@ -127,12 +127,12 @@ class TestRewriteDict:
         assert rewrite_dict(value, edits("a.b").root, doubled) == value
 
     @pytest.mark.parametrize("found", [[{"b": 1}], "text", 5, Struct.of(OUTER, {"n": 1})])
-    def test_refuses_what_is_no_dict_on_the_way(self, found: Any) -> None:
+    def test_requires_dicts_on_the_path(self, found: Any) -> None:
         with pytest.raises(ConnectDataError, match="needs a dict at 'a'"):
             rewrite_dict({"a": found}, edits("a.b").root, doubled)
 
     def test_refuses_names_that_are_no_text_where_one_is_missing(self) -> None:
-        with pytest.raises(ConnectDataError, match="no text but int"):
+        with pytest.raises(ConnectDataError, match="not text, but of class int"):
             rewrite_dict({1: "secret"}, edits("1").root, doubled)  # type: ignore[dict-item]  # hostile
 
     def test_refuses_a_name_with_the_dots_of_the_path(self) -> None:

@@ -27,7 +27,7 @@ class TestPattern:
         assert parse_pattern("yy'T''x'-MM") == [Piece("y", 2), Piece("", text="T'x-"), Piece("M", 2)]
 
     @pytest.mark.parametrize("pattern", ["b", "I", "'", "'abc", "XXXX", "yyyy-MM-ddTHH"])
-    def test_refuses_what_is_none(self, pattern: str) -> None:
+    def test_refuses_invalid_input(self, pattern: str) -> None:
         with pytest.raises(ArgumentError):
             kafka(pattern)
 
@@ -46,12 +46,12 @@ class TestPattern:
             "HH:mm:ss.SSSSSS",
         ],
     )
-    def test_strict_refuses_what_is_surely_not_meant(self, pattern: str) -> None:
+    def test_strict_refuses_patterns_that_are_surely_mistakes(self, pattern: str) -> None:
         with pytest.raises(ArgumentError, match="ambiguous"):
             DateFormat(pattern)
 
     @pytest.mark.parametrize("pattern", ["YYYY-'W'ww", "EEE d", "hh:mm a", "yyyy-DDD", "yy", "HH:mm:ss.SSS"])
-    def test_strict_takes_what_is_meant(self, pattern: str) -> None:
+    def test_strict_accepts_unambiguous_patterns(self, pattern: str) -> None:
         assert DateFormat(pattern).format(from_epoch_ms(MS))
 
 

@@ -122,7 +122,7 @@ class TestJavaText:
     def test_writes_integers_of_thousands_of_digits(self) -> None:
         assert java_text(BigInteger(10**5000)) == "1" + "0" * 5000
 
-    def test_gives_an_array_of_bytes_no_text_but_its_place(self) -> None:
+    def test_writes_bytes_as_a_hash_of_the_object(self) -> None:
         assert java_text(b"secret").startswith("[B@")
 
     def test_does_not_heed_the_context_of_the_thread(self) -> None:
@@ -131,7 +131,7 @@ class TestJavaText:
             context.prec = 3
             assert java_text(DecimalNumber("1.23456E+9")) == "1.23456E+9"
 
-    def test_refuses_what_is_nested_too_deeply(self) -> None:
+    def test_refuses_deep_nesting(self) -> None:
         value: list[Any] = []
         for _ in range(100_000):
             value = [value]

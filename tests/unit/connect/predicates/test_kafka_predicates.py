@@ -23,7 +23,7 @@ class TestTopicNameMatches:
             (".*", None, False),
         ],
     )
-    def test_holds_where_the_whole_name_matches(
+    def test_holds_if_the_complete_name_matches(
         self, pattern: str, topic: str | None, mode: Mode, *, holds: bool
     ) -> None:
         assert TopicNameMatches({"pattern": pattern}, mode=mode).test(SourceRecord(topic=topic)) is holds

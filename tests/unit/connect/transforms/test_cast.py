@@ -73,7 +73,7 @@ class TestSpec:
             "a:b:",
         ],
     )
-    def test_refuses_what_is_none(self, spec: str, mode: Mode) -> None:
+    def test_refuses_invalid_input(self, spec: str, mode: Mode) -> None:
         with pytest.raises(ConnectConfigError) as caught:
             Cast.Value({"spec": spec}, mode=mode)
         assert caught.value.path == "spec"
@@ -163,7 +163,7 @@ class TestKafkaCasts:
             ("string", Instant(1 << 60)),
         ],
     )
-    def test_refuse_what_java_refuses(self, spec: str, value: Any) -> None:
+    def test_refuse_the_same_input_as_java(self, spec: str, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             cast_whole(spec, None, value, KAFKA_4_3)
 
@@ -183,7 +183,7 @@ class TestKafkaCasts:
     def test_encode_logical_types(self, spec: str, schema: Schema, value: Any, expected: Any) -> None:
         assert alike(cast_whole(spec, schema, value, KAFKA_4_3), expected)
 
-    def test_keep_the_name_of_a_whole_logical_type(self) -> None:
+    def test_keep_the_name_of_a_logical_type_that_is_the_value_itself(self) -> None:
         made = Cast.Value({"spec": "int64"}, mode=KAFKA_4_3).apply(record(Date.SCHEMA, from_epoch_ms(0)))
         assert made.value_schema == Schema(Type.INT64, name=Date.LOGICAL_NAME, version=1)
 
@@ -303,7 +303,7 @@ class TestExactCasts:
             ("string", from_epoch_ms(0)),
         ],
     )
-    def test_refuse_what_would_be_lost(self, spec: str, value: Any) -> None:
+    def test_refuse_a_loss(self, spec: str, value: Any) -> None:
         with pytest.raises(ConnectDataError) as caught:
             cast_whole(spec, None, value)
         assert repr(value) not in str(caught.value)

@@ -63,7 +63,7 @@ class TestExtractField:
 
     @pytest.mark.parametrize("value", ["text", [1]])
     @pytest.mark.parametrize("schema", [None, SCHEMA])
-    def test_refuses_what_is_no_struct_or_dict(self, schema: Any, value: Any, mode: Any) -> None:
+    def test_requires_a_struct_or_dict(self, schema: Any, value: Any, mode: Any) -> None:
         with pytest.raises(ConnectDataError):
             extracted({"field": "a"}, SourceRecord(value_schema=schema, value=value), mode)
 
@@ -74,7 +74,7 @@ class TestStrictMode:
         assert extracted({"field": r"a\.b"}) == (OPTIONAL_STRING_SCHEMA, "flat")
         assert extracted({"field": "a.b"}, SourceRecord(value={"a": {"b": 2}})) == (None, 2)
 
-    def test_says_that_what_is_behind_a_null_is_optional(self) -> None:
+    def test_says_that_a_field_in_a_null_is_optional(self) -> None:
         assert extracted({"field": "maybe.z"}) == (Schema(Type.INT64, optional=True), None)
         optional = SchemaBuilder.struct().field("a", INT64_SCHEMA).optional().build()
         record = SourceRecord(value_schema=optional)
@@ -104,7 +104,7 @@ class TestStrictMode:
             {"field": "`a", "field.syntax.version": "V2"},
         ],
     )
-    def test_refuses_what_is_no_path(self, config: dict[str, Any]) -> None:
+    def test_requires_a_path(self, config: dict[str, Any]) -> None:
         with pytest.raises(ConnectConfigError):
             ExtractField.Value(config)
 

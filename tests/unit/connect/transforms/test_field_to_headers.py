@@ -63,7 +63,7 @@ class TestFieldToHeaders:
         assert record.value["inner"] == {"tags": ("a",), "b": 2}
 
     @pytest.mark.parametrize("inner", [None, {"tags": None}])
-    def test_refuses_or_passes_over_what_is_null(self, inner: Any) -> None:
+    def test_refuses_or_skips_null(self, inner: Any) -> None:
         for record in (self.record(inner), SinkRecord("t", value={"name": "x", "inner": inner})):
             with pytest.raises(ConnectDataError, match=r"'inner\.tags' is missing or null"):
                 FieldToHeaders.Value(self.CONFIG).apply(record)
@@ -71,7 +71,7 @@ class TestFieldToHeaders:
             assert header_names(made) == ["n"]
 
     @pytest.mark.parametrize("operation", ["copy", "move"])
-    def test_refuses_or_passes_over_what_a_schema_lacks(self, operation: str) -> None:
+    def test_refuses_or_skips_fields_that_a_schema_lacks(self, operation: str) -> None:
         config = {"fields": "name,nope", "headers": "n,m", "operation": operation}
         record = SinkRecord("t", value_schema=SCHEMA, value=Struct.of(SCHEMA, {"name": "x"}))
         with pytest.raises(ConnectDataError, match="nope"):
@@ -83,14 +83,14 @@ class TestFieldToHeaders:
         record = SinkRecord("t")
         assert FieldToHeaders.Value(self.CONFIG).apply(record) is record
 
-    def test_refuses_what_has_no_fields(self) -> None:
+    def test_refuses_a_value_without_fields(self) -> None:
         with pytest.raises(ConnectDataError):
             FieldToHeaders.Key(self.CONFIG).apply(SinkRecord("t", 0, INT32_SCHEMA, 1))
         with pytest.raises(ConnectDataError):
             FieldToHeaders.Key(self.CONFIG).apply(SinkRecord("t", key=[1]))
 
     @pytest.mark.parametrize("change", [{"headers": "a"}, {"fields": "a,a.b"}, {"fields": "a..b,c"}])
-    def test_refuses_what_does_not_fit(self, change: dict[str, str]) -> None:
+    def test_refuses_a_value_that_does_not_fit(self, change: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             FieldToHeaders.Value(self.CONFIG | change)
 

@@ -132,12 +132,12 @@ class TestStrictMode:
         with pytest.raises(ConnectDataError, match="names that are text"):
             flat({"a": {name: 1}})
 
-    def test_keeps_whether_the_whole_is_optional(self) -> None:
+    def test_keeps_whether_the_struct_is_optional(self) -> None:
         schema = SchemaBuilder.struct().field("n", INT32_SCHEMA).optional().build()
         for mode, optional in (("strict", True), ("kafka_4_3", False)):
             assert flat(Struct.of(schema, {"n": 1}), mode, schema).schema.optional is optional
 
-    def test_keeps_the_default_of_the_whole(self) -> None:
+    def test_keeps_the_default_of_the_struct(self) -> None:
         builder = SchemaBuilder.struct().field("a", DEEP)
         builder.default(Struct.of(builder.build(), {"a": {"c": 7}}))
         schema = builder.build()

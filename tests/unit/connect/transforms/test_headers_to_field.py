@@ -71,6 +71,6 @@ class TestHeadersToField:
             HeadersToField.Value(self.CONFIG | {"fields": "name"}).plan(SCHEMA)
 
     @pytest.mark.parametrize("change", [{"fields": "a,b"}, {"operation": "steal"}, {"type": "struct"}])
-    def test_refuses_what_does_not_fit(self, change: dict[str, str]) -> None:
+    def test_refuses_a_value_that_does_not_fit(self, change: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             HeadersToField.Value(self.CONFIG | change)

@@ -94,7 +94,7 @@ class TestStrictMode:
     @pytest.mark.parametrize(
         "config", [{}, {"field": ""}, {"field": "a.b"}, {"field": "a", "schema.name": "${x}"}]
     )
-    def test_refuses_what_is_ambiguous(self, config: dict[str, str]) -> None:
+    def test_refuses_ambiguous_input(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             HoistField.Value(config)
 

@@ -63,7 +63,7 @@ class TestInsertField:
         record = SinkRecord(topic="orders", value_schema=SCHEMA)
         assert InsertField.Value(ALL, mode=mode).apply(record) is record
 
-    def test_leaves_out_what_is_null(self) -> None:
+    def test_leaves_out_nulls(self) -> None:
         made = InsertField.Value({"partition.field": "p", "timestamp.field": "ts"}).apply(
             SourceRecord(topic="orders", value={})
         )
@@ -82,7 +82,7 @@ class TestInsertField:
         assert made.value.values == [None, None]
 
     def test_refuses_a_field_of_a_dict_that_is_there(self) -> None:
-        with pytest.raises(ConnectDataError, match="'t' is there already"):
+        with pytest.raises(ConnectDataError, match="'t' exists already"):
             InsertField.Value({"topic.field": "t"}).apply(sink({"t": None}))
 
     def test_overwrites_it_in_kafka_4_3(self) -> None:
@@ -113,7 +113,7 @@ class TestInsertField:
             {"topic.feild": "t"},
         ],
     )
-    def test_refuses_what_is_ambiguous(self, config: dict[str, str]) -> None:
+    def test_refuses_ambiguous_input(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             InsertField.Value(config)
         if "topic.feild" not in config:
@@ -124,7 +124,7 @@ class TestInsertField:
         assert InsertField.Value(config).apply(sink({})).value == {"s": "from orders"}
         assert InsertField.Value(config, mode="kafka_4_3").apply(sink({})).value == {"s": "from ${topic}"}
 
-    def test_keeps_whether_the_whole_is_optional(self) -> None:
+    def test_keeps_whether_the_struct_is_optional(self) -> None:
         schema = SchemaBuilder.struct().field("a", STRING_SCHEMA).optional().build()
         modes: list[tuple[Mode, bool]] = [("strict", True), ("kafka_4_3", False)]
         for mode, optional in modes:
@@ -132,7 +132,7 @@ class TestInsertField:
             made = transform.apply(sink(Struct.of(schema, {"a": "v"}), schema=schema))
             assert made.value_schema.optional is optional
 
-    def test_keeps_the_default_of_the_whole_where_it_can(self) -> None:
+    def test_keeps_the_default_of_the_struct_if_possible(self) -> None:
         builder = SchemaBuilder.struct().field("a", STRING_SCHEMA)
         builder.default(Struct.of(builder.build(), {"a": "v"}))
         schema = builder.build()
@@ -150,7 +150,7 @@ class TestInsertField:
             assert transform.apply(sink(Struct(schema), schema=schema)).value.values == [stored, "orders"]
 
     @pytest.mark.parametrize("value", ["text", 1, [], Struct(SCHEMA)])
-    def test_refuses_what_is_no_dict(self, value: Any) -> None:
+    def test_requires_a_dict(self, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             InsertField.Value({"topic.field": "t"}).apply(sink(value))
 

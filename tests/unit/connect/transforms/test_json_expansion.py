@@ -50,7 +50,7 @@ class TestExpanded:
         assert schema.value_schema.by_name["a"].schema.type is Type.INT32
         assert [None if item is None else item.to_dict() for item in value] == [{"a": None}, {"a": 1}, None]
 
-    def test_names_nested_structs_by_their_place(self) -> None:
+    def test_names_nested_structs_by_their_path(self) -> None:
         schema, _ = expanded('{"a": {"b": {"c": 1}}}', "payload", keeps_nulls=False)
         assert schema is not None
         assert schema.by_name["a"].schema.by_name["b"].schema.name == "payload.a.b"

@@ -259,7 +259,7 @@ class TestStrictMode:
             {"fields": "a", "field": "b"},
         ],
     )
-    def test_refuses_what_is_ambiguous(self, config: dict[str, str]) -> None:
+    def test_refuses_ambiguous_input(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             MaskField.Value(config)
 
@@ -422,7 +422,7 @@ class TestRandomMask:
     def test_refuses_endless_nesting(self) -> None:
         value: list[Any] = []
         value.append(value)
-        with pytest.raises(ConnectDataError, match="levels"):
+        with pytest.raises(ConnectDataError, match="nested too deeply"):
             random(value)
 
 

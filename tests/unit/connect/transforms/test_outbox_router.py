@@ -166,7 +166,7 @@ class TestOutboxRouter:
             SinkRecord("t", value_schema=STRING_SCHEMA, value="x"),
         ],
     )
-    def test_leaves_what_is_no_change(self, record: SinkRecord) -> None:
+    def test_keeps_records_that_are_not_changes(self, record: SinkRecord) -> None:
         assert routed(record) is record
 
     @pytest.mark.parametrize("make", [change, schemaless])
@@ -313,7 +313,7 @@ class TestOutboxRouter:
             routed(change(), **{key: column})
 
     @pytest.mark.parametrize("shard", [-1, True, "3"])
-    def test_refuses_what_is_no_partition(self, shard: Any) -> None:
+    def test_requires_a_partition(self, shard: Any) -> None:
         with pytest.raises(ConnectDataError, match="partition"):
             routed(schemaless(shard=shard), table_fields_additional_placement="shard:partition")
 

@@ -92,7 +92,7 @@ class TestPatternRename:
         assert PatternRename.Key({"field.pattern": "a", "field.replacement": "b"}).apply(record) is record
 
     @pytest.mark.parametrize("value", ["text", [1]])
-    def test_refuses_what_has_no_fields(self, value: Any) -> None:
+    def test_refuses_a_value_without_fields(self, value: Any) -> None:
         with pytest.raises(ConnectDataError, match="renaming fields"):
             PatternRename.Value({"field.pattern": "a", "field.replacement": "b"}).apply(
                 SinkRecord("t", value=value)
@@ -107,6 +107,6 @@ class TestPatternRename:
             {"field.pattern": "", "field.replacement": ""},
         ],
     )
-    def test_refuses_what_is_no_expression(self, config: dict[str, str]) -> None:
+    def test_requires_an_expression(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             PatternRename.Value(config)

@@ -27,7 +27,7 @@ class TestRegexRouter:
             ("a", "(a)|(b)", "$2x", "x"),
         ],
     )
-    def test_renames_topics_whose_whole_name_matches(
+    def test_renames_topics_whose_complete_name_matches(
         self, topic: str, regex: str, replacement: str, expected: str, mode: Mode
     ) -> None:
         assert routed(topic, regex, replacement, mode) == expected
@@ -45,7 +45,7 @@ class TestRegexRouter:
         assert made == record.with_topic("b")
         assert (made.original_topic, made.headers is record.headers) == ("a", False)
 
-    def test_replaces_the_whole_name_in_strict_and_the_first_match_in_kafka(self) -> None:
+    def test_replaces_the_complete_name_in_strict_and_the_first_match_in_kafka(self) -> None:
         assert routed("ab", "a|ab", "X") == "X"
         assert routed("ab", "a|ab", "X", "kafka_4_3") == "Xb"
 

@@ -143,7 +143,7 @@ class TestStrictMode:
             {"renames": "a"},
         ],
     )
-    def test_refuses_what_is_ambiguous(self, config: dict[str, str]) -> None:
+    def test_refuses_ambiguous_input(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             ReplaceField.Value(config)
 
@@ -152,7 +152,7 @@ class TestStrictMode:
         with pytest.raises(ConnectConfigError, match=f"{old}: this is called '{now}' now"):
             ReplaceField.Value({old: "a"})
 
-    def test_keeps_whether_the_whole_is_optional_and_its_default(self) -> None:
+    def test_keeps_whether_the_struct_is_optional_and_its_default(self) -> None:
         builder = SchemaBuilder.struct().field("a", STRING_SCHEMA).field("b", STRING_SCHEMA).optional()
         builder.default(Struct.of(builder.build(), {"a": "1", "b": "2"}))
         schema = builder.build()
@@ -163,7 +163,7 @@ class TestStrictMode:
 
 
 class TestKafkaMode:
-    def test_passes_over_what_is_not_there(self) -> None:
+    def test_skips_missing_fields(self) -> None:
         assert both({"exclude": "c,in.y", "renames": "d:e"}, "kafka_4_3") == PLAIN
 
     def test_takes_the_value_of_the_old_name_for_a_field_of_the_new_one(self) -> None:

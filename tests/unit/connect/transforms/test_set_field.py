@@ -75,7 +75,7 @@ class TestSetField:
             )
 
     def test_needs_a_type_for_a_struct_where_the_expression_gives_any(self) -> None:
-        with pytest.raises(ConnectDataError, match=r"field\.type says it"):
+        with pytest.raises(ConnectDataError, match=r"set field\.type"):
             SetField.Value({"field": "x", "expression": "value.name"}).apply(schemad())
 
     @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ class TestSetField:
             ('timestamp("2024-01-01T00:00:00.0001Z")', "timestamp"),
         ],
     )
-    def test_refuses_what_does_not_fit_the_type(self, expression: str, kind: str) -> None:
+    def test_refuses_a_value_that_does_not_fit_the_type(self, expression: str, kind: str) -> None:
         transform = SetField.Value({"field": "x", "expression": expression, "field.type": kind})
         with pytest.raises(ConnectDataError):
             transform.apply(schemad())
@@ -103,7 +103,7 @@ class TestSetField:
         assert SetField.Value({"field": "x", "expression": "1"}).apply(record) is record
 
     @pytest.mark.parametrize("value", ["text", [1]])
-    def test_refuses_what_has_no_fields(self, value: Any) -> None:
+    def test_refuses_a_value_without_fields(self, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             SetField.Key({"field": "x", "expression": "1"}).apply(SinkRecord("t", key=value))
 

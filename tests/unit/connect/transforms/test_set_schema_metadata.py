@@ -119,7 +119,7 @@ class TestStrictMode:
         assert made.value_schema.default.schema.name is None
 
     @pytest.mark.parametrize("config", [{"schema_name": ""}, {"schema_name": "${t}"}, {"schema_nam": "x"}])
-    def test_refuses_what_is_ambiguous(self, config: dict[str, str]) -> None:
+    def test_refuses_ambiguous_input(self, config: dict[str, str]) -> None:
         with pytest.raises(ConnectConfigError):
             renamed(RECORD, "strict", **config)
 
@@ -139,11 +139,11 @@ class TestKafkaMode:
         assert made.value_schema is not None
         assert made.value_schema.name == "${topic}"
 
-    def test_passes_what_is_no_struct(self) -> None:
+    def test_keeps_values_that_are_not_structs(self) -> None:
         made = renamed(SourceRecord(value_schema=SCHEMA, value="text"), "kafka_4_3", schema_name="New")
         assert made.value == "text"
 
-    def test_reads_a_struct_of_another_schema_by_place(self) -> None:
+    def test_reads_a_struct_of_another_schema_by_position(self) -> None:
         other = SchemaBuilder.struct().field("x", STRING_SCHEMA).field("y", STRING_SCHEMA).build()
         record = SourceRecord(value_schema=SCHEMA, value=Struct.of(other, {"x": "1", "y": "2"}))
         assert renamed(record, "kafka_4_3", schema_name="New").value.values == ["1", "2"]

@@ -200,7 +200,7 @@ class TestUnixTime:
     def test_strict_rounds_seconds_down_and_refuses_fractions(self) -> None:
         before = from_epoch_ms(-1)
         assert converted(None, before, STRICT, target_type="unix", unix_precision="seconds").value == -1
-        with pytest.raises(ConnectDataError, match="whole milliseconds"):
+        with pytest.raises(ConnectDataError, match="without a fraction of a millisecond"):
             converted(None, 1999, STRICT, target_type="Timestamp", unix_precision="microseconds")
 
     def test_from_unix_time_to_unix_time(self) -> None:
@@ -208,7 +208,7 @@ class TestUnixTime:
         assert converted(INT64_SCHEMA, 1999, KAFKA_4_3, **config).value == 1000
         assert converted(INT64_SCHEMA, 1999, STRICT, **config).value == 1999
 
-    def test_what_does_not_fit(self) -> None:
+    def test_a_value_that_does_not_fit(self) -> None:
         late, seconds = (
             from_epoch_ms((1 << 63) - 1),
             {"target_type": "Timestamp", "unix_precision": "seconds"},

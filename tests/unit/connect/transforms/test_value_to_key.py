@@ -108,7 +108,7 @@ class TestStrictMode:
         made = ValueToKey({"fields": "id,name", "force.struct": "false"}).apply(record())
         assert made.key.to_dict() == {"id": 7, "name": "n"}
 
-    def test_leaves_out_what_a_dict_does_not_have(self) -> None:
+    def test_leaves_out_fields_that_a_dict_lacks(self) -> None:
         assert ValueToKey({"fields": "id,x"}).apply(SourceRecord(value={"id": 7})).key == {"id": 7}
 
     @pytest.mark.parametrize("value", [{}, {"x": 1}, {"in.x": 1}, {1: 1}, {"in": "text"}])
@@ -130,7 +130,7 @@ class TestStrictMode:
 
 
 class TestKafkaMode:
-    def test_adds_nulls_for_what_a_dict_does_not_have(self) -> None:
+    def test_adds_nulls_for_fields_that_a_dict_lacks(self) -> None:
         made = ValueToKey({"fields": "id,in.x"}, mode="kafka_4_3").apply(SourceRecord(value={"in": {"x": 1}}))
         assert made.key == {"id": None, "in.x": None}
 

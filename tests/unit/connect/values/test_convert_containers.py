@@ -73,5 +73,5 @@ class TestStrict:
 
 
 class TestKafka43:
-    def test_takes_what_follows_for_nothing(self) -> None:
+    def test_ignores_the_text_after_a_list(self) -> None:
         assert convert_to_list(None, "[1] tail", mode="kafka_4_3") == [Int8(1)]

@@ -71,7 +71,7 @@ class TestConvertToBoolean:
         )
 
     @pytest.mark.parametrize("value", ["TRUE", "abc", "", b"1", [True], object()])
-    def test_refuses_what_is_none(self, value: Any, mode: Mode) -> None:
+    def test_refuses_invalid_input(self, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             convert_to_boolean(STRING_SCHEMA, value, mode=mode)
 
@@ -125,9 +125,7 @@ class TestConvertToNumbers:
             (Date.SCHEMA, datetime(2017, 5, 21, 1, tzinfo=UTC)),
         ],
     )
-    def test_refuses_what_is_no_number(
-        self, convert: Convert, schema: Schema | None, value: Any, mode: Mode
-    ) -> None:
+    def test_requires_a_number(self, convert: Convert, schema: Schema | None, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             convert(schema, value, mode=mode)
 
@@ -157,7 +155,7 @@ class TestConvertToNumbers:
             convert(None, value)
 
     @pytest.mark.parametrize("value", [math.nan, 1 << 63, "1e2147483647", DecimalNumber("1e2147483647")])
-    def test_refuses_what_is_no_integer_of_64_bits(self, value: Any) -> None:
+    def test_requires_an_integer_of_64_bits(self, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             convert_to_long(None, value)
 
@@ -208,7 +206,7 @@ class TestConvertToDecimal:
             [1],
         ],
     )
-    def test_refuses_what_has_not_so_many_digits(self, value: Any) -> None:
+    def test_refuses_a_value_that_needs_more_digits(self, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             convert_to_decimal(Date.SCHEMA, value, 2)
 

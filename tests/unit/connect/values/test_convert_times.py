@@ -55,9 +55,7 @@ class TestBothModes:
         ("schema", "value"),
         [(None, True), (None, "abc"), (None, "true"), (None, b"1"), (None, "[1]"), (INT64_SCHEMA, MOMENT)],
     )
-    def test_refuse_what_is_no_time(
-        self, convert: Convert, schema: Schema | None, value: Any, mode: Mode
-    ) -> None:
+    def test_require_a_time(self, convert: Convert, schema: Schema | None, value: Any, mode: Mode) -> None:
         with pytest.raises(ConnectDataError):
             convert(schema, value, mode=mode)
 
@@ -100,7 +98,7 @@ class TestStrict:
             (convert_to_timestamp, None, "null"),
         ],
     )
-    def test_refuses_what_is_ambiguous(self, convert: Convert, schema: Schema | None, value: Any) -> None:
+    def test_refuses_ambiguous_input(self, convert: Convert, schema: Schema | None, value: Any) -> None:
         with pytest.raises(ConnectDataError):
             convert(schema, value)
 
@@ -129,7 +127,7 @@ class TestKafka43:
             (convert_to_timestamp, None, 1e300, Instant((1 << 63) - 1)),
         ],
     )
-    def test_takes_what_strict_refuses(
+    def test_accepts_values_that_strict_refuses(
         self, convert: Convert, schema: Schema | None, value: Any, expected: Any
     ) -> None:
         assert convert(schema, value, mode="kafka_4_3") == expected

@@ -96,7 +96,7 @@ class TestInferSchema:
         with pytest.raises(SchemaBuilderError):
             infer_schema(value)
 
-    def test_refuses_what_is_nested_too_deeply(self) -> None:
+    def test_refuses_deep_nesting(self) -> None:
         value: list[Any] = []
         for _ in range(100_000):
             value = [value]

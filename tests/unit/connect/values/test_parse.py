@@ -93,7 +93,7 @@ class TestParseString:
     def test_leaves_hostile_text_as_it_is(self, given: str, mode: Mode) -> None:
         assert parse_string(given, mode=mode) == text(given)
 
-    def test_reads_what_is_nested_a_hundred_deep(self, mode: Mode) -> None:
+    def test_reads_a_value_that_is_nested_a_hundred_deep(self, mode: Mode) -> None:
         found = parse_string("[" * 100 + "1" + "]" * 100, mode=mode)
         assert found is not None
         for _ in range(100):
@@ -261,7 +261,7 @@ class TestKafka43:
     @pytest.mark.parametrize(
         "given", ["1e2147483648", "1e", "+-1", "1d", "\U0001d7d9", "½", "1 2", "NaN", "-"]
     )
-    def test_leaves_what_is_no_number_to_java(self, given: str) -> None:
+    def test_keeps_text_that_is_not_a_number_in_java(self, given: str) -> None:
         assert parse_string(given, mode="kafka_4_3") == text(given)
 
     @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ class TestKafka43:
         ("given", "value"),
         [("1,000", 1), ("12:34", 12), ("007:james", 7), ("1}", 1), ("16:31:05.387UTC", 16)],
     )
-    def test_drops_what_follows_a_number(self, given: str, value: int) -> None:
+    def test_drops_the_text_after_a_number(self, given: str, value: int) -> None:
         assert parse_string(given, mode="kafka_4_3") == SchemaAndValue(INT8_SCHEMA, Int8(value))
 
     @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ class TestKafka43:
             "{true:1,1:2}",
         ],
     )
-    def test_leaves_what_is_no_value(self, given: str) -> None:
+    def test_keeps_text_that_is_not_a_value(self, given: str) -> None:
         assert parse_string(given, mode="kafka_4_3") == text(given)
 
-    def test_gives_only_the_blanks_before_what_is_no_array(self) -> None:
+    def test_gives_only_the_blanks_before_an_unclosed_array(self) -> None:
         assert parse_string("  [1", mode="kafka_4_3") == text("  ")

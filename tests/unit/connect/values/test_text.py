@@ -79,11 +79,11 @@ class TestConvertToString:
         expected = '{"id":1,"na\\"me":null,"day":2017-05-21,"other":"d"}'
         assert convert_to_string(STRUCT_SCHEMA, struct, mode=mode) == expected
 
-    def test_refuses_what_is_no_value(self, mode: Mode) -> None:
+    def test_requires_a_value_of_connect(self, mode: Mode) -> None:
         with pytest.raises(ConnectDataError, match="class object"):
             convert_to_string(None, [object()], mode=mode)
 
-    def test_refuses_what_is_nested_too_deeply(self, mode: Mode) -> None:
+    def test_refuses_deep_nesting(self, mode: Mode) -> None:
         value: list[Any] = []
         for _ in range(100_000):
             value = [value]

@@ -139,7 +139,7 @@ class TestAvroType:
             (record("R", member0="int", member1="int"), "have the names of union members"),
             ("no/such/file.avsc", "cannot read no/such/file.avsc"),
             ('{"type": "nonsense"}', "it uses a type that it does not define"),
-            ("{", "the schema's text is no JSON"),
+            ("{", "the schema's text is not JSON"),
             (None, "found None"),
         ],
     )
