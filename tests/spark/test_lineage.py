@@ -68,5 +68,6 @@ class TestLineage:
         assert (found.kind, found.inputs, found.outputs) == ("FAIL", {f"{NAMESPACE}/{topic}": 1}, {})
 
     def test_needs_the_name_of_the_cluster(self) -> None:
-        with pytest.raises(ConfigError, match="dataset_namespace: expected a namespace such as kafka://broker:9092, found none"):
+        problem = "dataset_namespace: expected a namespace such as kafka://broker:9092, found none"
+        with pytest.raises(ConfigError, match=problem):
             foreach_batch(Chain([Lineage()]), lambda frame, batch: None, checkpoint="here")
