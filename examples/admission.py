@@ -1,10 +1,10 @@
-"""Admit records by certificates: a shop may write orders, a thief with its certificate may not.
+"""Admit records by certificates: a shop may write orders, a thief with the shop's certificate may not.
 
     python examples/admission.py
     python examples/admission.py --bootstrap-servers kafka-a:9092
 
 Without an address it starts an embedded cluster. An offline issuer certifies the shop's signing key; the
-reader's policy allows what the issuer's certificates say, and denies the rest.
+reader's policy allows the topics in the issuer's certificates, and denies all other records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ topics = ["orders*"]
 
 
 def make_keys(folder: Path) -> None:
-    """Be the security team: make keys, certify the shop's, and write what readers need."""
+    """Make keys as the security team, certify the shop's key, and write the files for readers."""
 
     def made(name: str, *use: str) -> Keyring:
         return edit_keyring(
@@ -66,7 +66,7 @@ def make_keys(folder: Path) -> None:
 
 
 def send(servers: str, topic: str, folder: Path, value: str) -> None:
-    """Be the shop: send a record that is signed, and shows the certificate."""
+    """Send a signed record with the certificate, as the shop."""
     chain = Chain(
         [
             Admission(certificate=str(folder / "shop.jwt")),
@@ -79,7 +79,7 @@ def send(servers: str, topic: str, folder: Path, value: str) -> None:
 
 
 def steal(servers: str, topic: str, folder: Path, value: str) -> None:
-    """Be a thief: put the shop's certificate on a record by hand, because no chain of ours would do it."""
+    """Send a record with the shop's certificate as a thief, by hand, because a chain would refuse it."""
     step = Sign(keyring=str(folder / "thief.json"), key_id="thief").open(Context(side="producer"))
     stolen = Headers([("hw.admit", (folder / "shop.jwt").read_bytes())])
     record = step.on_send(Record(topic, value.encode(), b"1", stolen))
@@ -89,7 +89,7 @@ def steal(servers: str, topic: str, folder: Path, value: str) -> None:
 
 
 def read(servers: str, topic: str, folder: Path, count: int) -> None:
-    """Read what is admitted, and say why the rest is not."""
+    """Read the records, and print each admitted value and each reason of a refusal."""
     conf = {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
     admission = Admission(policy=str(folder / "policy.toml"))
     chain = Chain([admission, Sign(keyring=str(folder / "public.json"))])
@@ -109,10 +109,10 @@ def read(servers: str, topic: str, folder: Path, count: int) -> None:
 
 
 @click.command()
-@click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one where it is left out.")
+@click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one by default.")
 @click.option("--topic", default="orders-example", show_default=True)
 def main(servers: str | None, topic: str) -> None:
-    """Send two records with one certificate, and read the one that is admitted."""
+    """Send two records with one certificate, and read the admitted record."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if servers is None:

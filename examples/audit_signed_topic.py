@@ -1,10 +1,10 @@
-"""Audit a signed topic: who signed its records, what does not verify and why, and where records are missing.
+"""Audit a signed topic: report signers, records that do not verify with the reasons, and missing records.
 
     python examples/audit_signed_topic.py
     python examples/audit_signed_topic.py --bootstrap-servers localhost:9092
 
-Two services sign their records, one signature for a batch. Then somebody who can write to the topic, but has
-no key, sends records again: changed, stripped and copied. `headerware verify` shows the same in a terminal.
+Two services sign their records, one signature for a batch. Then an attacker with write access, but without
+a key, sends records again: changed, stripped and copied. `headerware verify` shows the same in a terminal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def make_keyrings(folder: Path) -> tuple[Path, Path]:
-    """Make a keyring for the services, and one of public halves for the auditor."""
+    """Make a keyring for the services, and a keyring of the public halves for the auditor."""
     keyring = Keyring()
     for service in SERVICES:
         keyring = with_new_key(keyring, service, "ecdsa-p256")
@@ -56,7 +56,7 @@ def send_signed(servers: str, topic: str, keyring: Path) -> None:
 
 
 def attack(servers: str, topic: str) -> None:
-    """Read what is there, as everybody can, and write some of it again: changed, stripped, and as it is."""
+    """Read the topic as every reader can, and write records again: changed, stripped, and unchanged."""
     reader = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": "mallory", "auto.offset.reset": "earliest"}
     )
@@ -76,13 +76,13 @@ def attack(servers: str, topic: str) -> None:
 
 
 def audit(servers: str, topic: str, keyring: Path) -> Report:
-    """Verify the topic with public keys alone; a sequence that is there twice is refused, too."""
+    """Verify the topic with public keys only; a repeated sequence is refused, too."""
     chain = Chain([Sign(keyring=str(keyring), replay_window=1_000)])
     return verify_topic({"bootstrap.servers": servers}, topic, chain)
 
 
 def show(report: Report) -> None:
-    """Print what was found."""
+    """Print the report."""
     console.print(
         f"{report.records} records: {report.verified} verified, {report.refused} refused, "
         f"{report.unsigned} unsigned"
@@ -101,7 +101,7 @@ def show(report: Report) -> None:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers

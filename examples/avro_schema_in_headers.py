@@ -46,7 +46,7 @@ ORDER, BARE = {"id": 1, "amount": Decimal("9.99")}, b"\x02\x04\x03\xe7"
 
 
 def write(servers: str, topic: str, folder: Path) -> None:
-    """Configure the serializer in three ways: by object, by name, and split in two."""
+    """Configure the serializer in three ways: by object, by name, and split in two steps."""
     store = FolderSchemas(path=str(folder / "schemas"))
     conf = {"bootstrap.servers": servers}
     by_object = {**conf, "value.serializer": Avro(schema=FIRST, store=store)}
@@ -57,7 +57,7 @@ def write(servers: str, topic: str, folder: Path) -> None:
         "value.serializer.store": "folder",
         "value.serializer.store.path": str(folder / "schemas"),
     }
-    # Here the serializer knows no store: it leaves the schema's text in a header, for the step behind it.
+    # Here the serializer has no store: it writes the schema's text into a header, for the next step.
     split = Chain([Serialize(value=Avro(schema=FIRST)), Schema(store=store)])
     with SerializingProducer(by_object) as producer:
         producer.produce(topic, value=ORDER)
@@ -68,7 +68,7 @@ def write(servers: str, topic: str, folder: Path) -> None:
 
 
 def damage(servers: str, topic: str, good: confluent_kafka.Message) -> None:
-    """Produce a copy whose schema nobody has, one that is cut, and one as it was."""
+    """Produce a copy with an unknown schema, a truncated copy, and an unchanged copy."""
     mark = Headers(good.headers()).last("hw.schema") or b""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     unknown = Headers(good.headers()).put("hw.schema", mark[:-1] + (b"1" if mark.endswith(b"0") else b"0"))
@@ -79,13 +79,13 @@ def damage(servers: str, topic: str, good: confluent_kafka.Message) -> None:
 
 
 def read(consumer: Any, topic: str, count: int) -> Iterator[Any]:
-    """Return messages, and in their places the errors of those that were refused."""
+    """Yield messages, and the errors of refused messages in their positions."""
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
     while count and time.monotonic() < deadline:
         try:
             found = consumer.poll(1)
-        except SerdeError as refused:  # this record alone: the next poll goes on behind it
+        except SerdeError as refused:  # only this record is refused: the next poll goes on after it
             found = refused
         if found is not None and (isinstance(found, SerdeError) or found.error() is None):
             count -= 1
@@ -95,7 +95,7 @@ def read(consumer: Any, topic: str, count: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -106,7 +106,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
-    """Write, look at the wire, damage, and read."""
+    """Write records, show them on the wire, damage some, and read them."""
     (folder / "order-2.avsc").write_text(json.dumps(SECOND), encoding="utf-8")
     (folder / "chain.toml").write_text(CHAIN, encoding="utf-8")
     conf = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
@@ -138,7 +138,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Write and read Avro whose schema stands in the headers."""
+    """Write and read Avro with its schema in the headers."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers, tempfile.TemporaryDirectory() as folder:
         if not run(Console(highlight=False, soft_wrap=True), servers, topic, Path(folder)):

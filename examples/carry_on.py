@@ -1,10 +1,10 @@
-"""Three services in a row, none of which copies headers, and one trail through all of them.
+"""Run three services in a row that do not copy headers, and show one trail through all of them.
 
     python examples/carry_on.py
     python examples/carry_on.py --bootstrap-servers kafka-a:9092
 
 Without an address it starts an embedded cluster. Each service reads from one topic and sends to the next.
-What it sends while it processes a record carries on that record's trail, and headers that its chain names.
+A record that it sends while it processes another carries on the other's trail, and headers in its `carry`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def reader(servers: str, service: str, topic: str) -> Consumer:
 
 
 def run_service(servers: str, service: str, source: str, target: str) -> None:
-    """Be a service: read one record, and send what becomes of it on."""
+    """Read one record as a service, and send a changed record to the next topic."""
     chain = chain_of(service)
     with (
         reader(servers, service, source) as consumer,
@@ -49,7 +49,7 @@ def run_service(servers: str, service: str, source: str, target: str) -> None:
 
 
 def show_last(servers: str, topic: str, console: Console) -> None:
-    """Be the last reader, and print where its record has been."""
+    """Read a record as the last reader, and print its trail."""
     with reader(servers, "report", topic) as consumer:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -63,7 +63,7 @@ def show_last(servers: str, topic: str, console: Console) -> None:
 
 
 @click.command()
-@click.option("--bootstrap-servers", help="The cluster; an embedded one where it is left out.")
+@click.option("--bootstrap-servers", help="The cluster; an embedded one by default.")
 def main(bootstrap_servers: str | None) -> None:
     """Send one order, and let three services pass it on."""
     run = uuid.uuid4().hex[:6]

@@ -1,9 +1,9 @@
-"""Who moves how much through Kafka, counted in one process, without Spark: two runs, before and after.
+"""Count traffic and costs by owner in one process, without Spark: two runs, before and after.
 
     python examples/chargeback.py
 
-Two services name the owner of their records (hw.owner) and leave a trail; an old one does neither. A consumer
-group reads some of the records between two runs of what a timer would start once an hour.
+Two services write the owner (hw.owner) and a trail into records; an old service does neither. A consumer
+group reads some of the records between two runs of the count, which a timer would start once an hour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READ = 40
 
 
 def produce(servers: str, count: int) -> None:
-    """Be the services."""
+    """Send records as the services do."""
     for service, owner, topic in (
         ("catalogue", b"geography", "airports"),
         ("exchange", b"markets", "stocks"),
@@ -41,7 +41,7 @@ def produce(servers: str, count: int) -> None:
 
 
 def consume(servers: str, count: int) -> None:
-    """Be a consumer group that reads so many records, and commits."""
+    """Read ``count`` records as a consumer group, and commit."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,
@@ -61,14 +61,14 @@ def consume(servers: str, count: int) -> None:
 
 
 def run(servers: str, folder: Path) -> tuple[int, Bill]:
-    """Count what is new, and return how many records that were, and the bill of all."""
+    """Count new records, and return their number and the bill of all records."""
     with KeptUsage(folder / "usage.db") as kept:
         counted = count_usage({"bootstrap.servers": servers}, TOPICS, kept)
         return counted.records, charge(kept.usage(), load_prices(PRICES))
 
 
 def show(console: Console, title: str, bill: Bill) -> None:
-    """Print who pays for what."""
+    """Print the costs by owner."""
     table = Table("owner", "records in", "bytes in", "records out", bill.prices.currency, title=title)
     for owner, traffic in sorted(bill.by_owner.items(), key=str):
         cost = f"{traffic.cost:.{bill.prices.decimals}f}"
@@ -85,7 +85,7 @@ def main() -> None:
         for topic in TOPICS:
             broker.create_topic(topic)
         produce(servers, 100)
-        consume(servers, READ)  # before the first run: nobody knows when
+        consume(servers, READ)  # before the first run: the time of these reads is unknown
         first, bill = run(servers, Path(folder))
         show(console, f"after the first run, which counted {first} records", bill)
         produce(servers, 50)

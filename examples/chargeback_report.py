@@ -1,9 +1,9 @@
-"""Who moves how much through Kafka, and what it costs: usage as Parquet, and a bill as one HTML page.
+"""Count traffic and costs by owner: usage as Parquet, and a bill as one HTML page.
 
     python examples/chargeback_report.py
     python examples/chargeback_report.py --bootstrap-servers localhost:9092 --prices prices.toml
 
-Two services name the owner of their records (hw.owner) and leave a trail. An old one does neither. A consumer
+Two services write the owner (hw.owner) and a trail into records. An old service does neither. A consumer
 group reads some of the records. A Spark job counts both directions from headers, sizes and offsets.
 """
 
@@ -37,16 +37,16 @@ from headerware.testing import KafkaBroker
 PRICES = Path(__file__).with_name("chargeback_prices.toml")
 PARTITIONS = 2
 READ = 1_500
-SERVICES = {  # by topic: the service, and whose records it says these are
+SERVICES = {  # by topic: the service, and the owner that it writes into records
     "airports": ("catalogue", b"geography"),
     "stocks": ("exchange", b"markets"),
-    "seattle-weather": ("exchange", None),  # the table of owners knows
-    "us-employment": (None, None),  # nobody knows
+    "seattle-weather": ("exchange", None),  # the owner is in the table of owners
+    "us-employment": (None, None),  # the owner is unknown
 }
 
 
 class Moved(NamedTuple):
-    """What went through a client."""
+    """The number and the size of records that a client read or wrote."""
 
     records: int
     size: int
@@ -54,7 +54,7 @@ class Moved(NamedTuple):
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Return the brokers' addresses."""
+    """Yield the brokers' addresses."""
     if servers is not None:
         yield servers
     else:
@@ -80,7 +80,7 @@ def create(servers: str, topics: Sequence[str], group: str) -> None:
 
 
 def produce(servers: str, run: str) -> int:
-    """Be the services, and give how many records they produced."""
+    """Send records as the services do, and return their number."""
     count = 0
     with contextlib.ExitStack() as stack:
         producers = {
@@ -101,7 +101,7 @@ def produce(servers: str, run: str) -> int:
 
 
 def consume(servers: str, group: str, topics: Sequence[str], count: int, *, commit: bool) -> Moved:
-    """Read so many records, and give what they take on the wire."""
+    """Read ``count`` records, and return their number and size on the wire."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": servers,
@@ -124,14 +124,14 @@ def consume(servers: str, group: str, topics: Sequence[str], count: int, *, comm
 
 
 def committed(admin: KafkaAdmin, group: str) -> list[tuple[str, str, int, int]]:
-    """Return what a group has committed; a nightly job would ask for those of all ``admin.groups()``."""
+    """Return a group's committed offsets; a nightly job would do so for all ``admin.groups()``."""
     return [(group, *place, offset) for place, offset in admin.group_offsets(group).items()]
 
 
 def bill(
     spark: SparkSession, servers: str, run: str, prices: Path, folder: Path
 ) -> tuple[Bill, Moved, Moved]:
-    """Watch the services and a reader between two moments, and be the job that counts; all three counts."""
+    """Run the services and a reader between two moments, count their traffic, and return all three counts."""
     topics, group = [f"{topic}-{run}" for topic in SERVICES], f"billing-{run}"
     create(servers, topics, group)
     options = {"kafka.bootstrap.servers": servers, "subscribe": ",".join(topics), "includeHeaders": "true"}
@@ -153,7 +153,7 @@ def bill(
 
 
 def show(console: Console, found: Bill) -> None:
-    """Print who pays for what."""
+    """Print the costs by owner."""
     table = Table("owner", "bytes in", "bytes out", found.prices.currency)
     for owner, traffic in sorted(found.by_owner.items(), key=lambda item: -item[1].cost):
         cost = f"{traffic.cost:.6f}"
@@ -167,7 +167,7 @@ def show(console: Console, found: Bill) -> None:
 @click.option("--prices", type=click.Path(dir_okay=False, path_type=Path), default=PRICES)
 @click.option("--folder", type=click.Path(file_okay=False, path_type=Path), default=Path("chargeback-report"))
 def main(bootstrap_servers: str | None, prices: Path, folder: Path) -> None:
-    """Write a bill for what went through Kafka."""
+    """Write a bill for the traffic through Kafka."""
     console, folder = Console(highlight=False, soft_wrap=True), folder.resolve()
     spark = start(SparkSession.builder.master("local[2]").appName("chargeback"))
     with cluster(bootstrap_servers) as servers:

@@ -3,7 +3,7 @@
     python examples/claim_check.py
     python examples/claim_check.py --bootstrap-servers localhost:9092 --folder /mnt/claims
 
-The store is a folder; docs/claim-check.md says how a bucket takes its place. Without servers this starts an
+The store is a folder; docs/claim-check.md says how to use a bucket instead. Without servers this starts an
 embedded cluster.
 """
 
@@ -42,7 +42,7 @@ def read(consumer: confluent_kafka.Consumer, topic: str, count: int) -> list[con
 
 
 def refused(consumer: Consumer, topic: str) -> str:
-    """Return why a consumer refuses a record."""
+    """Return the reason for which a consumer refuses a record."""
     try:
         read(consumer, topic, len(VALUES))
     except ClaimError as error:
@@ -54,7 +54,7 @@ def refused(consumer: Consumer, topic: str) -> str:
 @click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one if this is left out.")
 @click.option("--folder", type=click.Path(file_okay=False, exists=True), help="The store; else a new folder.")
 def main(servers: str | None, folder: str | None) -> None:
-    """Show which way each value goes, what a plain client sees, and what is refused."""
+    """Show how each value is sent, the records that a plain client sees, and a refused record."""
     console = Console(highlight=False)
     topic = f"documents-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as stack:

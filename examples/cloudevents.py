@@ -1,4 +1,4 @@
-"""CloudEvents over Kafka, in binary and in structured mode, with the official SDK as the other side.
+"""Send CloudEvents over Kafka, in binary and in structured mode, to and from the official SDK.
 
     python examples/cloudevents.py
     python examples/cloudevents.py --bootstrap-servers localhost:9092
@@ -47,7 +47,7 @@ EVENT = CloudEvent(
 
 
 def write(servers: str, topic: str) -> int:
-    """Write the event in both modes, and what the SDK makes of it in both modes; give their number."""
+    """Write the event in both modes by our serde and by the SDK, and return the number of records."""
     for mode in ("binary", "structured"):
         serializer = {"value.serializer": "cloudevents", "value.serializer.mode": mode}
         with SerializingProducer({"bootstrap.servers": servers, **serializer}) as producer:
@@ -63,7 +63,7 @@ def write(servers: str, topic: str) -> int:
 
 
 def read(consumer: Any, topic: str, count: int) -> list[Any]:
-    """Read that many messages."""
+    """Read ``count`` messages."""
     found: list[Any] = []
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
@@ -84,7 +84,7 @@ def sdk_reads(message: Any) -> bool:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -95,7 +95,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str) -> bool:
-    """Write, look at the wire, and read both ways."""
+    """Write the events, show them on the wire, and read them by our serde and by the SDK."""
     count = write(servers, topic)
     conf = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
 
@@ -122,7 +122,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Send an event both ways, and read it both ways."""
+    """Send an event in both modes, and read it by our serde and by the SDK."""
     topic = f"events-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers:
         if not run(Console(highlight=False, soft_wrap=True), servers, topic):

@@ -1,9 +1,9 @@
-"""Keep of each key the record with the highest version, though a late one came last: before and after.
+"""Keep the record with the highest version of each key, although an older version came last.
 
     python examples/compaction.py
 
-Two services write the prices of the same products. One of them was cut off for a while, and sends what is
-long out of date. Kafka's own compaction would keep that; `headerware compact` does not.
+Two services write the prices of the same products. One of them was disconnected for a while, and sends old
+prices late. Kafka's own compaction would keep these; `headerware compact` does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRICES = [
     (b"cheese", 1, b"7.00"),
     (b"milk", 2, b"1.05"),
     (b"cheese", 2, None),  # no longer sold
-    # What the other service sends when it is back.
+    # These records come from the other service when it is connected again.
     (b"bread", 2, b"2.20"),
     (b"milk", 1, None),
     (b"cheese", 1, b"6.50"),
@@ -36,7 +36,7 @@ PRICES = [
 
 
 def produce(servers: str, topic: str) -> None:
-    """Be the services."""
+    """Send records as the services do."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     for key, version, value in PRICES:
         headers: list[tuple[str, str | bytes | None]] = []
@@ -50,7 +50,7 @@ def produce(servers: str, topic: str) -> None:
 def read(servers: str, topic: str) -> list[tuple[str, str, str]]:
     """Return key, version and value of all records."""
     found = []
-    # A broker writes the mark of a commit a moment after it has answered; nothing is undone here.
+    # A broker writes the marker of a commit shortly after its answer; no transaction is aborted here.
     conf = {"bootstrap.servers": servers, "isolation.level": "read_uncommitted"}
     with TopicReader(conf, topic, group_id="example") as reader:
         reader.start()
@@ -71,7 +71,7 @@ def show(console: Console, title: str, records: list[tuple[str, str, str]]) -> N
 
 
 def compact(servers: str, store: Path, *, execute: bool) -> CompactionResult:
-    """Show what would be done, or do it."""
+    """Compact the topic, or only return the planned counts."""
     conf = {"bootstrap.servers": servers}
     rule = Rule(header="version")
     with Compaction(conf, "prices", "latest-prices", rule, side_topic="odd-prices", store=str(store)) as work:

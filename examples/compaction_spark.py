@@ -1,8 +1,8 @@
-"""Compact a topic by a Spark job, and let the worker go on where the job has ended: before and after.
+"""Compact a topic by a Spark job, and let the worker go on after the job.
 
     python examples/compaction_spark.py
 
-The topic is that of `compaction.py`. A topic of this size needs no Spark; one that outgrows a process does.
+The topic is the one of `compaction.py`. A topic of this size needs no Spark; Spark is for very large topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RULE = Rule(header="version")
 
 
 def produce_later(servers: str) -> None:
-    """Be a service that goes on: a new price, and one that is out of date."""
+    """Send later records as a service does: a new price, and an outdated price."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     for key, version, value in ((b"bread", b"4", b"2.40"), (b"milk", b"1", b"0.95")):
         producer.produce(SOURCE, value, key, headers=[("version", version)])

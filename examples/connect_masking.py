@@ -1,11 +1,11 @@
-"""Private data is masked before it leaves, headers tell what was masked, and mistakes are refused.
+"""Mask private data before it is sent, with headers that list the masked fields, and refuse mistakes.
 
     python examples/connect_masking.py
     python examples/connect_masking.py --bootstrap-servers localhost:9092
 
-examples/connect_pii.properties has a connector's lines: nested fields are masked, phone numbers become other
-ones, e-mail addresses keyed digests, and the tenant moves into a header. Then come the mistakes that leak in
-Kafka Connect, and what the strict mode says to them.
+examples/connect_pii.properties has a connector's lines: they mask nested fields, replace phone numbers and
+e-mail addresses (by keyed digests), and move the tenant into a header. Then come mistakes that leak data in
+Kafka Connect, and the errors of the strict mode.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ MISTAKES = {
 
 
 def customers() -> Iterator[Struct]:
-    """Return customers as an application has them."""
+    """Yield customers as an application has them."""
     for customer in CUSTOMERS:
         yield Struct.of(CUSTOMER, {**customer, "card": CARDS})
 
 
 def chain(**options: Any) -> Chain:
-    """Return the chain of the service: a connector's lines, and JSON that says its schema."""
+    """Return the chain of the service: a connector's lines, and JSON with its schema."""
     return Chain([Transforms(**options), Serialize(value=Connect(converter="JsonConverter"))])
 
 
 def produce(servers: str, topic: str) -> None:
-    """Be the service."""
+    """Send customers as the service does."""
     with Producer({"bootstrap.servers": servers}, chain=chain(file=str(LINES))) as producer:
         for customer in customers():
             producer.produce(topic, customer, str(customer["id"]))
-        producer.produce(topic, None, "1")  # forget the first one
+        producer.produce(topic, None, "1")  # delete the first customer
 
 
 def read(consumer: Any, topic: str, count: int) -> list[Any]:
-    """Read that many messages."""
+    """Read ``count`` messages."""
     found: list[Any] = []
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
@@ -92,7 +92,7 @@ def read(consumer: Any, topic: str, count: int) -> list[Any]:
 
 
 def outcome(lines: str, mode: str) -> str:
-    """Say what becomes of a customer whose e-mail address is to be hidden by these lines."""
+    """Return the result for a customer whose e-mail address these lines should hide."""
     try:
         with chain(config=lines, mode=mode).open() as session:
             (sent,) = session.send([Record("customers", next(customers()))])
@@ -103,7 +103,7 @@ def outcome(lines: str, mode: str) -> str:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -114,7 +114,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str) -> bool:
-    """Send customers, look for what is private, and make mistakes."""
+    """Send customers, look for private data on the wire, and make mistakes."""
     produce(servers, topic)
     conf = {"bootstrap.servers": servers, "auto.offset.reset": "earliest"}
     wire = read(confluent_kafka.Consumer({**conf, "group.id": f"plain-{topic}"}), topic, len(CUSTOMERS) + 1)
@@ -143,7 +143,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Mask what is private."""
+    """Mask private data."""
     os.environ.setdefault("PEPPER", secrets.token_hex())
     topic = f"customers-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers:

@@ -1,11 +1,11 @@
-"""A connector's transforms in a producer: its lines pasted into the configuration, or its file named.
+"""Run a connector's transforms in a producer: by its lines in the configuration, or by its file.
 
     python examples/connect_producer.py
     python examples/connect_producer.py --bootstrap-servers localhost:9092
 
-examples/connect_airports.json is a JDBC source connector, as one posts it to Kafka Connect. Two applications
-read airports themselves, from a CSV file, and send them as the connector would: the one has the connector's
-lines in its configuration, the other has its file in its chain.
+examples/connect_airports.json is a JDBC source connector, as posted to Kafka Connect. Two applications
+read airports from a CSV file, and send them as the connector would: one application has the connector's
+lines in its configuration, the other has the connector's file in its chain.
 """
 
 from __future__ import annotations
@@ -71,23 +71,23 @@ PASTED = {
     "predicates.isOurs.pattern": r"geo\..*",
 }
 CONVERTERS = {key: value for key, value in PASTED.items() if "converter" in key}
-PLAIN = {"interceptors.converters.key.plain": "true"}  # keys as text alone, without their schema
+PLAIN = {"interceptors.converters.key.plain": "true"}  # keys as text, without their schema
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """Return airports as a CSV file has them: all text, and more of it than anybody asked for."""
+    """Yield the rows of a CSV file of airports: all values are text, with columns that are not needed."""
     with open(local_data.airports.filepath, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
         yield from csv.DictReader(file)
 
 
 def expected(row: dict[str, str]) -> dict[str, Any]:
-    """Return what consumers are to see of an airport."""
+    """Return an airport as consumers should see it."""
     numbers = {name: float(row[name]) for name in ("latitude", "longitude")}
     return {"code": row["iata"], "name": row["name"], "city": row["city"], "state": row["state"], **numbers}
 
 
 def produce(producer: Producer, topic: str) -> None:
-    """Be an application: it knows nothing of keys, headers and prefixes, and nothing of transforms."""
+    """Send airports as an application does, without keys, headers, prefixes and transforms in its code."""
     for row in rows():
         producer.produce(topic, row)
     producer.produce(topic, None)  # a tombstone, which the connector filters
@@ -95,7 +95,7 @@ def produce(producer: Producer, topic: str) -> None:
 
 
 def read(consumer: Any, topic: str, count: int) -> list[Any]:
-    """Read that many messages."""
+    """Read ``count`` messages."""
     found: list[Any] = []
     consumer.subscribe([topic])
     deadline = time.monotonic() + 30
@@ -107,7 +107,7 @@ def read(consumer: Any, topic: str, count: int) -> list[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics={topic: 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -118,7 +118,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 
 
 def table(found: list[dict[str, Any]]) -> Table:
-    """Lay dicts with the same keys out as a table."""
+    """Return a table of dicts with the same keys."""
     made = Table(*found[0])
     for row in found:
         made.add_row(*(escape(str(value)) for value in row.values()))
@@ -126,7 +126,7 @@ def table(found: list[dict[str, Any]]) -> Table:
 
 
 def run(console: Console, servers: str, topic: str) -> bool:
-    """Send the airports twice, look at the wire, and read."""
+    """Send the airports twice, show them on the wire, and read them."""
     conf = {"bootstrap.servers": servers}
     with Producer({**conf, **PASTED}) as pasted:
         produce(pasted, topic.removeprefix("geo."))

@@ -1,9 +1,9 @@
-"""Orders are routed to topics by their contents: a router, a filter and a header, by expressions in CEL.
+"""Route orders to topics by their contents: a router, a filter and a header, with expressions in CEL.
 
     python examples/connect_routing.py
     python examples/connect_routing.py --bootstrap-servers localhost:9092
 
-The rules are in examples/connect_routing.toml, in a connector's syntax. The application knows one topic.
+The rules are in examples/connect_routing.toml, in a connector's syntax. The application sends to one topic.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ORDERS: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({"id": 2, "country": "US", "price": 1_995, "count": 1, "due": "2026-02-01T09:00:00Z"}, {}),
     ({"id": 3, "country": "DE", "price": 249_900, "count": 1, "due": "2026-03-01T09:00:00Z"}, {}),
     ({"id": 4, "country": "FR", "price": 100, "count": 1}, TEST),
-    ({"id": 5, "price": 500, "count": 1}, {}),  # nobody knows the country
-    ({"id": 6, "price": 500, "count": 1_000}, {}),  # here nobody asks for it
+    ({"id": 5, "price": 500, "count": 1}, {}),  # the country is missing
+    ({"id": 6, "price": 500, "count": 1_000}, {}),  # the rule for large orders does not need the country
 ]
 COLUMNS = ("id", "country", "price", "count", "total", "due")
 EXPECTED = {  # by topic: order, total and priority
@@ -47,7 +47,7 @@ EXPECTED = {  # by topic: order, total and priority
 
 
 def produce(console: Console, servers: str, topic: str) -> int:
-    """Be the application, which knows one topic; give how many orders were refused."""
+    """Send the orders to one topic as the application does, and return the number of refused orders."""
     refused = 0
     dropped: list[int] = []
     with Producer({"bootstrap.servers": servers, "headerware.config": str(CHAIN)}) as producer:
@@ -68,7 +68,7 @@ def produce(console: Console, servers: str, topic: str) -> int:
 
 
 def read(servers: str, topic: str) -> Iterator[Any]:
-    """Return the messages of a topic, to its end."""
+    """Yield the messages of a topic, to its end."""
     conf = {"bootstrap.servers": servers, "group.id": f"plain-{topic}", "enable.partition.eof": True}
     consumer = confluent_kafka.Consumer({**conf, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -84,7 +84,7 @@ def read(servers: str, topic: str) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topics: Sequence[str]) -> Iterator[str]:
-    """Return the brokers' addresses once the topics are there, with one partition each."""
+    """Create the topics with one partition each, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics=dict.fromkeys(topics, 1)) as embedded:
             yield embedded.bootstrap_servers
@@ -96,7 +96,7 @@ def cluster(servers: str | None, topics: Sequence[str]) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str) -> bool:
-    """Produce to one topic, and look where the orders are."""
+    """Produce to one topic, and show the orders in each topic."""
     console.print(f"[bold]{len(ORDERS)} orders for {topic}[/]")
     refused = produce(console, servers, topic)
     found: dict[str, list[Any]] = {}
@@ -117,12 +117,12 @@ def run(console: Console, servers: str, topic: str) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Route orders by what is in them."""
+    """Route orders by their contents."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, [f"{topic}-{place}" for place in PLACES]) as servers:
         try:
             as_expected = run(Console(highlight=False, soft_wrap=True), servers, topic)
-        except ConfigError as error:  # where CEL is missing, it names the command that installs it
+        except ConfigError as error:  # if CEL is missing, the error has the command that installs it
             sys.exit(str(error))
         if not as_expected:
             sys.exit("the orders are not where they should be")

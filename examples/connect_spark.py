@@ -1,11 +1,11 @@
-"""A connector's file in Spark: foreachBatch writes the same records as a producer with the same file.
+"""Use a connector's file in Spark: foreachBatch writes the same records as a producer with the same file.
 
     python examples/connect_spark.py
     python examples/connect_spark.py --bootstrap-servers localhost:9092
 
 A service without Headerware sends airports as JSON; one of them has no number for its latitude. Spark reads
-them as typed columns, and writes them through the transforms of examples/connect_airports.json. So does a
-producer.
+them as typed columns, and writes them through the transforms of examples/connect_airports.json. A producer
+does the same.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WRITE = Chain(
 
 
 def rows() -> Iterator[dict[str, str]]:
-    """Return airports as a CSV file has them, and one that nobody has measured."""
+    """Yield the rows of a CSV file of airports, and an airport without a position."""
     with open(local_data.airports.filepath, encoding="utf-8", newline="") as file:  # noqa: PTH123 - the package gives a plain text path
         yield from csv.DictReader(file)
     yield dict(zip(("iata", "name", "latitude", "longitude"), ("ZZZ", "Nowhere", "n/a", "n/a"), strict=True))
@@ -77,12 +77,12 @@ def be_the_service(servers: str, topic: str) -> None:
 
 
 def be_spark(spark: SparkSession, servers: str, topics: tuple[str, str, str], checkpoint: Path) -> None:
-    """Read what is there, and write it as the connector would."""
+    """Read the topic, and write its records as the connector would."""
     source, target, dead = topics
     to_kafka = {"kafka.bootstrap.servers": servers}
 
     def towards(frame: DataFrame, _batch: int) -> DataFrame:
-        # A key of text: the transforms make one of the value, and the chain's serializer takes it.
+        # The key is text: the transforms make a key from the value, and the chain's serializer accepts it.
         return frame.withColumns({"topic": F.lit(target), "key": F.col("key").cast("string")})
 
     work = foreach_batch(
@@ -99,7 +99,7 @@ def be_spark(spark: SparkSession, servers: str, topics: tuple[str, str, str], ch
 
 
 def be_a_producer(servers: str, topic: str) -> str:
-    """Send the same airports through the same chain, without Spark, and give why one was refused."""
+    """Send the same airports through the same chain, without Spark, and return the reason of a refusal."""
     reason = ""
     with Producer({"bootstrap.servers": servers}, chain=WRITE) as producer:
         for row in rows():
@@ -127,13 +127,13 @@ def read(servers: str, topic: str) -> list[Any]:
 
 
 def seen(messages: list[Any]) -> list[tuple[Any, ...]]:
-    """Return what can be compared."""
+    """Return keys, values and headers in a form that can be compared."""
     return sorted((message.key(), message.value(), *message.headers()) for message in messages)
 
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Return the brokers' addresses."""
+    """Yield the brokers' addresses."""
     if servers is not None:
         yield servers
     else:

@@ -1,10 +1,10 @@
-"""An encrypted topic: rotate its key while it is used, then delete the old key, so that old records are gone.
+"""Use an encrypted topic: rotate its key, then delete the old key, which makes old records unreadable.
 
     python examples/encrypted_topic.py
     python examples/encrypted_topic.py --bootstrap-servers localhost:9092
 
-The key-encryption key is in a keyring file here; docs/key-services.md has those of AWS and Vault. Records are
-signed, too: whoever can decrypt a topic could otherwise write to it.
+The key-encryption key is in a keyring file here; docs/key-services.md describes AWS and Vault. Records are
+signed, too: otherwise every reader with the key could write records that other readers accept.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from headerware.testing import EmbeddedCluster
 
 
 def chain(keyring: Path, **options: Any) -> Chain:
-    """Return the chain that both sides share; consumers send what is shredded to a dead-letter topic."""
+    """Return the chain of both sides; consumers send shredded records to a dead-letter topic."""
     encrypt = Encrypt(key_service=FileKeys(keyring=str(keyring)), key_id="cards", **options)
     return Chain([Compress(), encrypt, Sign(keyring=str(keyring), key_id="shop")])
 
 
 def make_keys(keyring: Path) -> None:
-    """Do what ``headerware keys generate`` does: a key that wraps data keys, and one that signs."""
+    """Make a key that wraps data keys and a signing key, as ``headerware keys generate`` does."""
     edit_keyring(keyring, lambda keys: with_new_key(keys, "cards", "aes-256"), create=True)
     edit_keyring(keyring, lambda keys: with_new_key(keys, "shop", "ed25519"))
 
 
 def produce(servers: str, keyring: Path, topic: str, value: str) -> None:
-    """Write one record; a producer that runs on takes up a rotated key within an hour."""
+    """Write one record; a running producer uses a rotated key within an hour."""
     with Producer({"bootstrap.servers": servers}, chain=chain(keyring)) as producer:
         producer.produce(topic, value, key="customer-7")
 
 
 def read(consumer: Any, topics: list[str], count: int) -> list[Any]:
-    """Read that many messages, or fewer if no more come."""
+    """Read ``count`` messages, or fewer if no more arrive."""
     found: list[Any] = []
     consumer.subscribe(topics)
     deadline = time.monotonic() + 30
@@ -91,7 +91,7 @@ def run(console: Console, servers: str, topic: str, keyring: Path) -> bool:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, *topics: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topics are there, with one partition each."""
+    """Create the topics with one partition each, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics=dict.fromkeys(topics, 1)) as embedded:
             yield embedded.bootstrap_servers
@@ -103,7 +103,7 @@ def cluster(servers: str | None, *topics: str) -> Iterator[str]:
 
 
 @click.command()
-@click.option("--bootstrap-servers", help="Brokers to use; an embedded one if it is left out.")
+@click.option("--bootstrap-servers", help="Brokers to use; an embedded cluster by default.")
 def main(bootstrap_servers: str | None) -> None:
     """Show an encrypted topic whose key is rotated and deleted."""
     logging.getLogger("headerware").setLevel(logging.ERROR)  # the dead letter is shown below

@@ -1,8 +1,8 @@
-"""Bring the files of a folder into Kafka with a configuration alone, and only what is new the next time.
+"""Send the files of a folder to Kafka by configuration only, and only new lines the next time.
 
     python examples/files_source.py
 
-Real tables lie in a folder. Between two runs one more comes, and lines are added to another.
+The folder has real tables. Between two runs a table is added, and another table gets more lines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def command(folder: Path, *words: str) -> None:
 
 
 def show(servers: str) -> None:
-    """Print how many records of each file are in the topic, and how many of these are different ones."""
+    """Print how many records of each file are in the topic, and how many of these are different."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "show", "auto.offset.reset": "earliest"})
     consumer.subscribe(["tables"])
     found: Counter[tuple[str, str]] = Counter()

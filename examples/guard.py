@@ -1,10 +1,10 @@
-"""Guard a topic: what a policy admits goes on into it, and the rest is kept with the reason.
+"""Guard a topic: forward the records that a policy admits, and store the others with the reason.
 
     python examples/guard.py
     python examples/guard.py --bootstrap-servers kafka-a:9092
 
 Without an address it starts an embedded cluster. Producers write into ``ingress.orders-example``. Only the
-guard writes into ``orders-example``, which is all that consumers read.
+guard writes into ``orders-example``, and consumers read only this topic.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ over = "refuse"
 
 
 def make_keys(folder: Path) -> None:
-    """Be the security team: make keys, certify those of the producers, and write a policy."""
+    """Make keys as the security team, certify the producers' keys, and write a policy."""
 
     def made(name: str, *use: str) -> Keyring:
         return edit_keyring(
@@ -81,7 +81,7 @@ def make_keys(folder: Path) -> None:
 
 
 def read(servers: str, topic: str) -> list[confluent_kafka.Message]:
-    """Return what a topic holds now."""
+    """Return the current records of a topic."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": servers, "group.id": f"show-{topic}", "enable.partition.eof": True}
     )
@@ -105,7 +105,7 @@ def row_of(message: confluent_kafka.Message) -> list[str]:
 
 
 def send(servers: str, topic: str, folder: Path) -> int:
-    """Be the producers, and a thief who has no key, but copies; return how many records there are."""
+    """Send records as the producers and as a thief with copies but no key; return their number."""
     orders = [("shop", "an order", []), ("intern", "a joke", []), ("shop", "a plan", [("class", b"secret")])]
     orders += [("bank", f"payment {number}", []) for number in range(1, 4)]
     for who, value, headers in orders:
@@ -126,12 +126,12 @@ def send(servers: str, topic: str, folder: Path) -> int:
 
 
 def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> None:
-    """Let a guard work until it has judged so many records."""
+    """Run a guard until it has decided about ``count`` records."""
     chain = Chain(
         [
             Slice(),
             Admission(policy=str(folder / "policy.toml")),
-            # It knows copies for as long as a record may be old.
+            # The window against copies covers the largest permitted age of a record.
             Sign(keyring=str(folder / "public.json"), replay_window=100_000, max_age_ms=3_600_000),
         ]
     )
@@ -150,13 +150,13 @@ def guard(servers: str, topic: str, egress: str, folder: Path, count: int) -> No
 
 
 def show(servers: str, ingress: str, egress: str, letters: str) -> None:
-    """Show the ingress topic with what became of each record, and then the egress topic."""
+    """Show the ingress topic with the result for each record, and then the egress topic."""
     refused = [read_reason(headers_of(each)) for each in read(servers, letters)]
     reasons = {reason.offset: reason for reason in refused if reason is not None}
-    table = Table("key", "value", "headers", "what becomes of it", title=f"before: {ingress}")
+    table = Table("key", "value", "headers", "result", title=f"before: {ingress}")
     for message in read(servers, ingress):
         reason = reasons.get(message.offset())
-        # Where it stands is to be seen here.
+        # The reason begins with the record's position, which the table does not need.
         why = "" if reason is None else (reason.reason or "").partition(": ")[2]
         table.add_row(*row_of(message), f"refused: {why}" if reason else "admitted")
     Console(width=130).print(table)
@@ -167,10 +167,10 @@ def show(servers: str, ingress: str, egress: str, letters: str) -> None:
 
 
 @click.command()
-@click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one where it is left out.")
+@click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one by default.")
 @click.option("--topic", default="orders-example", show_default=True, help="The topic that is guarded.")
 def main(servers: str | None, topic: str) -> None:
-    """Send records of friends and others, and show what a guard makes of them."""
+    """Send records of admitted and other writers, and show the guard's results."""
     ingress = f"ingress.{topic}"
     letters = f"{ingress}.dead-letter"
     with contextlib.ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""A registry of header ids: a team's names become small numbers on the wire, and names again.
+"""Use a registry of header ids: a team's names become small numbers on the wire, and names again.
 
     python examples/header_registry.py
     python examples/header_registry.py --bootstrap-servers localhost:9092
 
-The registry begins as a TOML file, and is then followed live on a Kafka topic by a second service.
+The registry begins as a TOML file; then a second service follows it live on a Kafka topic.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ DAY = "2026-01-31"
 
 
 def entry(header_id: HeaderId, name: str, owner: str = "shop") -> ids.Register:
-    """Say what an id stands for, and who registers it."""
+    """Return the registration of a name for an id, by its owner."""
     told = {"encoding": "utf-8", "description": f"The {name} of an order.", "since": DAY}
     return ids.Register(ids.Entry(id=header_id, name=name, owner=owner, **told), by=owner)
 
 
 def made(console: Console, path: str) -> ids.Registry:
-    """Make a registry in a TOML file: the platform hands out blocks, and their owners register ids."""
+    """Make a registry in a TOML file: the platform allocates blocks, and their owners register ids."""
     with create_store(path, ids.with_built_in(registrar="platform")) as store:
         block = ids.Block(network=SHOP, owner="shop", description="The shop's headers.", since=DAY)
         store.apply(ids.Allocate(block, by="platform"))
-        for header_id, name in zip(IDS[:4], NAMES, strict=False):  # the coupon has no name as yet
+        for header_id, name in zip(IDS[:4], NAMES, strict=False):  # the coupon has no name yet
             registry = store.apply(entry(header_id, name))
             console.print(f"  {header_id} {name}")
         try:
@@ -60,13 +60,13 @@ def made(console: Console, path: str) -> ids.Registry:
 
 
 def sizes(console: Console, folder: Path, headers: Headers) -> bool:
-    """Measure what the names of a whole chain's headers take, with Kafka's two lengths for each."""
+    """Measure the size of the names of a chain's headers, with Kafka's two lengths for each."""
     keys = str(folder / "keys.json")
     edit_keyring(keys, lambda ring: with_new_key(ring, "shop", "hmac-sha256"), create=True)
     chain = Chain([Trail(service="shop"), Compress(), Sign(keyring=keys, key_id="shop", cluster="east")])
     [record] = chain.open(Context()).send([Record(topic="t", value=b"umbrella " * 100, headers=headers)])
     forms = {"by name": record.headers}
-    for form in ("keys", "packed"):  # on its own here; in a chain it is the last step
+    for form in ("keys", "packed"):  # used alone here; in a chain it is the last step
         forms[form] = HeaderIds(form=form).open(Context()).on_send(record).headers
     values = sum(len(value) for _, value in record.headers)
     costs = [sum(len(name) + len(value) + 2 for name, value in pairs) - values for pairs in forms.values()]
@@ -93,7 +93,7 @@ def read(console: Console, servers: str, topic: str, *, group: str) -> list[Any]
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topic is there, with one partition."""
+    """Create the topic with one partition, and yield the brokers' addresses."""
     if servers is None:  # elsewhere the store creates its own topic
         with EmbeddedCluster(topics={topic: 1, f"{topic}-registry": 1}) as embedded:
             yield embedded.bootstrap_servers
@@ -104,13 +104,13 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
-    """Go through a registry's life."""
+    """Make a registry, use it, and change it."""
     console.print("[bold]A team makes a registry[/]")
     registry = made(console, path := str(folder / "headers.toml"))
-    ids.use_registry(registry)  # from here on, this process knows what the ids are called
+    ids.use_registry(registry)  # from here on, this process has the names of the ids
 
     console.print("[bold]The size of the names of a whole chain's headers[/]")
-    headers = Headers(zip(IDS, VALUES, strict=True))  # an id goes wherever a name does
+    headers = Headers(zip(IDS, VALUES, strict=True))  # ids are accepted in place of names
     small = sizes(console, folder, headers)
     for form in ("keys", "packed"):
         chain = Chain([HeaderIds(form=form, registry=path)])
@@ -122,7 +122,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
     dotted = read(console, servers, topic, group=f"without-{topic}")
 
     console.print("[bold]A service that follows the registry on a topic[/] reads the same records")
-    # The embedded cluster answers each fetch only when this long has passed.
+    # The embedded cluster always waits this long before it answers a fetch.
     location = f"kafka://{servers}/{topic}-registry?snapshot=&fetch.wait.max.ms=10"
     with create_store(location, registry) as ours, TopicStore.from_location(location) as theirs:
         theirs.follow(ids.use_registry)
@@ -138,7 +138,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Return headers numbers."""
+    """Send headers as ids, and read them with and without a registry."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers, tempfile.TemporaryDirectory() as folder:
         if not run(Console(highlight=False, soft_wrap=True), servers, topic, Path(folder)):

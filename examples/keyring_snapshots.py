@@ -1,10 +1,10 @@
-"""Keys that are distributed by ways that nobody trusts: snapshots of a keyring, signed by an offline root.
+"""Distribute keys by an untrusted way: snapshots of a keyring, signed by an offline root.
 
     python examples/keyring_snapshots.py
     python examples/keyring_snapshots.py --bootstrap-servers localhost:9092
 
-A security team publishes which keys count, in a topic. A service follows it, and verifies orders. The team
-revokes a key; then somebody who can write to the topic puts the older keyring back.
+A security team publishes valid keys in a topic. A service follows the topic, and verifies orders. The team
+revokes a key; then an attacker who can write to the topic puts the older keyring back.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write(path: Path, keyring: Keyring) -> Path:
 
 
 def publish(table: TopicTable[Rows], keyring: Keyring, root: Keyring, counter: int) -> bytes:
-    """Sign a snapshot of the keyring's public halves where the root is, and publish it."""
+    """Sign a snapshot of the keyring's public halves with the root, and publish it."""
     now = datetime.now(UTC)
     public, _ = public_part(keyring)
     made = sign_snapshot(public, root.keys[0], counter=counter, created=now, expires=now + timedelta(days=30))
@@ -62,7 +62,7 @@ def produce(servers: str, topic: str, keyring: Path) -> None:
 
 
 def read_one(consumer: Consumer) -> str:
-    """Return what a service sees of the next order."""
+    """Return the next order as a service sees it."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -83,7 +83,7 @@ def look(follower: SnapshotFollower) -> str:
 
 
 def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
-    """Publish, verify, revoke, and go back."""
+    """Publish a snapshot, verify an order, revoke the key, and replay the old snapshot."""
     root = with_new_key(Keyring(), "root", "ed25519", use=("snapshots",))
     keys = with_new_key(Keyring(), "shop", "ed25519")
     private = write(folder / "shop.json", keys)
@@ -113,11 +113,11 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
 
         publish(table, with_revocation(keys, "shop", reason="laptop lost"), root, 2)
         show("distribution", look(follower))
-        time.sleep(1.1)  # services look at their file once a second
+        time.sleep(1.1)  # services check their file once a second
         produce(servers, topic, private)
         show("service", read_one(consumer))
 
-        table.put(NAME.encode(), first)  # an attacker would have the revoked key count again
+        table.put(NAME.encode(), first)  # an attacker tries to make the revoked key valid again
         show("distribution", look(follower))
         produce(servers, topic, private)
         show("service", read_one(consumer))
@@ -128,7 +128,7 @@ def run(console: Console, servers: str, topic: str, folder: Path) -> bool:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, topic: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topics are there, with one partition each."""
+    """Create the topics with one partition each, and yield the brokers' addresses."""
     topics = {topic: 1, f"keyrings-{topic}": 1}
     if servers is None:
         with EmbeddedCluster(topics=topics) as embedded:
@@ -147,7 +147,7 @@ def cluster(servers: str | None, topic: str) -> Iterator[str]:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
-    """Distribute keys by a topic that nobody trusts."""
+    """Distribute keys by an untrusted topic."""
     topic = f"orders-{time.time_ns()}"
     with cluster(bootstrap_servers, topic) as servers, tempfile.TemporaryDirectory() as folder:
         if not run(Console(highlight=False, soft_wrap=True), servers, topic, Path(folder)):

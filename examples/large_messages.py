@@ -1,4 +1,4 @@
-"""Large messages: sent and read, and repaired when some of their slices were lost.
+"""Send and read large messages, and repair a message with a lost slice.
 
     python examples/large_messages.py
     python examples/large_messages.py --bootstrap-servers localhost:9092
@@ -33,7 +33,7 @@ console = Console(soft_wrap=True, highlight=False)
 
 
 def read(servers: str, topic: str, *steps: Any, count: int) -> list[Message]:
-    """Return the first records of a topic; without steps, those of the wire."""
+    """Return the first records of a topic; without steps, as they are on the wire."""
     settings = {
         "bootstrap.servers": servers,
         "group.id": uuid.uuid4().hex,
@@ -45,7 +45,7 @@ def read(servers: str, topic: str, *steps: Any, count: int) -> list[Message]:
 
 
 def poll(consumer: Consumer, count: int, timeout_s: float = DEADLINE_S) -> list[Message]:
-    """Return so many records, fewer at the end of the time."""
+    """Return ``count`` records, or fewer after the timeout."""
     found: list[Message] = []
     deadline = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < deadline:
@@ -72,7 +72,7 @@ def sent(servers: str, topic: str) -> None:
 
 
 def repaired(servers: str, topic: str) -> None:
-    """Lose a slice, find the others among the dead letters, and send them back together with the lost one."""
+    """Lose a slice, find the others as dead letters, and send them back together with the lost slice."""
     source = f"{topic}-source"
     with Producer({"bootstrap.servers": servers}, chain=Chain([Slice(max_bytes=1_000)])) as producer:
         producer.produce(source, bytes(range(256)) * 10, b"customer 7")
@@ -106,8 +106,8 @@ def repaired(servers: str, topic: str) -> None:
 @click.command()
 @click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one if this is left out.")
 def main(servers: str | None) -> None:
-    """Show what becomes of large messages."""
-    logging.getLogger("headerware").addHandler(logging.NullHandler())  # what is given up is logged
+    """Show complete and incomplete large messages."""
+    logging.getLogger("headerware").addHandler(logging.NullHandler())  # messages that are given up are logged
     topic = f"customers-{uuid.uuid4().hex[:8]}"
     with contextlib.ExitStack() as stack:
         if servers is None:

@@ -1,4 +1,4 @@
-"""Mirror a topic from one cluster to another, and see one paper trail across both.
+"""Mirror a topic from one cluster to another, and show one trail across both.
 
     python examples/mirror.py
     python examples/mirror.py --source kafka-a:9092 --target kafka-b:9092 --topic orders
@@ -21,7 +21,7 @@ from headerware.testing import EmbeddedCluster
 
 
 def produce(servers: str, topic: str, count: int) -> None:
-    """Be the application at the beginning."""
+    """Send orders as the first application."""
     producer = Producer({"bootstrap.servers": servers}, chain=Chain([Trail(service="shop", cluster="east")]))
     for number in range(count):
         producer.produce(topic, f"order {number}", key=str(number))
@@ -31,7 +31,7 @@ def produce(servers: str, topic: str, count: int) -> None:
 def mirror(source: str, target: str, topic: str, count: int) -> int:
     """Copy records with all their headers.
 
-    The consumer's half opens an entry of the trail, the producer's completes it.
+    The consumer's chain opens an entry of the trail, the producer's chain completes it.
     """
     consumer = Consumer(
         {"bootstrap.servers": source, "group.id": "mirror", "auto.offset.reset": "earliest"},
@@ -59,7 +59,7 @@ def mirror(source: str, target: str, topic: str, count: int) -> int:
 
 
 def consume(servers: str, topic: str, console: Console) -> None:
-    """Be the application at the end, and show the first record's way."""
+    """Read as the last application, and show the first record's trail."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": "billing", "auto.offset.reset": "earliest"},
         chain=Chain([Trail(service="billing", cluster="west")]),
@@ -76,12 +76,12 @@ def consume(servers: str, topic: str, console: Console) -> None:
 
 
 @click.command()
-@click.option("--source", help="The cluster to read from; an embedded one where it is left out.")
-@click.option("--target", help="The cluster to write to; an embedded one where it is left out.")
+@click.option("--source", help="The cluster to read from; an embedded one by default.")
+@click.option("--target", help="The cluster to write to; an embedded one by default.")
 @click.option("--topic", default="orders", show_default=True)
 @click.option("--count", default=5, show_default=True, help="How many records to mirror.")
 def main(source: str | None, target: str | None, topic: str, count: int) -> None:
-    """Link two clusters."""
+    """Mirror records between two clusters."""
     console = Console(highlight=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if source is None:

@@ -1,8 +1,8 @@
-"""Bring the members of a zip archive into Kafka: a source and an extractor of one's own.
+"""Send the members of a zip archive to Kafka: your own source and extractor.
 
     python examples/own_source.py
 
-It packs real tables into an archive, and reads it twice: the second time, nothing is left to read.
+It packs real tables into an archive, and reads the archive twice: the second run finds no new members.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A worker of one's own: mask fields of records on the way from one topic to another, each exactly once.
+"""Run your own worker: copy records from one topic to another with masked fields, each exactly once.
 
     python examples/own_worker.py
     python examples/own_worker.py --bootstrap-servers kafka-a:9092 --follow
 
-Without an address it starts an embedded cluster. ``headerware.workers`` reads, gathers the slices of
-messages, writes in transactions, and notes what is done in the offsets of a group. So this file only decides:
-a record whose value is a JSON object goes on with some fields masked, a tombstone goes on as it is, and all
-else goes to the dead letters, from where ``headerware redrive`` sends it back once it is mended. Kill it at
-any moment and start it again: nothing is lost, and nothing is written twice.
+Without an address it starts an embedded cluster. ``headerware.workers`` reads, collects the slices of
+messages, writes in transactions, and stores the progress in a group's offsets. So this file only decides:
+a record with a JSON object is written with some fields masked, a tombstone is written unchanged, and all
+others become dead letters, which ``headerware redrive`` sends back after a repair. Kill the worker at
+any moment and start it again: no record is lost or written twice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Mask(Policy):
         self._fields = frozenset(fields)
 
     def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
-        """Mask each record; what cannot be masked must not go on."""
+        """Mask each record; a record that cannot be masked becomes a dead letter."""
         for unit in units:
             try:
                 masked = self._masked(unit)
@@ -79,7 +79,7 @@ class Mask(Policy):
 
 
 def produce(conf: dict[str, Any], topic: str) -> None:
-    """Be the shop: write some orders, one of which is none."""
+    """Write some orders as the shop, and a record that is not an order."""
     producer = Producer(conf)
     for number, value in enumerate(ORDERS):
         producer.produce(topic, value, str(number).encode(), headers={"shop": "north"})
@@ -87,8 +87,8 @@ def produce(conf: dict[str, Any], topic: str) -> None:
 
 
 def show(worker: Worker) -> None:
-    """Print how many records became what."""
-    table = Table("records", "became", "because")
+    """Print the number of records by result."""
+    table = Table("records", "result", "reason")
     for (disposition, why), count in sorted(worker.counts.items()):
         table.add_row(str(count), disposition.replace("_", " "), why)
     Console().print(table)
@@ -105,7 +105,7 @@ def show(worker: Worker) -> None:
 def main(
     bootstrap_servers: str | None, source: str, target: str, fields: tuple[str, ...], *, follow: bool
 ) -> None:
-    """Mask fields of records on the way from one topic to another."""
+    """Copy records from one topic to another with masked fields."""
     with contextlib.ExitStack() as stack:
         if bootstrap_servers is None:
             topics = {source: 1, target: 1, f"{source}.dead-letter": 1}
@@ -118,7 +118,7 @@ def main(
         with contextlib.suppress(KeyboardInterrupt):
             worker.run(follow=follow)
         show(worker)
-        print(f"done in {time.monotonic() - began:.1f} s; group {worker.group_id} knows what is done")
+        print(f"done in {time.monotonic() - began:.1f} s; the progress is in group {worker.group_id}")
 
 
 if __name__ == "__main__":

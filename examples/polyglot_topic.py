@@ -1,4 +1,4 @@
-"""One topic, many formats: Avro, JSON, Protobuf, MessagePack, CBOR, text and bytes, read by one consumer.
+"""Use many formats in one topic: Avro, JSON, Protobuf, MessagePack, CBOR, text and bytes.
 
     python examples/polyglot_topic.py
     python examples/polyglot_topic.py --bootstrap-servers localhost:9092
@@ -42,13 +42,13 @@ READING = {"type": "record", "name": "Reading", "fields": [{"name": "celsius", "
 
 @dataclass
 class Reading:
-    """A class of the application's, which goes as Avro."""
+    """A class of the application, which is sent as Avro."""
 
     celsius: float
 
 
 def samples() -> Iterator[tuple[Any, dict[str, str]]]:
-    """Return objects and headers: where these state no content type, the object's own type chooses."""
+    """Yield objects and headers: without a content type in the headers, the object's type decides."""
     yield Reading(21.5), {}
     yield {"celsius": 21.5}, {}
     yield {"celsius": 21.5}, {"content-type": "application/vnd.example.reading+json"}
@@ -63,7 +63,7 @@ def samples() -> Iterator[tuple[Any, dict[str, str]]]:
 
 
 def formats() -> Polyglot:
-    """Say what serves which content type, for both ends; JSON, text and their like are there already."""
+    """Return the serde of both ends, with Avro and Protobuf; JSON, text and others are built in."""
     types: dict[str, Any] = {AVRO: Avro(schema=READING)}
     if Duration is not None:
         types["application/protobuf"] = Protobuf(message=Duration)
@@ -71,7 +71,7 @@ def formats() -> Polyglot:
 
 
 def write(servers: str, topic: str) -> None:
-    """Write all formats with one producer, and two records as strangers send them."""
+    """Write all formats with one producer, and two records with a plain producer."""
     with SerializingProducer({"bootstrap.servers": servers, "value.serializer": formats()}) as producer:
         for value, headers in samples():
             producer.produce(topic, value=value, headers=headers)
@@ -82,7 +82,7 @@ def write(servers: str, topic: str) -> None:
 
 
 def read(consumer: Any, topics: list[str], count: int) -> list[Any]:
-    """Read that many messages."""
+    """Read ``count`` messages."""
     found: list[Any] = []
     consumer.subscribe(topics)
     deadline = time.monotonic() + 30
@@ -96,7 +96,7 @@ def read(consumer: Any, topics: list[str], count: int) -> list[Any]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None, *topics: str) -> Iterator[str]:
-    """Return the brokers' addresses once the topics are there, with one partition each."""
+    """Create the topics with one partition each, and yield the brokers' addresses."""
     if servers is None:
         with EmbeddedCluster(topics=dict.fromkeys(topics, 1)) as embedded:
             yield embedded.bootstrap_servers
@@ -108,7 +108,7 @@ def cluster(servers: str | None, *topics: str) -> Iterator[str]:
 
 
 def run(console: Console, servers: str, topic: str) -> bool:
-    """Write, read, and look at the wire and at the dead letter."""
+    """Write and read records, and show them on the wire with the dead letter."""
     write(servers, topic)
     letters = f"{topic}.dead-letter"
     sent = [value for value, _ in samples()]
@@ -136,7 +136,7 @@ def run(console: Console, servers: str, topic: str) -> bool:
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting an embedded one.")
 def main(bootstrap_servers: str | None) -> None:
     """Put many formats into one topic."""
-    # The first dead letter of a kind is logged; it is shown here, among the rest.
+    # The first dead letter of a kind is logged; the log is shown with the other output.
     logging.basicConfig(format="log: %(message)s", stream=sys.stdout)
     topic = f"readings-{time.time_ns()}"
     with cluster(bootstrap_servers, topic, f"{topic}.dead-letter") as servers:

@@ -1,4 +1,4 @@
-"""Refuse records, repair what refused them, and send their dead letters back.
+"""Refuse records, repair the chain, and send the dead letters back.
 
     python examples/redrive.py
     python examples/redrive.py --bootstrap-servers localhost:9092
@@ -22,7 +22,7 @@ from headerware.testing import EmbeddedCluster
 
 
 class Prices(Interceptor, frozen=True, kw_only=True):
-    """Refuse records whose price is in a currency that is not known."""
+    """Refuse records with an unknown currency."""
 
     currencies: tuple[str, ...] = ("EUR",)
 
@@ -35,11 +35,11 @@ class Prices(Interceptor, frozen=True, kw_only=True):
 
 
 def consume(servers: str, topic: str, prices: Prices, group: str, count: int) -> list[str]:
-    """Return so many records, as an application reads them."""
+    """Return ``count`` records, as an application reads them."""
     conf = {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest"}
     found: list[str] = []
     deadline = time.monotonic() + 10
-    # It commits what it has read when it is closed.
+    # The consumer commits its offsets when it is closed.
     with Consumer(conf, chain=Chain([prices])) as consumer:
         consumer.subscribe([topic])
         while len(found) < count and time.monotonic() < deadline:
@@ -50,7 +50,7 @@ def consume(servers: str, topic: str, prices: Prices, group: str, count: int) ->
 
 
 @click.command()
-@click.option("--bootstrap-servers", help="The cluster's addresses; an embedded one if left out.")
+@click.option("--bootstrap-servers", help="The cluster's addresses; an embedded cluster by default.")
 def main(bootstrap_servers: str | None) -> None:
     """Show a record that is refused, sent back, and read."""
     logging.getLogger("headerware").addHandler(logging.NullHandler())  # the refusal is shown below

@@ -1,9 +1,9 @@
-"""Remove records when the time in their headers has come, save those under a legal hold: before and after.
+"""Remove records that have expired by their headers, except records under a legal hold: before and after.
 
     python examples/retention.py
 
-A topic of clicks is deleted from its beginning. In a compacted topic of customers, keys get tombstones. What
-has expired behind a click that stays is left out of a copy.
+A topic of clicks is deleted from its beginning. In a compacted topic of customers keys get tombstones. A copy
+leaves out the expired records after a click that is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ POLICIES = {"clicks": "delete", "customers": "compact"}
 
 
 def produce(servers: str, topic: str) -> None:
-    """Be the services that write it."""
+    """Send records as the services do."""
     producer = confluent_kafka.Producer({"bootstrap.servers": servers})
     for key, value, days, hold in RECORDS:
         headers: list[tuple[str, str | bytes | None]] = []
@@ -50,9 +50,9 @@ def produce(servers: str, topic: str) -> None:
 
 
 def read(servers: str, topic: str) -> list[tuple[str, str, str, str]]:
-    """Return key, value, the days until each expires, and its hold."""
+    """Return key, value, days until expiry, and legal hold of each record."""
     found = []
-    # A broker writes the mark of a commit a moment after it has answered; nothing is undone here.
+    # A broker writes the marker of a commit shortly after its answer; no transaction is aborted here.
     conf = {"bootstrap.servers": servers, "isolation.level": "read_uncommitted"}
     with TopicReader(conf, topic, group_id="example") as reader:
         reader.start()
@@ -75,7 +75,7 @@ def show(console: Console, title: str, records: list[tuple[str, str, str, str]])
 
 
 def main() -> None:
-    """Remove what has expired of both topics, and show them before and after."""
+    """Remove the expired records of both topics, and show the topics before and after."""
     console = Console(highlight=False)
     after = {}
     with KafkaBroker() as broker:
@@ -103,11 +103,11 @@ def main() -> None:
         show(console, "a copy: kept-clicks", read(servers, "kept-clicks"))
     before = [(key.decode(), value.decode()) for key, value, _, _ in RECORDS]
     if copy != [record for record in before if record[1] in {"3", "5", "6"}]:
-        sys.exit("something else was copied than what has not expired")
+        sys.exit("the copy does not have exactly the records that have not expired")
     if after["clicks"] != before[2:]:
-        sys.exit("another beginning was deleted than that which has expired")
+        sys.exit("the deleted beginning is not the expired beginning")
     if after["customers"] != [*before, ("cleo", "-"), ("eve", "-")]:
-        sys.exit("other keys were deleted than those which have expired")
+        sys.exit("the deleted keys are not the expired keys")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A topic's whole history, signed with an old key, goes into another topic under a new one: twice, yet once.
+"""Copy a topic's history, signed with an old key, into another topic under a new key, each record once.
 
     python examples/spark_backfill.py
     python examples/spark_backfill.py --bootstrap-servers localhost:9092
@@ -39,12 +39,12 @@ COLUMNS = ("topic", "key", "value", "headers", "partition")
 
 
 def chain(keyring: Path, key_id: str | None = None) -> Chain:
-    """Return the chain that all have, with the keyring that one has; a reader names no key."""
+    """Return the chain with a keyring; a writer names a key, a reader does not."""
     return Chain([Trail(), Dedup(), Compress(), Sign(keyring=str(keyring), key_id=key_id)])
 
 
 def keys(folder: Path, key_id: str) -> tuple[Path, Path]:
-    """Make a key, and give the keyrings of who signs with it and of who verifies."""
+    """Make a key, and return the keyrings of the signer and of the verifier."""
     secret, public = folder / f"{key_id}.json", folder / f"{key_id}.public.json"
     made = edit_keyring(secret, lambda keyring: with_new_key(keyring, key_id, "ed25519"), create=True)
     write_public_keyring(public, public_part(made)[0])
@@ -59,7 +59,7 @@ def create(servers: str, topics: tuple[str, ...]) -> None:
 
 
 def produce(servers: str, topic: str, secret: Path) -> int:
-    """Be the service of former years, and give how many records it sent."""
+    """Send records as the service of former years, and return their number."""
     conf = {"bootstrap.servers": servers, "client.id": "catalogue"}
     count = 0
     with Producer(conf, chain=chain(secret, OLD)) as producer:
@@ -70,9 +70,9 @@ def produce(servers: str, topic: str, secret: Path) -> int:
 
 
 def backfill(spark: SparkSession, servers: str, topics: tuple[str, str], old: Path, new: Path) -> None:
-    """Be the job: verify with the old key's public half, sign with the new key.
+    """Verify with the old key's public half, and sign with the new key.
 
-    Where a record stood names it, however often the job runs.
+    A record's position is its identity, so repeated runs give the same identity.
     """
     source, target = topics
     to_kafka = {"kafka.bootstrap.servers": servers}
@@ -85,7 +85,7 @@ def backfill(spark: SparkSession, servers: str, topics: tuple[str, str], old: Pa
 
 
 def read(servers: str, topic: str, public: Path) -> tuple[Counter[tuple[bytes, bytes]], int]:
-    """Be a reader that trusts one key; give what it got, and how many records it refused."""
+    """Read as a reader that trusts one key; return its records and the number of refused records."""
     conf = {"bootstrap.servers": servers, "group.id": f"reader-{topic}", "enable.partition.eof": True}
     consumer = Consumer({**conf, "auto.offset.reset": "earliest"}, chain=chain(public))
     consumer.subscribe([topic])
@@ -118,7 +118,7 @@ def stored(servers: str, topic: str) -> int:
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Return the brokers' addresses."""
+    """Yield the brokers' addresses."""
     if servers is not None:
         yield servers
     else:
@@ -129,7 +129,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 @click.command()
 @click.option("--bootstrap-servers", help="Use this cluster instead of starting a broker.")
 def main(bootstrap_servers: str | None) -> None:
-    """Sign a topic's history anew."""
+    """Sign a topic's history again."""
     spark = start(SparkSession.builder.appName("backfill"))
     with tempfile.TemporaryDirectory() as folder, cluster(bootstrap_servers) as servers:
         (old, old_public), (new, new_public) = keys(Path(folder), OLD), keys(Path(folder), NEW)

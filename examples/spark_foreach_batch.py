@@ -1,12 +1,12 @@
-"""A service, a Spark stream and another service under one chain: signed, compressed, sliced, each once.
+"""Run a service, a Spark stream and another service under one chain: signed, compressed, sliced, each once.
 
     python examples/spark_foreach_batch.py
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 examples/spark_foreach_batch.py
     python examples/spark_foreach_batch.py --bootstrap-servers localhost:9092
 
-The first service sends airports, and documents that are too large for one record; somebody alters two of
-them on the way. Spark keys each airport by its state. The second service reads what Spark wrote. All three
-have examples/spark_chain.toml, and none has code for what it does.
+The first service sends airports, and documents that are too large for one record; an attacker alters two of
+them on the way. Spark keys each airport by its state. The second service reads Spark's records. All three
+use examples/spark_chain.toml, and need no code for the chain.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHORT = ("iata", "name", "city")
 
 
 def sent() -> Iterator[tuple[str, bytes, bool]]:
-    """Return (key, value, whether it is an airport): airports first, then what needs slices."""
+    """Yield (key, value, whether it is an airport): airports first, then values that need slices."""
     airports = [(key, value) for topic, key, value in records() if topic == "airports"]
     yield from ((key, value, True) for key, value in airports)
     yield "airports.json", b"[" + b",".join(value for _, value in airports) + b"]", False
@@ -54,7 +54,7 @@ def sent() -> Iterator[tuple[str, bytes, bool]]:
 
 
 def expected() -> dict[bytes, tuple[bytes, bytes]]:
-    """Return what the last service is to read: key and value by the record's name."""
+    """Return the records that the last service should read: key and value by the record's name."""
     return {
         key.encode(): _keyed_by_state(json.loads(value)) if is_airport else (key.encode(), value)
         for key, value, is_airport in sent()
@@ -67,7 +67,7 @@ def _keyed_by_state(row: dict[str, str]) -> tuple[bytes, bytes]:
 
 
 def by_state(frame: DataFrame, _batch: int) -> DataFrame:
-    """Key airports by their state; documents stay as they are."""
+    """Key airports by their state; documents do not change."""
     airport = F.from_json(F.col("value").cast("string"), AIRPORT)
     is_airport = F.expr("exists(headers, header -> header.key = 'kind')")
     short = F.to_json(F.struct(*(airport[name] for name in SHORT))).cast("binary")
@@ -87,7 +87,7 @@ def create(servers: str, topics: tuple[str, ...]) -> None:
 
 
 def produce(servers: str, topic: str) -> int:
-    """Be the first service, and give how many messages it sent."""
+    """Send messages as the first service, and return their number."""
     conf = {"bootstrap.servers": servers, "client.id": "catalogue", "headerware.config": str(CHAIN)}
     count = 0
     with Producer(conf) as producer:
@@ -99,7 +99,7 @@ def produce(servers: str, topic: str) -> int:
 
 
 def alter(servers: str, topic: str) -> None:
-    """Be somebody on the way: store records again with one bit flipped, their headers and signatures kept."""
+    """Store records again with one bit flipped, and unchanged headers and signatures, as an attacker."""
     there = {"bootstrap.servers": servers}
     producer = confluent_kafka.Producer(there)
     consumer = confluent_kafka.Consumer(
@@ -115,7 +115,7 @@ def alter(servers: str, topic: str) -> None:
 
 
 def stream(spark: SparkSession, servers: str, topics: tuple[str, str, str], checkpoint: Path) -> None:
-    """Be the job between: read what is there, and end."""
+    """Run the job: read the records of the topic, and end."""
     source, target, dead = topics
     to_kafka = {"kafka.bootstrap.servers": servers}
     read = {
@@ -138,7 +138,7 @@ def stream(spark: SparkSession, servers: str, topics: tuple[str, str, str], chec
 
 
 def report(progress: BatchProgress) -> None:
-    """Say how a batch went."""
+    """Print the counts of a batch."""
     read, written = progress.decoded, progress.encoded
     click.echo(
         f"batch {progress.batch}: {read['records_in']:,} rows read, {read['refused']} refused, "
@@ -147,7 +147,7 @@ def report(progress: BatchProgress) -> None:
 
 
 def consume(servers: str, topic: str, count: int) -> dict[bytes, tuple[bytes, bytes]]:
-    """Be the second service, and give what it read, by the records' names."""
+    """Read messages as the second service, and return key and value by the records' names."""
     conf = {"bootstrap.servers": servers, "client.id": "search", "headerware.config": str(CHAIN)}
     consumer = Consumer({**conf, "group.id": f"search-{topic}", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -177,7 +177,7 @@ def letters(servers: str, topic: str) -> list[str]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Return the brokers' addresses."""
+    """Yield the brokers' addresses."""
     if servers is not None:
         yield servers
     else:
@@ -186,7 +186,7 @@ def cluster(servers: str | None) -> Iterator[str]:
 
 
 def session(keyring: Path) -> SparkSession:
-    """Make the session, whose workers are told where their keyring is."""
+    """Return the session, with the path of the keyring for its workers."""
     builder = SparkSession.builder.appName("by-state").config("spark.executorEnv.KEYRING", str(keyring))
     return start(builder.config("spark.ui.showConsoleProgress", "false"))
 

@@ -1,11 +1,11 @@
-"""Files become records of Kafka by a Spark stream, each once, though the job fails on the way.
+"""Send files to Kafka by a Spark stream, each record once, although the job fails once.
 
     python examples/spark_source.py
     python examples/spark_source.py --bootstrap-servers localhost:9092
 
-3,376 airports lie in a folder, a CSV file for each state. The stream's source is a TOML file, the same as for
-`headerware source run`. Its first batch is in Kafka when the job fails, and Spark does not know. The next run
-reads the same rows of the same files again, with the same identities, and a reader passes over the repeats.
+A folder has 3,376 airports, a CSV file for each state. The stream's source is a TOML file, the same as for
+`headerware source run`. The job fails after its first batch is in Kafka, before the checkpoint. The next run
+reads the same rows of the same files again, with the same identities, and a reader drops the duplicates.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def spool(folder: Path) -> set[str]:
 
 
 class FailsOnce:
-    """A sink that fails once, when Kafka has the batch."""
+    """A sink that fails once, after Kafka has the batch."""
 
     def __init__(self, sink: Any) -> None:
         self._sink, self._failed = sink, False
@@ -80,11 +80,11 @@ class FailsOnce:
         self._sink.write(frame, batch)
         if not self._failed:
             self._failed = True
-            raise RuntimeError("the job fails behind Kafka, and before the checkpoint")
+            raise RuntimeError("the job fails after the write to Kafka, and before the checkpoint")
 
 
 def run(spark: SparkSession, config: Path, checkpoint: Path, sink: Any) -> None:
-    """Be the job: read what is there, and write it to Kafka."""
+    """Run the job: read new files, and write their records to Kafka."""
     register_source(spark)
     options = {"manifestLocation": str(checkpoint / "headerware-source")}
     airports = spark.readStream.format("headerware-source").options(**options).load(str(config))
@@ -94,7 +94,7 @@ def run(spark: SparkSession, config: Path, checkpoint: Path, sink: Any) -> None:
 
 
 def read(servers: str, topic: str, chain: Chain) -> list[str]:
-    """Be a reader, and return the codes of the airports that it gets."""
+    """Read the topic with a chain, and return the codes of the airports."""
     conf = {"bootstrap.servers": servers, "group.id": f"r{time.time_ns()}", "auto.offset.reset": "earliest"}
     found: list[str] = []
     with contextlib.closing(Consumer({**conf, "enable.partition.eof": True}, chain=chain)) as consumer:
@@ -106,7 +106,7 @@ def read(servers: str, topic: str, chain: Chain) -> list[str]:
 
 @contextlib.contextmanager
 def cluster(servers: str | None) -> Iterator[str]:
-    """Return the brokers' addresses."""
+    """Yield the brokers' addresses."""
     if servers is not None:
         yield servers
     else:
@@ -125,7 +125,7 @@ def main(bootstrap_servers: str | None) -> None:
         codes = spool(folder / "spool")
         config = folder / "airports.toml"
         config.write_text(SOURCE.format(topic=topic, servers=servers))
-        # The headers name the object and the record, the same in a replay.
+        # The headers have the object and the record's number, the same in a replay.
         kafka = kafka_sink({"kafka.bootstrap.servers": servers}, CHAIN, identity=["headers"])
         sink = FailsOnce(kafka)
         try:

@@ -1,4 +1,4 @@
-"""Train a dictionary on a topic, publish it while a producer runs, and compare what the records take.
+"""Train a dictionary on a topic, publish it while a producer runs, and compare the sizes of records.
 
     python examples/trained_dictionary.py
     python examples/trained_dictionary.py --bootstrap-servers localhost:9092
@@ -32,7 +32,7 @@ DEADLINE_S = 30.0
 
 
 def make_topics(servers: str, *topics: str) -> None:
-    """Create topics of one partition; that of the dictionaries is compacted."""
+    """Create compacted topics of one partition."""
     made = [NewTopic(topic, 1, config={"cleanup.policy": "compact"}) for topic in topics]
     for done in AdminClient({"bootstrap.servers": servers}).create_topics(made).values():
         done.result()
@@ -59,7 +59,7 @@ def sizes(consumer: confluent_kafka.Consumer, topic: str, count: int) -> list[in
 @click.command()
 @click.option("--bootstrap-servers", "servers", help="The cluster; an embedded one if this is left out.")
 def main(servers: str | None) -> None:
-    """Train a dictionary on a topic's records, and let a running producer take it over."""
+    """Train a dictionary on a topic's records, and let a running producer use it."""
     console = Console(highlight=False)
     values = [json.dumps(row).encode() for row in local_data.airports().to_dict("records")]
     topic, store_topic = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("airports", "dictionaries"))

@@ -1,4 +1,4 @@
-"""An ordinary consuming application: it reads all topics, and goes on when a record is refused."""
+"""Read all topics as an ordinary consuming application, and go on when a record is refused."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 
 from headerware import Consumer  # instead of: from confluent_kafka import Consumer
 
-logging.disable(logging.WARNING)  # each cause of a refusal is logged once, too, and run.py shows them all
+logging.disable(logging.WARNING)  # each cause of a refusal is also logged once, and run.py shows all causes
 
 servers, expected, *topics = sys.argv[1], int(sys.argv[2]), *sys.argv[3:]
 consumer = Consumer(

@@ -1,4 +1,4 @@
-"""Real input: data files of the vega_datasets package, and one real binary from this environment."""
+"""Yield real input: data files of the vega_datasets package, and one real binary from this environment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records() -> Iterator[tuple[str, str, bytes]]:
 
 
 def large_file(size: str) -> Path:
-    """Return a real binary: one of 2 to 3 MB, or the largest shared library where ``size`` is "largest"."""
+    """Return a shared library of 2 to 3 MB, or the largest shared library if ``size`` is "largest"."""
     libraries = Path(sysconfig.get_path("purelib")).rglob("*.so*")
     found = sorted(
         (path for path in libraries if path.is_file() and not path.is_symlink()),

@@ -1,4 +1,4 @@
-"""An ordinary producing application: except for the import of Producer, nothing in it knows of a chain."""
+"""Send records as an ordinary producing application: only the import of Producer is Headerware's."""
 
 import json
 import sys

@@ -1,8 +1,8 @@
-"""``make demo``: two ordinary applications, and between them a chain that neither of them knows.
+"""Run ``make demo``: two ordinary applications, with a chain that is not in their code.
 
 Starts an embedded cluster (or takes ``--bootstrap-servers``, or starts Apache Kafka with ``--broker real``),
-runs produce.py and consume.py as processes of their own under the same chain.toml, and shows what happened
-on the wire, where a plain client looks.
+runs produce.py and consume.py as separate processes under the same chain.toml, and shows the records
+on the wire, as a plain client reads them.
 """
 
 from __future__ import annotations

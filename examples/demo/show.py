@@ -46,7 +46,7 @@ def sizes(console: Console, steps: list[wire.Size], seen: list) -> None:
 
 
 def refused(console: Console, reasons: list[str]) -> None:
-    """Print what was refused, and why."""
+    """Print the reasons of refusals."""
     for reason in reasons:
         console.print(f"   [red]refused[/] {reason}")
     if not reasons:

@@ -1,4 +1,4 @@
-"""Start Spark for an example: the JVM's output goes into a file, and one line tells what is missing."""
+"""Start Spark for an example: the JVM's output goes into a file, and one line names a missing part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 try:
-    from pyspark.sql import SparkSession  # noqa: TC002 - whether it is there
+    from pyspark.sql import SparkSession  # noqa: TC002 - check that it is installed
 except ImportError:
     sys.exit("this example needs Spark: run python -m pip install -e '.[demo,spark]' in the repository")
 
@@ -24,7 +24,7 @@ _RUNNING = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has started Java
 def start(builder: SparkSession.Builder) -> SparkSession:
     """Start a session that shows no progress bars, with the Kafka connector that pyspark needs.
 
-    Ivy and log4j write to the standard error of the JVM, some fifty lines at each start. They go into a file,
+    Ivy and log4j write some fifty lines to the standard error of the JVM at each start. They go into a file,
     which is shown if Spark does not start. Spark's own tables stay out of the working directory.
     """
     if not (os.environ.get(_RUNNING) or os.environ.get("JAVA_HOME") or shutil.which("java")):

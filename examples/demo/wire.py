@@ -29,14 +29,14 @@ class Size(NamedTuple):
 
 
 def create_topic(servers: str, topic: str) -> None:
-    """Create a topic of one partition on a cluster that was given."""
+    """Create a topic of one partition on the given cluster."""
     client = AdminClient({"bootstrap.servers": servers})
     for future in client.create_topics([NewTopic(topic, 1)], request_timeout=5, operation_timeout=5).values():
         future.result()
 
 
 def read(servers: str, topics: list[str]) -> list[confluent_kafka.Message]:
-    """Read all that the topics hold, without a chain."""
+    """Read all records of the topics, without a chain."""
     seen: list[confluent_kafka.Message] = []
     for topic in topics:
         with TopicReader({"bootstrap.servers": servers}, topic, group_id="plain") as reader:
@@ -68,12 +68,12 @@ def step_by_step(
 
 
 def cluster_id(servers: str) -> str | None:
-    """Ask for the cluster's id."""
+    """Return the cluster's id."""
     return AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).cluster_id
 
 
 def alter(servers: str, seen: list[confluent_kafka.Message], topic: str) -> str:
-    """Produce a record again as it is, but for one bit of its value."""
+    """Produce a record again, unchanged except for one bit of its value."""
     message = next(message for message in seen if message.topic() == topic)
     value = bytearray(message.value())
     value[len(value) // 2] ^= 1

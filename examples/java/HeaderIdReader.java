@@ -8,8 +8,8 @@ import java.util.Map.Entry;
 /**
  * Reads the header ids of Headerware (spec/header-ids.md): compact keys, the packed block, and plain names.
  *
- * <p>One file that needs the JDK alone, for consumers, plug-ins of brokers, and Connect. There is nothing to
- * configure: an id that the table of names does not have is called by its dotted form, such as 0.0.0.5.
+ * <p>One file that needs only the JDK, for consumers, plug-ins of brokers, and Connect. It needs no
+ * configuration: an id that is not in the table of names is shown in its dotted form, such as 0.0.0.5.
  */
 public final class HeaderIdReader {
     private static final String BLOCK = "hw.ids";
@@ -19,12 +19,12 @@ public final class HeaderIdReader {
 
     private final Map<Long, String> names;
 
-    /** Takes what ids are called; an empty map will do. */
+    /** Takes the names of ids; the map may be empty. */
     public HeaderIdReader(Map<Long, String> names) {
         this.names = Map.copyOf(names);
     }
 
-    /** Gives headers as they were sent; throws IllegalArgumentException for a block that breaks its layout. */
+    /** Returns headers as they were sent; throws IllegalArgumentException for a block with a wrong layout. */
     public List<Entry<String, byte[]>> read(List<Entry<String, byte[]>> headers) {
         List<Entry<String, byte[]>> plain = new ArrayList<>();
         int start = -1;

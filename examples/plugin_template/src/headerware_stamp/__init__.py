@@ -1,4 +1,4 @@
-"""Plug-ins of one's own: an interceptor, and a transform and a predicate as Kafka Connect has them."""
+"""Your own plug-ins: an interceptor, and a transform and a predicate as in Kafka Connect."""
 
 from headerware_stamp.in_topics import InTopics
 from headerware_stamp.stamp import Stamp, StampStep

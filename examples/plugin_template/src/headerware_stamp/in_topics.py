@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class InTopics(Predicate):
-    """Hold for records of some topics.
+    """Select records of some topics.
 
     transforms.short.predicate=isComment
     predicates=isComment
@@ -31,5 +31,5 @@ class InTopics(Predicate):
         self._topics = frozenset(self.options["topics"])
 
     def test(self, record: Any) -> bool:
-        """Say whether the record's topic is one of them."""
+        """Return whether the record's topic is one of the topics."""
         return record.topic in self._topics

@@ -1,4 +1,4 @@
-"""The interceptor: its options in one class, the hooks of one session in another."""
+"""An interceptor: its options in one class, the hooks of one session in another class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Stamp(Interceptor, frozen=True, kw_only=True):
     """Add a header with a text and the current time; read it on consume.
 
     The header is for the application, so it stays on the record; ``record.local["stamp"]`` is the time in
-    milliseconds since the epoch. Put it left of ``sign``, so that the signature covers it.
+    milliseconds since the epoch. Put ``stamp`` to the left of ``sign``, so the signature covers the header.
 
     Args:
         text: the text of the stamp.
@@ -34,7 +34,7 @@ class Stamp(Interceptor, frozen=True, kw_only=True):
     header: Annotated[str, msgspec.Meta(min_length=1)] = "stamp"
 
     def __post_init__(self) -> None:
-        """Refuse what the annotations cannot say; the path is the option's own name."""
+        """Check rules that annotations cannot express; the path is the option's own name."""
         if self.header.startswith("hw."):
             raise ConfigError("names that begin with 'hw.' are Headerware's own", path="header")
 
@@ -55,19 +55,19 @@ class StampStep:
     def __init__(self, options: Stamp, context: Context) -> None:
         self._header = options.header
         self._text = options.text.encode()
-        self._now_ms = context.now_ms  # interceptors read no other clock, so that tests can set it
+        self._now_ms = context.now_ms  # interceptors read no other clock, so tests can set it
         self._lock = Lock()
         self._stamped = 0
 
     def on_send(self, record: Record) -> Record:
-        """Add the stamp; the record that came in stays as it was."""
+        """Add the stamp; the passed record does not change."""
         with self._lock:
             self._stamped += 1
         stamp = b"%s;%d" % (self._text, self._now_ms())
         return record.with_headers(record.headers.append((self._header, stamp)))
 
     def on_consume(self, record: Record) -> Record:
-        """Read the last stamp; a record without one goes on as the very same object."""
+        """Read the last stamp; return a record without a stamp as the same object."""
         stamp = record.headers.last(self._header)
         if stamp is None:
             return record
@@ -78,7 +78,7 @@ class StampStep:
         return record.with_local("stamp", int(time_ms))
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - a stamp is as large on any record
-        """Return an upper bound of what it adds, for a ``slice`` that stands left of it."""
+        """Return an upper bound of the added bytes, for a ``slice`` to the left of this step."""
         return len(self._header.encode()) + len(self._text) + 32
 
     def stats(self) -> dict[str, int]:

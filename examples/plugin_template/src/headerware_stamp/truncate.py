@@ -1,4 +1,4 @@
-"""A transform: one class, which configuration names ``Truncate$Key`` or ``Truncate$Value``."""
+"""A transform: one class, with the names ``Truncate$Key`` and ``Truncate$Value`` in configuration."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Truncate(PartTransform):
         self._field: str = self.options["field"]
         self._length: int = self.options["length"]
 
-    def schemaless(self, value: Any, record: Any) -> Any:  # noqa: ARG002 - what stands beside is no matter here
-        """Return a dict with the shorter text; the one that came in stays as it was."""
+    def schemaless(self, value: Any, record: Any) -> Any:  # noqa: ARG002 - this transform needs only the value
+        """Return a dict with the shorter text; the passed dict does not change."""
         text = value.get(self._field) if isinstance(value, dict) else None
         if text is None:
             return value
         if not isinstance(text, str):
-            # Say what is wrong by class. Never quote the value: it may be secret.
+            # Name the value's class. Never quote the value: it may be secret.
             raise ConnectDataError(f"field {self._field!r} is no text but {type(text).__name__}")
         return {**value, self._field: text[: self._length]}
 
     def plan(self, schema: Schema) -> Plan:
-        """Say what to do to structs of a schema; this is called once for each schema, the plan per record."""
+        """Return the plan for structs of a schema; it is called once for each schema, the plan per record."""
         field = schema.field(self._field)
         if field is None or field.schema.type is not Type.STRING:
             raise ConnectDataError(f"expected a text field {self._field!r} in {schema}")
