@@ -1,9 +1,9 @@
 """Audit: counts of what was sent and read, so that both ends can be compared (spec/audit.md).
 
-Each session counts records by topic, partition, outcome and time bucket, with their offsets. It reports them
-now and then to a topic, and as sums to OpenTelemetry. The bucket is that of the record's timestamp in the
-topic: the producer knows it from the delivery report, the consumer from the record. So both ends agree, also
-if the broker sets the timestamp.
+Each session counts records by topic, partition, outcome and time bucket, with their offsets. It reports the
+counts at intervals to a topic, and as sums to OpenTelemetry. The bucket is chosen by the record's timestamp
+in the topic, which the producer knows from the delivery report and the consumer from the record. So both ends
+use the same bucket, even if the broker sets the timestamp.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ Outcome = Literal[
 ]
 """Producers count delivered, aborted, undecided, failed, dropped; consumers all others, and dropped."""
 VERSION: Final = 2
-"""The version of reports; in those of version 1 the bytes of headers count."""
+"""The version of reports; reports of version 1 also count the bytes of headers."""
 VERSIONS: Final = frozenset({1, VERSION})
-"""The versions that are read."""
+"""The versions that can be read."""
 _PRODUCER_DROPS: Final = "POLICY_VIOLATION"
-"""The code with which a producer acknowledges what an interceptor dropped."""
+"""The code with which a producer acknowledges a record that an interceptor dropped."""
 _STOPPED: Final = frozenset({"dropped", "dead_lettered", "refused"})
 """The outcomes after which a record does not come again."""
 _GIVEN_UP: Final = frozenset({"skipped", "dead_lettered"})
-"""What ``run`` does with a record that cannot be processed."""
+"""The outcomes of records that ``run`` could not process."""
 _ENDS: Final[Mapping[str, Outcome]] = {
-    "begin_transaction": "undecided",  # nobody has said how the one before it ended
+    "begin_transaction": "undecided",  # it is unknown how the previous transaction ended
     "commit_transaction": "delivered",
     "abort_transaction": "aborted",
 }
-"""The outcome of the records of a transaction, by the call that tells it."""
+"""The outcome of the records of a transaction, by the call that shows it."""
 _MAX_RANGES: Final = 10_000
-"""The most ranges of one count."""
+"""The largest number of ranges of one count."""
 _MAX_ALL_RANGES: Final = 100_000
-"""The most ranges of all counts between two reports."""
+"""The largest number of ranges of all counts between two reports."""
 _COUNT_WEIGHT, _REPORT_WEIGHT = 8, 20_000
-"""The weight of a count without its ranges, and the most of a report, which is below 1 MB."""
+"""The weight of a count without its ranges, and the largest weight of a report, which is then below 1 MB."""
 _MAX_WAITING: Final = 1_000
-"""The most reports that wait because they could not be published."""
+"""The largest number of reports that wait because they could not be published."""
 _MAX_TOPICS: Final = 1_000
 _OTHER: Final = "_OTHER"
 _log: Final = logging.getLogger("headerware")
@@ -84,12 +84,12 @@ class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         bucket: when the bucket begins, in milliseconds since the epoch.
         outcome: the outcome.
         cause: the name of the error, for ``failed``, ``dead_lettered``, ``refused`` and ``skipped``.
-        given: whether the application had got them before; then they are among its ``consumed`` ones, too.
+        given: whether the application had got the records before; then they are counted as ``consumed``, too.
         records: how many records.
-        bytes: their keys and values as this interceptor saw them.
-        late: how many were consumed later than allowed.
+        bytes: the size of their keys and values as this interceptor saw them.
+        late: how many of them were consumed later than allowed.
         offsets: their offsets as ascending, disjoint ranges, both ends included; None if they are not known.
-            A record that was read twice is in there once.
+            The offset of a record that was read twice is in the ranges once.
     """
 
     topic: str
@@ -105,20 +105,20 @@ class AuditCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a session has counted since its report before.
+    """The counts of a session since its previous report.
 
     Args:
         v: the version of the layout.
-        session: the session, 16 hexadecimal digits drawn at random.
+        session: the session, 16 random hexadecimal digits.
         sequence: the number of the report in its session, from 0 on.
         side: ``producer`` or ``consumer``.
-        service: who counts.
+        service: the service that counts.
         group: the consumer group, or None.
-        at: when it was written, in milliseconds since the epoch.
+        at: when the report was written, in milliseconds since the epoch.
         interval_ms: how long the session waits between reports.
         bucket_ms: the length of a bucket.
         last: whether the session has ended.
-        left_out: records that were not counted, for lack of room.
+        left_out: how many records were not counted, for lack of room.
         counts: the counts.
     """
 
@@ -143,7 +143,7 @@ def decode_report(value: bytes | None) -> AuditReport:
     """Read a report.
 
     Raises:
-        WireFormatError: it is none, or of another version.
+        WireFormatError: the value is not a report, or has another version.
     """
     try:
         report = _decoder.decode(value or b"")
@@ -152,7 +152,7 @@ def decode_report(value: bytes | None) -> AuditReport:
         raise WireFormatError(f"expected a report of an audit, found something else: {problem}") from None
     if report.v not in VERSIONS:
         raise WireFormatError(
-            f"expected a report of an audit of version {VERSION} or before, found version {report.v}"
+            f"expected a report of an audit of version {VERSION} or lower, found version {report.v}"
         )
     for count in report.counts:
         ranges = count.offsets or ()
@@ -165,24 +165,26 @@ def decode_report(value: bytes | None) -> AuditReport:
 class Audit(Interceptor, frozen=True, kw_only=True):
     """Count what is sent and read, by topic, partition, time bucket and outcome.
 
-    On both ends it counts the application's records: a message in slices is one, and bytes are those of key
-    and value before compression. Reports are published beside the application's own records and never waited
-    for. If they cannot be published they are kept, tried again, and over a limit given up; ``headerware audit
-    compare`` tells what it does not know from what was lost. A crash loses the counts since the last report.
+    Both ends count the application's records: a message in slices is one record, and its size is that of key
+    and value before compression. Reports are published in addition to the application's own records, and no
+    call waits for them. Reports that cannot be published are kept and tried again, and given up over a limit;
+    ``headerware audit compare`` distinguishes unknown records from lost ones. A crash loses the counts since
+    the last report.
 
-    What a transaction has delivered counts as ``delivered`` once it is committed, or as ``aborted``. Until
-    then, and if nobody ever says, it is ``undecided``.
+    Records of a transaction count as ``delivered`` once it is committed, or as ``aborted``. Until then, and
+    if the end of the transaction never becomes known, they count as ``undecided``.
 
     On send a record without a timestamp gets the current time, so that all slices of a message have the same.
 
     Args:
-        audit_topic: the topic for reports; None publishes none. It is not counted itself. Whoever may write
-            to it can forge counts, so limit that by its ACLs.
-        service: the name of who counts; None is the client's id, or the host's name.
+        audit_topic: the topic for reports; None publishes none. Records of this topic are not counted.
+            Everybody who may write to the topic can forge counts, so limit that by its ACLs.
+        service: the name of the service that counts; None means the client's id, or the host's name.
         bucket_s: the length of a time bucket in seconds. It must be the same on both ends.
         interval_s: how often counts are reported, in seconds.
-        late_after_s: a record that is consumed so many seconds after its timestamp counts as late.
-        max_counts: how many counts a session keeps between two reports; records beyond are only summed up.
+        late_after_s: how many seconds after its timestamp a consumed record counts as late.
+        max_counts: how many counts a session keeps between two reports; further records are counted in
+            ``left_out`` only.
 
     Safe for use by several threads at once.
     """
@@ -204,7 +206,7 @@ class Audit(Interceptor, frozen=True, kw_only=True):
 
 
 class _Passing(msgspec.Struct, gc=False):
-    """The facts of a consumed record until the application gets it; it counts once."""
+    """The facts of a consumed record, kept until the application gets the record; it is counted once."""
 
     topic: str
     partition: int | None
@@ -222,7 +224,7 @@ class _Count:
     def __init__(self) -> None:
         self.records = self.size = self.late = 0
         self.ranges: list[list[int]] | None = []
-        """Ranges of offsets, in the order of coming; None if they are not known."""
+        """Ranges of offsets, in the order of arrival; None if they are not known."""
 
 
 _Key = tuple[str, int | None, int, Outcome, str | None, bool]
@@ -293,12 +295,12 @@ class _Counts:
         self._add_up((row.topic, row.partition, row.bucket, row.outcome, row.cause, row.given), held)
 
     def _bound(self, count: _Count, ranges: list[list[int]]) -> None:
-        """Merge the ranges of a count if there are too many, and give them up if that is of no help."""
+        """Merge the ranges of a count if there are too many, and drop them if there still are too many."""
         if len(ranges) <= _MAX_RANGES and self._ranges <= _MAX_ALL_RANGES:
             return
         merged = [[first, last] for first, last in united(ranges)]
         self._ranges -= len(ranges) - len(merged)
-        # Half, or the next ones would be merged again and again.
+        # Half of the limits, because otherwise each further range would cause another merge.
         fits = len(merged) <= _MAX_RANGES // 2 and self._ranges <= _MAX_ALL_RANGES // 2
         count.ranges = merged if fits else None
         self._ranges -= 0 if fits else len(merged)
@@ -348,11 +350,11 @@ class _AuditStep:
     # Counting
 
     def on_send(self, record: Record) -> Record:
-        """Remember the record's size as it is here, and give it a timestamp."""
+        """Remember the record's size at this step, and give the record a timestamp."""
         if record.topic == self._options.audit_topic:
             return record
         state = {self._local_name: _size_of(record)}
-        return Record(  # not by replace, which costs as much as all the rest
+        return Record(  # not by replace(), which costs as much as the rest of this hook
             record.topic,
             record.value,
             record.key,
@@ -395,7 +397,7 @@ class _AuditStep:
             counts.add((record.topic, partition, bucket, outcome, cause, False), size, offset)
 
     def on_consume(self, record: Record) -> Record:
-        """Remember topic, time and size as they are here, until the application gets the record."""
+        """Remember topic, time and size at this step, until the application gets the record."""
         if record.topic == self._options.audit_topic:
             return record
         passing = _Passing(
@@ -407,7 +409,7 @@ class _AuditStep:
         """Count the records that the application gets, or those of a transaction that ends."""
         if operation.name != "receive":
             outcome = _ENDS.get(operation.name)
-            if outcome is not None and operation.error is None:  # else it is tried again, or given up
+            if outcome is not None and operation.error is None:  # a failed call is tried again, or given up
                 with self._lock:
                     self._count_held(outcome)
             return
@@ -415,12 +417,12 @@ class _AuditStep:
         with self._lock:
             for record in operation.records:
                 passing = self._passing_of(record)
-                if passing is not None and not passing.counted:  # a transform may have made several of it
+                if passing is not None and not passing.counted:  # a step may have made several records of one
                     passing.counted = True
                     self._count(passing, "consumed", None, now)
 
     def _count_held(self, outcome: Outcome) -> None:
-        """Count what was held; the caller has the lock."""
+        """Count the held records with their outcome; the caller has the lock."""
         held, self._held = self._held, _Counts(self._options.max_counts)
         self._counts.take(held, outcome)
 
@@ -444,7 +446,7 @@ class _AuditStep:
                 self._count(passing, stopped, cause, self._context.now_ms(), given=given)
 
     def _passing_of(self, record: Record) -> _Passing | None:
-        """Return what a consumed record was here; None if it is not counted."""
+        """Return the facts of a consumed record at this step; None if the record is not counted."""
         passing = None if record.local is None else record.local.get(self._local_name)
         if passing is not None:
             return passing  # type: ignore[no-any-return]  # nobody else has this name
@@ -465,7 +467,7 @@ class _AuditStep:
     # In the tasks of a batch job, whose driver reports
 
     def take_counts(self, *, dead_letters: bool) -> dict[str, Any]:
-        """Return what was counted since the last call, for ``batch_reports`` and ``count_batch`` elsewhere.
+        """Return the counts since the last call, for ``batch_reports`` and ``count_batch`` in the driver.
 
         ``dead_letters`` says whether refused records become dead letters.
         """
@@ -508,16 +510,16 @@ class _AuditStep:
     # Reporting
 
     def tick(self, now_ms: int) -> None:
-        """Report what has been counted, if it is time to."""
+        """Report the counts if a report is due."""
         if now_ms >= self._next_report_ms:
             self._report(now_ms)
 
     def close(self) -> None:
-        """Report the rest."""
+        """Report the remaining counts."""
         self._report(self._context.now_ms(), last=True)
 
     def stats(self) -> dict[str, int]:
-        """Count the reports that were published, failed and were given up, and those that wait."""
+        """Return the counts of reports that were published, failed, were given up, and wait."""
         return {
             "reports_published": self._published,
             "reports_failed": self._failures,
@@ -534,7 +536,7 @@ class _AuditStep:
             counts, self._counts = self._counts, _Counts(self._options.max_counts)
             self._left_out += counts.left_out
             rows = tuple(counts.rows())
-            # Each report has all of them, and what becomes of them in a later one counts instead.
+            # Each report has all undecided records; their outcome in a later report replaces them.
             undecided = tuple(self._held.rows("undecided"))
             if self._post is not None:
                 parts = list(_parts((*rows, *undecided)))
@@ -566,7 +568,7 @@ class _AuditStep:
         return Record(topic, msgspec.json.encode(report), self._session.encode(), timestamp_ms=now_ms)
 
     def _publish(self) -> None:
-        """Queue the reports that wait, as far as there is room; nothing here waits."""
+        """Queue the waiting reports while there is room, without blocking."""
         post = self._post
         while post is not None and self._waiting:
             try:
@@ -614,7 +616,7 @@ class _AuditStep:
 
 
 def united(ranges: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
-    """Return ranges in ascending order, with those that touch made one."""
+    """Return ranges in ascending order, with touching ranges merged."""
     found: list[tuple[int, int]] = []
     for first, last in sorted((each[0], each[1]) for each in ranges):
         if found and first <= found[-1][1] + 1:
@@ -626,7 +628,7 @@ def united(ranges: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _parts(rows: Sequence[AuditCount]) -> Iterator[tuple[AuditCount, ...]]:
-    """Yield the counts of one report after the other; one report at least, for it says that all is well."""
+    """Yield the counts of each report: at least one, because an empty report shows a live session."""
     part: list[AuditCount] = []
     weight = 0
     for row in rows:
@@ -640,9 +642,9 @@ def _parts(rows: Sequence[AuditCount]) -> Iterator[tuple[AuditCount, ...]]:
 
 
 def _size_of(record: Record) -> int:
-    """Return the length of a record's key and value; objects have none.
+    """Return the length of a record's key and value, where an object counts as 0.
 
-    Headers do not count: further interceptors add some on send that the application gets on consume.
+    Headers do not count, because later interceptors add headers on send that the consumer's side sees.
     """
     key, value = record.key, record.value
     size = len(value) if value.__class__ is bytes or value.__class__ is str else 0

@@ -1,4 +1,4 @@
-"""The interceptors that come with Headerware, and Headerware's own headers, as tables."""
+"""Tables of the built-in interceptors and of Headerware's own headers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ INTERCEPTORS: Final[Mapping[str, str]] = {
     "trail": "headerware.interceptors.trail:Trail",
     "transforms": "headerware.interceptors.transforms:Transforms",
 }
-"""The interceptors by the words of configuration."""
+"""The class of each built-in interceptor, by its type in configuration."""
 
 RENAMED: Final = {"compact": "header_ids"}
-"""Former words of configuration, with the words that replace them."""
+"""Former types in configuration, with the types that replace them."""
 
 GROUP: Final = "headerware.interceptors"
 """The entry-point group of plug-ins."""

@@ -7,13 +7,14 @@ The layout of ``hw.claim``, before it becomes base64 text:
     | 0x01 | id       | SHA-256  | length     | n     | alias       | topic   |
     +------+----------+----------+------------+-------+-------------+---------+
 
-SHA-256 and length are those of the object: the value as it comes to this step, so encrypted if ``encrypt``
-stands to the left. The alias names a store of the configuration, and the object's name in it is the topic, a
-slash and the id in hexadecimal. So nothing that a record says is ever followed: no address, no path.
+SHA-256 and length are of the object: the value as it comes to this step, so encrypted if ``encrypt`` is
+to the left. The alias names a store of the configuration, and the object's name in it is the topic, a slash
+and the id in hexadecimal. So a record can name neither an address nor a path.
 
-The id is random. A name made of the content would show which values are equal, and one object of several
-records could be deleted with none of them. The record's value is a fixed text, not null: a null would delete
-its key from a compacted topic, and could not be told from a null if the header were taken off.
+The id is random. A name made from the content would show which values are equal, and an object that several
+records share could be deleted with none of them. The record's value is a fixed text, not null, because a null
+value would delete the record's key from a compacted topic, and because a record without its header could then
+not be distinguished from a tombstone.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ _new_headers: Final = tuple.__new__
 
 
 class Claim(NamedTuple):
-    """What a record says of the object that is its value."""
+    """A record's reference to the object that is its value."""
 
     store: str
     """The alias of the store, as configurations name it."""
     topic: str
     """The topic that the record was first sent to."""
     object_id: bytes
-    """16 bytes at random."""
+    """16 random bytes."""
     sha256: bytes
     """The digest of the object."""
     length: int
@@ -92,10 +93,10 @@ class Claim(NamedTuple):
 
 
 def decode_claim(text: bytes | None) -> Claim:
-    """Return what the value of ``hw.claim`` says.
+    """Decode the value of ``hw.claim``.
 
     Raises:
-        WireFormatError: it is not of this layout, or a name in it is none.
+        WireFormatError: the value has another layout, or a name in it is not valid.
     """
     layout = decode_text(text, CLAIM_HEADER)
     if layout[0] != _VERSION:
@@ -106,32 +107,33 @@ def decode_claim(text: bytes | None) -> Claim:
     names = layout[_FIXED.size :].decode("latin-1")
     alias, topic = names[:alias_bytes], names[alias_bytes:]
     if not _ALIAS.fullmatch(alias):
-        raise WireFormatError(f"{CLAIM_HEADER}: its alias cannot be that of a store")
+        raise WireFormatError(f"{CLAIM_HEADER}: its alias is not valid for a store")
     if not _TOPIC.fullmatch(topic):
-        raise WireFormatError(f"{CLAIM_HEADER}: its topic cannot be one")
+        raise WireFormatError(f"{CLAIM_HEADER}: its topic is not a valid name")
     return Claim(alias, topic, object_id, sha256, length)
 
 
 class ClaimCheck(Interceptor, frozen=True, kw_only=True):
     """Send large values to an object store, and fetch them on consume.
 
-    An object is stored before its record is sent, so no record has a claim on what was never there. If
-    sending fails afterwards, the object is left over (``headerware claims orphans`` finds it).
+    An object is stored before its record is sent, so no record claims an object that was never stored. If
+    sending fails afterwards, the object is an orphan (``headerware claims orphans`` finds it).
 
     Args:
         stores: the object stores by alias; by type: ``folder`` or ``s3``. All clients of a topic use the same
             aliases. A record that names another alias is refused.
         store: the alias of the store that values are sent to; None if there is one store only.
-        min_bytes: the size in bytes above which a value goes to the store; None is 900,000, or nine tenths of
-            the client's largest message if that is less.
+        min_bytes: the size in bytes above which a value goes to the store; None means 900,000, or nine tenths
+            of the client's largest message if that is less.
         max_object_bytes: the largest object that is stored or fetched, in bytes.
-        accept_topics: patterns of other topics whose claims may stand here too, such as the topics of
+        accept_topics: patterns of other topics whose claims are accepted here, too, such as the topics of
             dead letters and mirrored records.
-        timeout_ms: how long a store may take for one object, in milliseconds. Objects above a mebibyte get a
-            second more for each.
+        timeout_ms: how long a store may take for one object, in milliseconds, with one second more for each
+            mebibyte of the object.
 
     Raises:
-        ConfigError: no store, an alias that is none, or several stores and none to write to.
+        ConfigError: there is no store, an alias is not valid, or options contradict one another; on opening,
+            a producer has several stores and no ``store`` to write to.
     """
 
     type: ClassVar[str] = "claim_check"
@@ -148,7 +150,7 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
     timeout_ms: Annotated[int, Meta(ge=1, le=3_600_000)] = 30_000
 
     def __post_init__(self) -> None:
-        """Bring the options to one form, and refuse what cannot work."""
+        """Normalize the options, and refuse options that are not valid."""
         if not self.stores:
             raise ConfigError("expected at least one store", path="stores")
         for alias in self.stores:
@@ -173,15 +175,15 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
             )
         if self.min_bytes is not None and self.min_bytes > self.max_object_bytes:
             raise ConfigError(
-                f"is {self.min_bytes}, more than max_object_bytes ({self.max_object_bytes}), so that nothing "
-                f"would be stored",
+                f"expected at most max_object_bytes ({self.max_object_bytes}), found {self.min_bytes}: no "
+                f"value would be stored",
                 path="min_bytes",
             )
         check_patterns(self.accept_topics, path="accept_topics")
 
     @property
     def carries_bytes(self) -> tuple[int, int]:
-        """The size above which this carries values, and the largest that it carries."""
+        """The size above which this step stores values, and the largest value that it stores."""
         least = _DEFAULT_MIN_BYTES if self.min_bytes is None else self.min_bytes
         return min(least, self.max_object_bytes), self.max_object_bytes
 
@@ -189,8 +191,8 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
         """Open the stores, and return the hooks of one session.
 
         Raises:
-            ConfigError: a producer's chain with several stores and none to write to.
-            MissingPartError: what a store needs is not installed.
+            ConfigError: a producer's chain has several stores and no ``store`` to write to.
+            MissingPartError: a package that a store needs is not installed.
         """
         return ClaimCheckStep(self, context)
 
@@ -198,13 +200,13 @@ class ClaimCheck(Interceptor, frozen=True, kw_only=True):
 class ClaimCheckStep:
     """The hooks of one session; sending is safe for several threads, consuming has one caller.
 
-    The counts are exact as long as the interpreter has its global lock, and close to it otherwise.
+    The counts are exact if the interpreter has its global lock, and approximate otherwise.
     """
 
     def __init__(self, options: ClaimCheck, context: Context) -> None:
         if options.store is None and context.side == "producer":
             raise ConfigError(
-                f"there are several stores; expected the alias of the one to write to: "
+                f"there are several stores; expected the alias of the store to write to, one of "
                 f"{', '.join(options.stores)}",
                 path="store",
             )
@@ -224,7 +226,7 @@ class ClaimCheckStep:
     def on_send(self, record: Record) -> Record:
         """Store the value if it is large, and return the record with a claim on it."""
         value = record.value
-        # A value that is the stub itself is stored whatever its size, so no reader doubts what a stub is.
+        # A value that equals the stub is stored, too, so that a stub without a claim is always an error.
         if value is None or (len(value) <= self._min_bytes and value != STUB):
             return record
         options = self._options
@@ -234,10 +236,10 @@ class ClaimCheckStep:
             )
         if options.store is None:
             raise ClaimError(
-                "sending takes the store to write to, and there are several; set the option store"
+                "sending needs the store to write to, and there are several; set the option store"
             )
         if not _TOPIC.fullmatch(record.topic):
-            raise ClaimError("the topic's name is none that Kafka takes")
+            raise ClaimError("the topic's name is not valid in Kafka")
         digest = hashlib.sha256(value).digest()
         claim = Claim(options.store, record.topic, os.urandom(ID_BYTES), digest, len(value))
         if not self._dry_run:
@@ -251,17 +253,17 @@ class ClaimCheckStep:
         return record.with_value(STUB, headers)
 
     def on_consume(self, record: Record) -> Record:
-        """Fetch the value if there is ``hw.claim``, and take that header off."""
+        """Fetch the value if there is ``hw.claim``, and remove that header."""
         claims = [value for name, value in record.headers if name == CLAIM_HEADER]
         if not claims:
             if record.value == STUB:
                 raise ClaimError(
-                    f"the value says that there is a {CLAIM_HEADER}, and there is none: it was taken off"
+                    f"the value refers to a {CLAIM_HEADER} header, and there is none: it was taken off"
                     f"{header_ids_advice(record.headers)}"
                 )
             return record
         if len(claims) > 1:
-            raise ClaimError(f"{CLAIM_HEADER} stands {len(claims)} times, expected once")
+            raise ClaimError(f"{CLAIM_HEADER} appears {len(claims)} times, expected once")
         if record.value != STUB:
             raise ClaimError(f"it has a {CLAIM_HEADER}, and a value of its own")
         try:
@@ -275,7 +277,7 @@ class ClaimCheckStep:
         return record.with_value(value, _new_headers(Headers, kept))
 
     def stats(self) -> dict[str, int]:
-        """Count values and their bytes, in both directions."""
+        """Return the counts of values and of their bytes, in both directions."""
         return {
             "stored": self._stored,
             "stored_bytes": self._stored_bytes,
@@ -289,11 +291,11 @@ class ClaimCheckStep:
             self._stores.popitem()[1].close()
 
     def _store_of(self, claim: Claim, topic: str) -> ObjectStore:
-        """Return the store of a claim that may stand in a topic; ask nobody."""
+        """Return the store of a claim that is accepted in a topic; no store is called."""
         if claim.topic != topic and not (self._accepted and self._accepted.matches(claim.topic)):
             raise ClaimError(
-                f"it claims an object of the topic {claim.topic!r}; if records of that topic may stand here, "
-                f"add it to accept_topics"
+                f"it claims an object of the topic {claim.topic!r}; to accept claims of that topic, add the "
+                f"topic to accept_topics"
             )
         store = self._stores.get(claim.store)
         if store is None:
@@ -309,8 +311,8 @@ class ClaimCheckStep:
         return store
 
     def _fetch(self, claim: Claim, store: ObjectStore) -> bytes:
-        """Return the object of a claim; nothing but that object."""
-        # Nothing is allocated for a length that was only said, and nothing is kept beyond it.
+        """Return the object of a claim; refuse any other content."""
+        # No memory is allocated in advance for the stated length, and no bytes beyond it are kept.
         content, digest = BytesIO(), hashlib.sha256()
         try:
             with store.read(claim.name, self._timeout_s(claim.length)) as found:
@@ -320,7 +322,7 @@ class ClaimCheckStep:
                     )
                 for chunk in found.chunks:
                     if content.tell() + len(chunk) > claim.length:
-                        raise ClaimError(f"its object goes on after the {claim.length} bytes of the claim")
+                        raise ClaimError(f"its object has more than the claim's {claim.length} bytes")
                     digest.update(chunk)
                     content.write(chunk)
         except NoSuchObjectError as error:
@@ -329,8 +331,8 @@ class ClaimCheckStep:
             raise HeldBackError(f"cannot fetch the value: {error}") from error
         if content.tell() < claim.length:
             raise HeldBackError(
-                f"cannot fetch the value: the store {claim.store!r} gave {content.tell()} bytes of "
-                f"{claim.length}"
+                f"cannot fetch the value: the store {claim.store!r} returned {content.tell()} of "
+                f"{claim.length} bytes"
             )
         if not hmac.compare_digest(digest.digest(), claim.sha256):
             raise ClaimError("its object is another one: the digest differs from that of the claim")

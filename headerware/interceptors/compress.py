@@ -5,9 +5,10 @@ is exactly one zstd frame or one gzip member. If a trained dictionary was used, 
 layout that names it (:mod:`headerware.dictionaries.dictionary`), and the value is one zstd frame without its
 magic number.
 
-A client's own batch compression does better on large batches of small records. This one pays if values are
-encrypted afterwards, if batches are small, or if records are stored outside of Kafka. If an attacker chooses
-part of a value that is then encrypted, its length reveals something about the rest.
+A client's own batch compression is better for large batches of small records. This interceptor pays if values
+are encrypted afterwards, if batches are small, or if records are stored outside of Kafka. If an attacker can
+choose a part of a value that is then encrypted, the length of the ciphertext reveals something about the
+other parts.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ COMPRESS_HEADER: Final = "hw.compress"
 
 _HEADER_BYTES: Final = 1 + len(COMPRESS_HEADER) + 1 + 4
 """The size of the header in a record: both lengths, its name and its value."""
-_TELLING: Final = frozenset({COMPRESS_HEADER, "content-type", "Content-Type"})
-"""Headers that say whether to try; names have case in Kafka, and bridges from HTTP keep HTTP's spelling."""
+_DECISIVE: Final = frozenset({COMPRESS_HEADER, "content-type", "Content-Type"})
+"""Headers that decide whether to compress. Kafka compares names with case; HTTP bridges keep HTTP's case."""
 _MAX_CONTENT_TYPES: Final = 256
 _MAX_DICTIONARIES: Final = 64
 """How many dictionaries are ready for use in each direction."""
@@ -104,23 +105,24 @@ class Compress(Interceptor, frozen=True, kw_only=True):
     Args:
         codec: ``zstd``, or ``gzip`` for readers that have nothing else.
         level: zstd's -7 to 22, by default 3; gzip's 1 to 9, by default 6. Not 0.
-        min_bytes: the size in bytes below which values are not tried; None is 128, or 64 with a dictionary.
-            Below that neither JSON nor plain text saves as much as the header takes (17 bytes, or 37), and
+        min_bytes: the size in bytes below which values are not compressed; None means 128, or 64 with a
+            dictionary. Smaller JSON or plain text saves less than the header takes (17 bytes, or 37), and
             each try costs some microseconds.
         margin: the share of its size by which a value must shrink, header included.
-        skip_content_types: patterns of content types that are not tried; a leading ``!`` excludes.
-            Parameters (``; charset=...``) and case do not count.
-        max_decompressed_bytes: the most bytes that one value may be when decompressed, whatever it states.
-        dictionaries: where trained dictionaries are; by type: ``folder`` or ``topic``. Values of a topic with
-            a dictionary are compressed with it, if the codec is ``zstd``. A store that is out of reach stops
-            no producer: values are compressed without.
-        trusted_dictionaries: ids of the only dictionaries that are used, in both directions; if empty, all
-            that the store has.
-        missing_dictionary_wait_ms: how long a consumer holds a record back whose dictionary the store does
-            not have as yet, in milliseconds. After a wait in vain there is none for ten times as long.
+        skip_content_types: patterns of content types that are not compressed; a leading ``!`` excludes.
+            Parameters (``; charset=...``) and case are ignored.
+        max_decompressed_bytes: the largest size of a decompressed value, whatever size the value states.
+        dictionaries: the store of trained dictionaries; by type: ``folder`` or ``topic``. Values of a topic
+            with a dictionary are compressed with it, if the codec is ``zstd``. If the store is out of reach,
+            producers compress values without a dictionary.
+        trusted_dictionaries: ids of the dictionaries that may be used, in both directions; if empty, all
+            dictionaries of the store may be used.
+        missing_dictionary_wait_ms: how long a consumer holds back a record whose dictionary the store does
+            not have yet, in milliseconds. After this time, records with that dictionary are refused
+            at once for ten times as long.
 
     Raises:
-        ConfigError: there is no such codec, or it has no such level; or dictionaries with gzip.
+        ConfigError: the codec or its level is unknown, or dictionaries are combined with gzip.
 
     Safe for use by several threads at once.
     """
@@ -142,7 +144,7 @@ class Compress(Interceptor, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an unknown codec, and a level that the codec does not have."""
-        if self.codec not in CODECS:  # in code it was not checked before
+        if self.codec not in CODECS:  # options from code are not checked before
             message = f"expected one of {', '.join(CODECS)}, found {self.codec!r}"
             raise ConfigError(message, path="codec")
         levels = CODECS[self.codec].levels
@@ -157,7 +159,7 @@ class Compress(Interceptor, frozen=True, kw_only=True):
                 message = f"expected a store of dictionaries, found {type(self.dictionaries).__name__}"
                 raise ConfigError(message, path="dictionaries")
             if self.codec != "zstd":
-                message = f"dictionaries are zstd's, and the codec is {self.codec!r}"
+                message = f"expected the codec 'zstd' for dictionaries, found {self.codec!r}"
                 raise ConfigError(message, path="dictionaries")
         for each in self.trusted_dictionaries:
             try:
@@ -179,11 +181,11 @@ class Compress(Interceptor, frozen=True, kw_only=True):
 
 
 def _pooled(make: Callable[[], _Codec]) -> _Codec:
-    """Return a codec for all threads; each call takes an idle one, for a shared one crashes the process."""
+    """Return a codec for all threads: each call takes an idle one, because a shared one would crash."""
     idle: deque[_Codec] = deque()
     take, put_back = idle.pop, idle.append
 
-    def run(value: bytes) -> bytes:
+    def call(value: bytes) -> bytes:
         try:
             codec = take()
         except IndexError:
@@ -193,13 +195,13 @@ def _pooled(make: Callable[[], _Codec]) -> _Codec:
         finally:
             put_back(codec)
 
-    return run
+    return call
 
 
 class _CompressStep:
     """The hooks of one session.
 
-    The counts are exact as long as the interpreter has its global lock, and close to it otherwise.
+    The counts are exact if the interpreter has its global lock, and approximate otherwise.
     """
 
     __slots__ = (
@@ -249,7 +251,7 @@ class _CompressStep:
         return batch.remake(("value", "headers"), compress, batch.values, batch.headers)
 
     def on_consume(self, record: Record) -> Record:
-        """Decompress the value if there is ``hw.compress``, and take that header off."""
+        """Decompress the value if there is ``hw.compress``, and remove that header."""
         made = self._plain_parts(record.value, record.headers)
         return record if made is None else record.with_value(*made)
 
@@ -268,7 +270,7 @@ class _CompressStep:
             return self._left("small")
         content_type: HeaderValue = None
         for name, content in headers:
-            if name in _TELLING:
+            if name in _DECISIVE:
                 if name == COMPRESS_HEADER:
                     return self._left("encoded")
                 content_type = content
@@ -294,7 +296,7 @@ class _CompressStep:
         return smaller, _new_headers(Headers, (*headers, mark))
 
     def _plain_parts(self, value: Any, headers: Headers) -> tuple[bytes, Headers] | None:
-        """Return a decompressed value, and the headers without the mark; None if there is none."""
+        """Return a decompressed value, and the headers without the mark; None if there is no mark."""
         kept: list[Pair] = []
         mark: Pair | None = None
         for pair in headers:
@@ -316,7 +318,7 @@ class _CompressStep:
         return plain, _new_headers(Headers, kept)
 
     def _with_a_dictionary(self, mark: HeaderValue, value: Any, headers: Headers) -> _Codec:
-        """Return what decompresses the value, or raise the error if the header names no dictionary."""
+        """Return the decompressor for the value; raise CompressionError if there is no dictionary for it."""
         try:
             if self._dictionaries is not None:
                 return self._dictionaries.readers[mark]
@@ -330,7 +332,7 @@ class _CompressStep:
         raise CompressionError(message)
 
     def stats(self) -> dict[str, int]:
-        """Count values by outcome, and their bytes."""
+        """Return the counts of values by outcome, and of their bytes."""
         return {
             "bytes_in": self._bytes_in,
             "bytes_out": self._bytes_out,
@@ -363,11 +365,11 @@ def _level(options: Compress) -> int:
 
 
 def _mark_problem(value: bytes | None, headers: Headers) -> str:
-    """Return what is wrong with the ``hw.compress`` of a record."""
+    """Return the problem of the ``hw.compress`` of a record."""
     marks = headers.all(COMPRESS_HEADER)
     mark = marks[-1]
     if len(marks) > 1:
-        return f"{COMPRESS_HEADER} stands {len(marks)} times, expected once"
+        return f"{COMPRESS_HEADER} appears {len(marks)} times, expected once"
     if value is None and mark is not None and _is_sound(mark):
         return f"{COMPRESS_HEADER} on a null value: there is nothing to decompress"
     found = "null" if mark is None else "another codec, or another form of its name"
@@ -385,7 +387,7 @@ def _is_sound(mark: bytes) -> bool:
 
 
 class _Writer(NamedTuple):
-    """How a topic's values are compressed with a dictionary."""
+    """The compressor with a topic's dictionary, and the header that names the dictionary."""
 
     compress: _Codec
     mark: Pair
@@ -393,14 +395,15 @@ class _Writer(NamedTuple):
 
 
 _Chosen = tuple[Hashable, BoundedCache[tuple[str, "HeaderValue"], "_Writer | None"]]
-"""A generation of the store, and what was chosen with it, by topic and content type."""
+"""A generation of the store, and the writers that were chosen with it, by topic and content type."""
 
 
 class _SessionDictionaries:
     """The dictionaries of one session; sending is safe for several threads, consuming has one caller.
 
-    To compress without a dictionary is always right. So a producer reads its store once, when it is opened,
-    and asks nothing while it sends. A reader has no choice, and holds the record back.
+    A producer may always compress without a dictionary. So it reads its store once, when it is opened, and
+    not while it sends. A consumer needs the dictionary that a record names, and holds the record back until
+    the dictionary is there.
     """
 
     def __init__(self, options: Compress, shared: SharedStore, context: Context) -> None:
@@ -413,7 +416,7 @@ class _SessionDictionaries:
         self.readers: Final[BoundedCache[HeaderValue, _Codec]] = BoundedCache(
             _MAX_DICTIONARIES, self._new_reader
         )
-        """What decompresses values, by what their ``hw.compress`` holds."""
+        """The decompressors, by the value of ``hw.compress``."""
         self._chosen: _Chosen = self._new_choice()
         self._missing: Final = _MissingDictionaries(
             options.missing_dictionary_wait_ms if context.tries_again else 0, context.now_ms
@@ -430,14 +433,14 @@ class _SessionDictionaries:
         self._chosen = self._new_choice()
 
     def writer(self, topic: str, content_type: HeaderValue) -> _Writer | None:
-        """Return how values of a topic and content type are compressed, or None if there is no dictionary."""
+        """Return the writer for a topic and content type, or None if there is no dictionary."""
         generation, chosen = self._chosen
         if self._store.generation != generation:
             _, chosen = self._chosen = self._new_choice()
         return chosen[topic, content_type]
 
     def stats(self) -> dict[str, int]:
-        """Count records that a missing dictionary held back or refused, and unusable dictionaries."""
+        """Return the counts of records with a missing dictionary, and of unusable dictionaries."""
         return {
             "dictionary_held_back": self._missing.held_back,
             "dictionary_missing": self._missing.refused,
@@ -448,7 +451,7 @@ class _SessionDictionaries:
         self._shared.close()
 
     def _new_choice(self) -> _Chosen:
-        generation = self._store.generation  # before the rows: what changes meanwhile is chosen again
+        generation = self._store.generation  # read before the rows, so that a change in between is noticed
         return generation, BoundedCache(_MAX_CONTENT_TYPES, self._choose)
 
     def _choose(self, about: tuple[str, HeaderValue]) -> _Writer | None:
@@ -481,10 +484,10 @@ class _SessionDictionaries:
         return _Writer(compress, (COMPRESS_HEADER, mark), 2 + len(COMPRESS_HEADER) + len(mark))
 
     def _new_reader(self, mark: HeaderValue) -> _Codec:
-        """Return what decompresses values with the dictionary that ``hw.compress`` names.
+        """Return the decompressor with the dictionary that ``hw.compress`` names.
 
         Raises:
-            WireFormatError: it names none.
+            WireFormatError: ``mark`` names no dictionary.
             HeldBackError: the store is out of reach, or may still get the dictionary.
             CompressionError: the dictionary is not trusted, is damaged, or is not there.
         """
@@ -509,7 +512,7 @@ class _SessionDictionaries:
 
 
 class _MissingDictionaries:
-    """Decide what becomes of records with a dictionary that the store does not have, as yet or at all."""
+    """Decide whether a record whose dictionary the store does not have is held back or refused."""
 
     def __init__(self, wait_ms: int, now_ms: Callable[[], int]) -> None:
         self._wait_ms: Final = wait_ms
@@ -517,17 +520,17 @@ class _MissingDictionaries:
         self.held_back = self.refused = 0
 
     def error(self, dictionary_id: str) -> CompressionError | HeldBackError:
-        """Return what to raise now for a record with this dictionary."""
+        """Return the error to raise now for a record with this dictionary."""
         message = f"the value is compressed with dictionary {dictionary_id}, which the store does not have"
         if self._awaited.waits(dictionary_id):
             self.held_back += 1
-            return HeldBackError(f"{message} as yet; it is waited for {self._wait_ms / 1000:g} s")
+            return HeldBackError(f"{message} yet; records wait for it, {self._wait_ms / 1000:g} s at most")
         self.refused += 1
-        return CompressionError(f"{message}; publish it there")
+        return CompressionError(f"{message}; publish it in the store")
 
 
-# Codecs: they return no more than the cap, whatever size a value states. Meanwhile they hold at most an
-# eighth more (beside zstd's window), and they allocate nothing for a size that the value cannot have.
+# Codecs return at most the cap, whatever size a value states. While they work they hold at most an eighth
+# more (and zstd's window), and they allocate no memory for a size that the value cannot have.
 
 _Codec = Callable[[bytes], bytes]
 
@@ -542,9 +545,9 @@ _NO_SIZE: Final = frozenset({0, zstandard.CONTENTSIZE_UNKNOWN})
 _MIN_PIECE_BYTES = 16
 _PIECE_BYTES = 1 << 20
 _PIECES = 16
-"""The size of a decompressed piece if the size is not known: so many bytes, or this part of the cap."""
+"""The size of a decompressed piece if a frame states no size: this many bytes, or this part of the cap."""
 _INPUT_BYTES = 1 << 16
-"""The bytes that zlib gets at once; it copies those that it has not used."""
+"""The bytes that zlib gets at once, because it copies the bytes that it has not used."""
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 """The beginning of a member that is deflated; the flags follow."""
 _GZIP = 31
@@ -575,7 +578,7 @@ def _gzip_compressor(level: int) -> _Codec:
 
 
 def dictionary_compressor(content: bytes, level: int) -> _Codec:
-    """Return what compresses values with a dictionary, for all threads.
+    """Return a compressor with a dictionary, for all threads.
 
     Raises:
         DictionaryError: zstd cannot use the dictionary.
@@ -594,7 +597,7 @@ def dictionary_compressor(content: bytes, level: int) -> _Codec:
 
 
 def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
-    """Return what decompresses values up to a cap in bytes with a dictionary, for all threads.
+    """Return a decompressor with a dictionary and a cap in bytes, for all threads.
 
     Raises:
         DictionaryError: zstd cannot use the dictionary.
@@ -602,7 +605,7 @@ def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
     dictionary = _loaded(content)
 
     try:
-        # It is digested with the first frame, in one thread and for all.
+        # The first frame digests the dictionary, here in one thread for all threads.
         zstandard.ZstdDecompressor(dict_data=dictionary).decompress(_EMPTY_FRAME)
     except zstandard.ZstdError as error:
         raise _unusable(error) from error
@@ -610,7 +613,7 @@ def dictionary_decompressor(content: bytes, cap: int) -> _Codec:
 
 
 def _loaded(content: bytes) -> zstandard.ZstdCompressionDict:
-    # Full: bytes that are no dictionary of zstd are refused, and not taken as text to refer to.
+    # DICT_TYPE_FULLDICT refuses bytes that are no dictionary of zstd; other types take them as raw content.
     return zstandard.ZstdCompressionDict(content, dict_type=zstandard.DICT_TYPE_FULLDICT)
 
 
@@ -620,7 +623,7 @@ def _unusable(error: Exception) -> DictionaryError:
 
 def _zstd_decompressor(cap: int, dictionary: zstandard.ZstdCompressionDict | None = None) -> _Codec:
     decompressor = zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=_MAX_WINDOW_BYTES)
-    whole, header_of, magic = decompressor.decompress, zstandard.get_frame_parameters, _ZSTD_MAGIC
+    decompress_frame, header_of, magic = decompressor.decompress, zstandard.get_frame_parameters, _ZSTD_MAGIC
     known_id = 0 if dictionary is None else dictionary.dict_id()
 
     def decompress(value: bytes) -> bytes:
@@ -638,7 +641,8 @@ def _zstd_decompressor(cap: int, dictionary: zstandard.ZstdCompressionDict | Non
                 raise CompressionError(_too_large(cap, size, len(value)))
             if header.window_size > size:
                 _check_window(header.window_size)
-            return whole(value, 0, False, False)  # noqa: FBT003 - keywords cost; one frame, nothing after it
+            # One frame, and nothing after it.
+            return decompress_frame(value, 0, False, False)  # noqa: FBT003 - keywords are slower
         except zstandard.ZstdError as error:
             message = f"a zstd frame that is corrupt, cut or followed by other bytes: {error}"
             raise CompressionError(message) from error
@@ -672,7 +676,7 @@ def _streamed(decompressor: zstandard.ZstdDecompressor, value: bytes, cap: int) 
         if plain.tell() > cap:
             raise CompressionError(_too_large(cap))
     if not stream.eof or stream.unused_data or at < len(value):
-        raise CompressionError(_not_whole("zstd frame", ended=stream.eof))
+        raise CompressionError(_incomplete("zstd frame", ended=stream.eof))
     return plain.getvalue()
 
 
@@ -682,7 +686,7 @@ def _gzip_decompressor(cap: int) -> _Codec:
             raise CompressionError("a value that is no gzip member, or not a deflated one")
         if value[_GZIP_FLAGS] != b"\0":
             raise CompressionError(
-                "a gzip member with flags, such as that of a file's name; expected none, found "
+                "a gzip member with flags, such as the flag of a file's name; expected none, found "
                 f"{value[_GZIP_FLAGS].hex() or 'the end'}"
             )
         # A member ends with its size: one that states too much is refused before it is decompressed.
@@ -700,7 +704,7 @@ def _gzip_decompressor(cap: int) -> _Codec:
 
 
 def _inflated(stream: zlib._Decompress, value: bytes, cap: int) -> bytes:
-    """Decompress piece by piece, for a list of pieces that are joined takes twice the memory."""
+    """Decompress piece by piece into a buffer, because joining a list of pieces takes twice the memory."""
     plain = BytesIO()
     source = memoryview(value)
     at = 0
@@ -715,19 +719,19 @@ def _inflated(stream: zlib._Decompress, value: bytes, cap: int) -> bytes:
             raise CompressionError(_too_large(cap))
         piece = stream.unconsumed_tail
     if not stream.eof or stream.unused_data or at < len(value):
-        raise CompressionError(_not_whole("gzip member", ended=stream.eof))
+        raise CompressionError(_incomplete("gzip member", ended=stream.eof))
     return plain.getvalue()
 
 
 def _too_large(cap: int, stated: int | None = None, held: int = 0) -> str:
     if stated is None:
-        return f"the decompressed value passes the cap of {cap} bytes"
+        return f"the decompressed value exceeds the cap of {cap} bytes"
     if stated > cap:
         return f"the value states {stated} bytes when decompressed, above the cap of {cap}"
     return f"the value states {stated} bytes when decompressed, more than {held} bytes can hold"
 
 
-def _not_whole(what: str, *, ended: bool) -> str:
+def _incomplete(what: str, *, ended: bool) -> str:
     return f"a {what} with other bytes after it" if ended else f"a {what} that is cut"
 
 
@@ -740,7 +744,7 @@ CODECS: Final = {
 # Formats that are compressed already
 
 _Marks = tuple[tuple[int, bytes], ...]
-"""Bytes that a format has, each with its index."""
+"""The bytes that identify a format, each with its index."""
 
 _FORMATS: Final[dict[str, _Marks]] = {
     "gzip": ((0, b"\x1f\x8b\x08"),),
@@ -778,7 +782,7 @@ for _marks in _FORMATS.values():
     _BY_FIRST_BYTE.setdefault(_marks[0][1][0], []).append(_marks)
 
 FIRST_BYTES: Final = frozenset(_BY_FIRST_BYTE)
-"""The first bytes of compressed formats: a look at one byte rules out most other values."""
+"""The first bytes of compressed formats: checking one byte rules out most other values."""
 
 
 def is_compressed(value: bytes) -> bool:

@@ -1,12 +1,12 @@
-"""A connector's own lines in a client's configuration, so that they can be pasted as they are.
+"""Read a connector's lines, which a client's configuration can contain unchanged.
 
     transforms, transforms.<alias>.*, predicates, predicates.<alias>.*, header.converter, header.converter.*
                                         an interceptor named ``transforms``, of that type
     key.converter, key.converter.*, value.converter, value.converter.*
                                         a ``serialize`` step named ``converters``
 
-Both work in the client's direction: a producer sends, a consumer consumes. Their further options, such as the
-mode, stand under ``interceptors.transforms.*`` as for any alias.
+Both steps run in the client's direction: a producer's on send, a consumer's on consume. Further options, such
+as the mode, are set under ``interceptors.transforms.*``, as for any alias.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HEADS: Final = (*_OF_TRANSFORMS, *_OF_CONVERTERS.values())
 
 
 def is_connector_line(key: str) -> bool:
-    """Return whether a key of a client's configuration is a connector's."""
+    """Return whether a key of a client's configuration belongs to a connector."""
     return _under(key, _HEADS)
 
 
@@ -46,8 +46,8 @@ def connector_source(config: Mapping[str, Any]) -> list[Declared]:
         declared.append(Declared(CONVERTERS, "serialize", CONVERTERS, found))
     if lines and not declared:
         raise ConfigError(
-            "this converts headers for transforms, and none is named; without them headers are kept byte for "
-            "byte. Name transforms under 'transforms', or take this line out",
+            "found a header converter and no transforms; without transforms, headers keep their bytes. Name "
+            "transforms under 'transforms', or remove this line",
             path=min(lines),
         )
     return declared
@@ -59,7 +59,7 @@ def _serde(head: str, config: Mapping[str, Any]) -> Setting | None:
     if head in config:
         return _setting({"type": "connect", "converter": config[head], "options": options}, head)
     if options:
-        raise ConfigError(f"these are options of a converter that is not named; give {head}", path=head)
+        raise ConfigError(f"found options of a converter and no converter; set {head}", path=head)
     return None
 
 

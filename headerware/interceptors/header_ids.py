@@ -2,8 +2,8 @@
 
 A header's name is sent with every record. Its id takes one to five bytes of a packed block, which is one
 header ``hw.ids`` for all, or two to seven characters as a compact key. This is the last step on send and the
-first on consume, so all other steps see names, and a signature covers names. Records need no flag for it:
-what is not an id on the wire is a name.
+first on consume, so all other steps see names, and a signature covers names. Records need no flag: a name on
+the wire that is not an id is a plain name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLOUD_EVENTS: Final = "ce_"
 _ESCAPE_BYTES: Final = 2
 """A marker, and the second byte of a name's length above 63."""
 _PLAIN_BYTES: Final = 2
-"""The most that a packed block takes for a plain header between others."""
+"""The largest number of bytes that a packed block adds for a plain header between others."""
 _PATTERN_CHARACTERS: Final = frozenset("*?!")
 
 
@@ -43,12 +43,12 @@ def _is_no_path(location: str) -> bool:
 class HeaderIds(Interceptor, frozen=True, kw_only=True):
     """Write header names as ids on send, and ids as names on consume.
 
-    A name that has an id is written as the id, and so is the dotted form of an id, unless that is longer.
-    Foreign names (of W3C, CloudEvents, Confluent and Connect, and all that the registry calls foreign) are
+    A name that has an id is written as the id, and so is the dotted form of an id, unless the id is longer.
+    Foreign names (of W3C, CloudEvents, Confluent and Connect, and others that the registry calls foreign) are
     kept, because other software looks for them. On consume both forms and plain names are understood, even on
     one record. An id without a name is shown in dotted form, and is the same id when it is sent again.
 
-    A signature covers names: whoever verifies it needs the same names as the signer.
+    A signature covers names, so a verifier needs the same names as the signer.
 
     Args:
         form: ``packed`` puts all headers that have ids into one header; ``keys`` keeps one header for each,
@@ -79,12 +79,12 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse an unknown form."""
-        if self.form not in get_args(Form):  # in code it was not checked before
+        if self.form not in get_args(Form):  # options from code are not checked before
             raise ConfigError(
                 f"expected one of {', '.join(get_args(Form))}, found {self.form!r}", path="form"
             )
 
-    def open(self, context: Context) -> HeaderIdsStep:  # noqa: ARG002 - it needs nothing of the session's
+    def open(self, context: Context) -> HeaderIdsStep:  # noqa: ARG002 - the codec needs no context
         """Read the registry, and return the hooks for one session.
 
         Raises:
@@ -96,7 +96,7 @@ class HeaderIds(Interceptor, frozen=True, kw_only=True):
         for name in self.also:
             if names.id_of(name) is None and not _PATTERN_CHARACTERS & set(name):
                 source.close()
-                message = f"{name!r} has no id in the registry; register it, or take it off the list"
+                message = f"{name!r} has no id in the registry; register it, or remove it from the list"
                 raise ConfigError(message, path="also")
         return HeaderIdsStep(self, source)
 
@@ -161,7 +161,7 @@ class HeaderIdsStep:
         return (headers,)
 
     def overhead_bytes(self, record: Record) -> int:
-        """Return an upper bound of the bytes that this adds to a record on the wire.
+        """Return an upper bound of the bytes that this step adds to a record on the wire.
 
         An id is never longer than its name. So only the block itself, its bytes for plain headers, and
         escaped names add to a record.
@@ -169,7 +169,7 @@ class HeaderIdsStep:
         return self._fixed_bytes + len(record.headers) * (_ESCAPE_BYTES + _PLAIN_BYTES)
 
     def stats(self) -> dict[str, int]:
-        """Count changed records, saved bytes of names, and headers with unknown ids."""
+        """Return the counts of changed records, of saved bytes, and of headers with unknown ids."""
         return {
             "encoded": self._encoded,
             "decoded": self._decoded,
@@ -197,7 +197,7 @@ def _codec(options: HeaderIds, names: Names) -> HeaderIdCodec:
 def _stays(
     foreign: frozenset[str], *, also: tuple[str, ...], never: tuple[str, ...]
 ) -> Callable[[str], bool]:
-    """Return a function that tells which names are kept, even if they have an id."""
+    """Return a function that returns whether a name is kept even if it has an id."""
     asked_for = TopicPatterns(also).matches if also else None
     excluded = TopicPatterns(never).matches if never else None
 

@@ -1,8 +1,8 @@
 """Metrics: what a client, its chain and librdkafka do, through OpenTelemetry's metrics API (docs/metrics.md).
 
-The durations of OpenTelemetry's conventions for messaging are recorded as they happen, in a flood only a
-sample of them. All others are sums that are kept here, by the session or by librdkafka, and are read when an
-exporter asks for them: the SDK takes ten microseconds for each value, which is more than the rest of a chain.
+The durations of OpenTelemetry's conventions for messaging are recorded as they happen; under high load, only
+a sample of them is. All other metrics are sums, which this module, the session or librdkafka keeps, and which
+an exporter reads: the SDK takes ten microseconds for each recorded value, more than the rest of a chain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _API_STATE: Final = getattr(metrics, "_internal", None)
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
 _OTHER: Final = "_OTHER"
-"""Stands for topics over the limit, as OpenTelemetry's conventions have it for other attributes."""
+"""The name for all topics over the limit, as in OpenTelemetry's conventions for other attributes."""
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 _NS: Final = 1e-9
 _SECOND_NS: Final = 1_000_000_000
@@ -56,7 +56,7 @@ _SETTLING: Final = frozenset({"commit", "commit_transaction", "abort_transaction
 _INTERCEPTOR: Final = "headerware.interceptor.name"
 _DIRECTION: Final = "headerware.direction"
 _STEP_OUTCOMES: Final = frozenset({"sent", "consumed", "dropped", "failed", "skipped", "dead_lettered"})
-"""The counters that every interceptor has; the others are events of its own."""
+"""The counters that every interceptor has; its other counters are events of its own."""
 
 Attributes = tuple[tuple[str, str], ...]
 Stats = Callable[[], Mapping[str, Mapping[str, int]]]
@@ -67,17 +67,17 @@ Series = dict[Attributes, float]
 class Metrics(Interceptor, frozen=True, kw_only=True):
     """Measure sending, receiving and processing, each interceptor of the chain, and librdkafka.
 
-    Metrics go to the meter provider of OpenTelemetry that the application has set. Without one nothing is
-    measured. Set it before the client's first record: interceptors are measured on the topics that the client
-    meets from then on.
+    Metrics go to the meter provider of OpenTelemetry that the application has set. Without a provider nothing
+    is measured. Set the provider before the client's first record: an interceptor is measured only on topics
+    that the client uses for the first time after that.
 
     Args:
         librdkafka_interval_s: how often librdkafka reports its statistics, in seconds, if the client's
             configuration does not set ``statistics.interval.ms``; None leaves them off.
         max_topics: how many topics have metrics of their own; the rest share ``_OTHER``.
-        max_durations_per_s: how many durations go into each histogram a second, about; of more it has a
-            random sample. None records all. Counters always count all, and processing that failed is always
-            recorded.
+        max_durations_per_s: about how many durations each histogram records in a second; if there are more,
+            it records a random sample. None records all durations. Counters always count everything, and
+            processing that failed is always recorded.
 
     Safe for use by several threads at once.
     """
@@ -93,7 +93,7 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> str | None:
-        """Why it measures nothing, or None if it may."""
+        """The reason why nothing is measured, or None if an SDK is installed."""
         return why_idle()
 
     def open(self, context: Context) -> _MetricsStep:
@@ -103,7 +103,7 @@ class Metrics(Interceptor, frozen=True, kw_only=True):
         return _MetricsStep(self, context)
 
 
-# librdkafka's statistics: of its STATISTICS.md what is exported
+# librdkafka's statistics: the part of its STATISTICS.md that is exported
 
 
 class _Window(msgspec.Struct, frozen=True):
@@ -204,9 +204,9 @@ class _Observed(NamedTuple):
     unit: str
     description: str
     read: Callable[[_Statistics], Iterable[Found]] | None = None
-    """Returns its values of librdkafka's statistics; None if they come from the session."""
+    """Returns the metric's values in librdkafka's statistics; None if the values come from the session."""
     together: Callable[[float, float], float] = float.__add__
-    """Makes one value of those of two clients that have the same attributes."""
+    """Combines the values of two clients that have the same attributes."""
 
 
 def _longest(one: float, other: float) -> float:
@@ -294,22 +294,22 @@ class _Client:
         self.own: set[str] = set()
         """The names of the steps that measure the client; only their failures are reported."""
         self.statistics: _Statistics | None = None
-        self.told: dict[str, Series] = {}
+        self.counted: dict[str, Series] = {}
         """The values that were counted before a chain without metrics replaced a chain with metrics."""
 
     def series(self, name: str) -> Series:
-        """Return the values of a metric, beyond what is counted already."""
+        """Return the values of a metric, less the values that were counted already."""
         read, prefix = OBSERVED[name].read, "headerware.interceptor."
         found = (
             self._of_interceptors(name.removeprefix(prefix))
             if read is None
             else (() if self.statistics is None else read(self.statistics))
         )
-        told = self.told.get(name, {})
+        counted = self.counted.get(name, {})
         values: Series = {}
         for attributes, value in found:
             key = tuple(sorted({**self._labels, **attributes}.items()))
-            values[key] = value - told.get(key, 0)
+            values[key] = value - counted.get(key, 0)
         return values
 
     def _of_interceptors(self, what: str) -> Iterator[Found]:
@@ -329,7 +329,7 @@ class _Client:
 
 
 class _Instruments:
-    """The instruments of one meter provider, and the sessions that are read when it asks."""
+    """The instruments of one meter provider, and the sessions whose values its exporters read."""
 
     def __init__(self, meter: Meter) -> None:
         self.operation: Final = _histogram(
@@ -354,7 +354,7 @@ class _Instruments:
             create(name, [partial(self._observe, name)], observed.unit, observed.description)
 
     def add(self, step: _MetricsStep) -> _Client:
-        """Read a session from now on, and return its client."""
+        """Let exporters read a session from now on, and return its client."""
         with self._lock:
             self._open.add(step)
             client = self._clients.get(step.client_stats)
@@ -364,7 +364,7 @@ class _Instruments:
             return client
 
     def remove(self, step: _MetricsStep) -> None:
-        """Read a session no longer; its counts are kept, because counters never fall."""
+        """Let exporters read a session no longer; keep its counts, because counters never fall."""
         with self._lock:
             if step not in self._open:
                 return
@@ -379,7 +379,7 @@ class _Instruments:
                 elif ends:
                     values = client.series(name)
                     _add(self._of_closed[name], values, observed.together)
-                    _add(client.told.setdefault(name, {}), values, observed.together)
+                    _add(client.counted.setdefault(name, {}), values, observed.together)
 
     def _observe(self, name: str, _: CallbackOptions) -> list[Observation]:
         with self._lock:
@@ -412,7 +412,7 @@ _instruments_lock: Final = Lock()
 
 
 def _instruments_of(provider: MeterProvider) -> _Instruments | None:
-    """Return the instruments of a provider, made once; None if it is one that does nothing."""
+    """Return the instruments of a provider, made once; None if the provider does nothing."""
     with _instruments_lock:
         if provider not in _instruments:
             meter = provider.get_meter("headerware")
@@ -422,7 +422,7 @@ def _instruments_of(provider: MeterProvider) -> _Instruments | None:
 
 
 class _Sums:
-    """What one hook has taken and given, with the time that it took."""
+    """The bytes that one hook has taken and returned, and the time that it took."""
 
     __slots__ = ("bytes_in", "bytes_out", "time_ns")
 
@@ -436,13 +436,14 @@ _SUMS: Final[Mapping[str, Callable[[_Sums], float]]] = {
     "headerware.interceptor.output": lambda sums: sums.bytes_out,
 }
 _OF_STEPS: Final = frozenset({_SENT, _CONSUMED, *_SUMS})
-"""The metrics that each session measures itself; the others are of its client."""
+"""The metrics that each session measures itself; other metrics belong to its client."""
 
 
 class _Sample:
-    """Choose which durations are recorded: all of them up to a rate, and a random sample of more.
+    """Choose which durations are recorded: all durations up to a rate, and a random sample above it.
 
-    A share is set for each second by what the one before it had, and halved within it as often as needed.
+    The share of recorded durations is set for each second from the count of the previous second, and is
+    halved within the second as often as needed.
     """
 
     __slots__ = ("_ends_ns", "_limit", "_seen", "_share", "_taken")
@@ -458,7 +459,7 @@ class _Sample:
             self._share = min(1.0, self._limit / self._seen) if now_ns - self._ends_ns < _SECOND_NS else 1.0
             self._ends_ns, self._seen, self._taken = now_ns + _SECOND_NS, 0, 0
         self._seen += 1
-        if self._share < 1.0 and random() >= self._share:  # noqa: S311 - no secret hangs on it
+        if self._share < 1.0 and random() >= self._share:  # noqa: S311 - not for cryptography
             return False
         self._taken += 1
         if self._taken > self._limit:
@@ -496,10 +497,11 @@ class _MetricsStep:
         self._known: _Instruments | None = None
 
     def _instruments(self) -> _Instruments | None:
-        """Return what to record with; None as long as the application has set no meter provider.
+        """Return the instruments to record with; None until the application sets a meter provider.
 
-        Asking the API costs most of a microsecond as long as there is none, for it looks at the environment,
-        so its variable is looked at; without that variable, the API is asked each time.
+        Without a provider, a call of the API takes most of a microsecond, because the API reads the
+        environment. So this function reads the API's variable; if a release of the API has no such variable,
+        the API is called each time.
         """
         if self._known is None:
             seen = getattr(_API_STATE, "_METER_PROVIDER", _NO_VARIABLE)
@@ -524,7 +526,7 @@ class _MetricsStep:
         metadata: RecordMetadata | None,  # noqa: ARG002 - a hook's signature
         error: BaseException | None,
     ) -> None:
-        """Count a record that was sent; one that never came here, or was dropped, has no time of sending."""
+        """Count a record that was sent; a record that was stopped before this step has no time of sending."""
         began = None if record.local is None else record.local.get(_LOCAL_NAME)
         if began is None or self._known is None:
             return
@@ -581,7 +583,7 @@ class _MetricsStep:
         finally:
             instruments, now = self._instruments(), perf_counter_ns()
             with self._lock:  # several threads may process
-                takes = self._working.takes(now) or cause is not None  # no counter has these
+                takes = self._working.takes(now) or cause is not None  # no counter counts failures
             if takes and instruments is not None:
                 topics = {record.topic for record in records}
                 topic = topics.pop() if len(topics) == 1 else None
@@ -627,7 +629,7 @@ class _MetricsStep:
             instruments.stopped.add(1, found if error is None else {**found, "error.type": cause_of(error)})
 
     def wrap_hook(self, step: str, direction: Direction, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a hook with a clock around it; the hook itself if nobody would read it."""
+        """Return a hook that is timed; the hook itself if nothing is measured."""
         if self._instruments() is None:
             return hook
         sums = self._sums.setdefault((step, direction), _Sums())
@@ -639,7 +641,7 @@ class _MetricsStep:
                 out = hook(given)
             finally:
                 sums.time_ns += perf_counter_ns() - began
-                # What a batch hook has not taken comes again, alone.
+                # Records that a batch hook has not taken come again, one by one.
                 not_taken = out.not_taken if isinstance(out, Batch) else ()
                 size_in = bytes_of(given) if given.__class__ is Record else _size_of(given, not_taken)
                 sums.bytes_in += size_in
@@ -676,13 +678,13 @@ class _MetricsStep:
         }
 
     def close(self) -> None:
-        """Leave what was counted with the instruments."""
+        """Hand the counts over to the instruments."""
         if self._known is not None:
             self._known.remove(self)
 
 
 def _size_of(records: Any, without: Collection[int] = ()) -> int:
-    """Return the bytes of what a hook takes or returns; of a generator nothing is known."""
+    """Return the size of the records that a hook takes or returns; 0 for a generator."""
     if isinstance(records, Batch):
         return sum(bytes_of(record) for at, record in enumerate(records) if at not in without)
     if isinstance(records, list):

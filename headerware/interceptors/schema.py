@@ -2,8 +2,8 @@
 
 The serializer needs no registry: it puts the schema's text into header ``avro.schema`` (for a key:
 ``avro.schema.key``), as :class:`headerware.serdes.Avro` does without a store, and as a serializer of any
-library can. This interceptor has the store: it deposits the schema once, and puts the fingerprint where the
-text was. On consume it fetches the text and puts it back, so the deserializer needs no registry either.
+library can. This interceptor has the store: it deposits the schema once, and replaces the text by the
+fingerprint. On consume it fetches the text and puts it back, so the deserializer needs no registry either.
 
 Header ``hw.schema``, one for each part, is text: ``value:sha256:`` and the digest in hexadecimal.
 """
@@ -46,14 +46,14 @@ _new_headers: Final = tuple.__new__
 class Schema(Interceptor, frozen=True, kw_only=True):
     """Deposit the schemas that serializers put into headers, and send their fingerprints instead.
 
-    It stands to the right of the serializer. Records without a schema's text on send, and without
-    ``hw.schema`` on consume, pass as they are.
+    This step is to the right of the serializer. Records without a schema's text on send, and without
+    ``hw.schema`` on consume, pass unchanged.
 
     Args:
         store: where schemas are deposited and fetched; by type: ``folder``, ``topic`` or ``registry``.
         fingerprint: the digest of schemas on send: ``sha256``, ``md5`` or ``rabin``. On consume all three are
-            understood, or only ``sha256`` if records are signed.
-        max_schema_bytes: the largest text of a schema, in bytes.
+            accepted, or only ``sha256`` if records are signed.
+        max_schema_bytes: the maximum size of a schema's text, in bytes.
 
     Raises:
         ConfigError: there is no store.
@@ -72,14 +72,14 @@ class Schema(Interceptor, frozen=True, kw_only=True):
     max_schema_bytes: Annotated[int, msgspec.Meta(ge=2)] = 1 << 20
 
     def __post_init__(self) -> None:
-        """Refuse what is not a store."""
+        """Refuse a store of a wrong type."""
         if not isinstance(self.store, Store | SchemaStore):
             message = f"expected a schema store, found {type(self.store).__name__}"
             raise ConfigError(message, path="store")
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be in a chain that signs, or None if it can."""
+        """The reason why a chain that signs cannot have this step, or None if it can."""
         return weakness(self.fingerprint)
 
     def open(self, context: Context) -> _SchemaStep:
@@ -136,7 +136,7 @@ class _SchemaStep:
         """Replace each text by its mark; a mark that an earlier pass left for the same part is removed."""
         parts = {_PART_OF[name]: None for name, _ in headers if name in _PART_OF}
         if len(parts) != sum(name in _PART_OF for name, _ in headers):
-            raise SerdeError("a schema's text stands in two headers of one name, expected one")
+            raise SerdeError("expected one header with a schema's text for each part, found two of one name")
         kept: list[Pair] = []
         for pair in headers:
             if pair[0] in _PART_OF:
@@ -154,12 +154,12 @@ class _SchemaStep:
         return SCHEMA_HEADER, encode_mark(_PART_OF[name], schema.fingerprint(self._algorithm))
 
     def _with_texts(self, headers: Headers) -> Headers:
-        """Replace each mark by its text; a text that came beside it is removed."""
+        """Replace each mark by its text; a text that the record already had for the part is removed."""
         marks = [value for name, value in headers if name == SCHEMA_HEADER]
         texts = [self._texts[value] for value in marks]
         names = {name for name, _ in texts}
         if len(names) != len(texts):
-            raise SerdeError(f"{SCHEMA_HEADER} stands twice for one part, expected once")
+            raise SerdeError(f"expected one {SCHEMA_HEADER} header for each part, found two for one part")
         following = iter(texts)
         return _new_headers(
             Headers,

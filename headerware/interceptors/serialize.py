@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
     _Function = Callable[[str, Headers, Any], tuple[Any, Headers]]
     _Hook = Callable[[Record], Record]
-    _Varying = list[tuple[Pair, Sequence[HeaderValue]]]  # the first record's pair, and the values of all
+    _Varying = list[tuple[Pair, Sequence[HeaderValue]]]  # the first record's pair, and all records' values
     _BatchHook = Callable[[Batch], Batch]
 
 
 class Serialize(Interceptor, frozen=True, kw_only=True):
     """Serialize keys and values on send, and deserialize them on consume (KIP-82's extended serdes).
 
-    Steps to the left of it see objects, steps to the right see bytes. The key comes first, and the value's
-    serde sees the headers that the key's serde has added.
+    Steps to the left of this step see objects; steps to the right see bytes. The key is handled before the
+    value, so the value's serde sees the headers that the key's serde has added.
 
     Args:
-        key: a serde for keys: in configuration its word or table; in code a
+        key: a serde for keys: in configuration, its type or a table; in code, a
             :class:`~headerware.serdes.Serde`, an object with ``serialize`` or ``deserialize``, or a
-            serializer or deserializer of confluent-kafka's. None leaves keys as they are.
-        value: likewise for values.
+            serializer or deserializer of confluent-kafka. None leaves keys as they are.
+        value: a serde for values, in the same forms.
 
     Safe for use by several threads at once if the serdes are; those of Headerware are.
     """
@@ -58,7 +58,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 
     @property
     def idle(self) -> str | None:
-        """Why it does nothing, or None if it does something."""
+        """The reason why the step does nothing, or None if it has a serde."""
         if self.key is None and self.value is None:
             return (
                 "it has a serde neither for keys nor for values, so it does nothing; set key, value or both"
@@ -67,7 +67,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 
     @property
     def unsignable(self) -> str | None:
-        """Why it cannot be in a chain that signs, or None if it can."""
+        """The reason why a chain that signs cannot have this step, or None if it can."""
         return first_unsignable([self.key, self.value])
 
     def open(self, context: Context) -> _SerializeStep:
@@ -76,7 +76,7 @@ class Serialize(Interceptor, frozen=True, kw_only=True):
 
 
 class _SerializeStep:
-    """The serdes of one client, and the two directions through them."""
+    """The opened serdes of one client, with a hook for each direction."""
 
     __slots__ = ("_opened", "on_consume", "on_send", "on_send_batch")
 
@@ -99,7 +99,7 @@ class _SerializeStep:
         self.on_consume: _Hook = _through(functions, "deserialize")
 
     def close(self) -> None:
-        """Close what was opened here; an application's own serdes stay open."""
+        """Close the serdes that were opened here; an application's own serdes stay open."""
         for serde in self._opened:
             close = getattr(serde, "close", None)
             if callable(close):
@@ -107,9 +107,9 @@ class _SerializeStep:
 
 
 def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"]) -> _Hook:
-    """Return a hook that calls the function for the key, and then the one for the value.
+    """Return a hook that calls the key's serde, then the value's serde.
 
-    Errors say which of the two it was.
+    An error states which of the two raised it.
     """
     of_key, of_value = (_function(serdes.get(part), name, part) for part in PARTS)
 
@@ -120,20 +120,20 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
             if of_key is not None:
                 found = of_key(topic, headers, key)
                 if found.__class__ is not tuple or len(found) != 2:
-                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than a look
+                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than the check
                 key, headers = found
             part = "value"
             if of_value is not None:
                 found = of_value(topic, headers, value)
                 if found.__class__ is not tuple or len(found) != 2:
-                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than a look
+                    raise _no_pair(found, part, name)  # noqa: TRY301 - a call costs more than the check
                 value, headers = found
         except SerdeError as error:
-            raise _of(part, error)  # noqa: B904 - it is the same error
+            raise _of(part, error)  # noqa: B904 - the same error is raised again
         except HeldBackError:
             raise
         except Exception as error:
-            # Only Headerware's own texts never quote a payload.
+            # The text of a foreign exception may quote a payload, so the message names only its type.
             problem = (
                 f"the {part}'s serde raised {type(error).__name__}{raised_at(error)}; the cause says more"
             )
@@ -146,10 +146,10 @@ def _through(serdes: dict[Part, Any], name: Literal["serialize", "deserialize"])
 
 
 def _through_many(serdes: dict[Part, Any]) -> _BatchHook | None:
-    """Return the hook for batches, if all serdes serialize many values at once.
+    """Return the hook for batches, or None unless all serdes serialize many values at once.
 
-    It leaves all records to the single hook if their headers differ, or if a serde refuses any of them: the
-    single hook then finds out which.
+    The hook leaves all records to the hook for single records if their headers differ, or if a serde refuses
+    any record; the hook for single records then finds the refused record.
     """
     of_key, of_value = (_for_many(serdes.get(part)) for part in PARTS)
     if (of_key is None and "key" in serdes) or (of_value is None and "value" in serdes):
@@ -166,7 +166,7 @@ def _through_many(serdes: dict[Part, Any]) -> _BatchHook | None:
                 keys, headers = of_key(batch.topic, headers, list(keys))
             if of_value is not None:
                 values, headers = of_value(batch.topic, headers, list(values))
-        except Exception as error:  # noqa: BLE001 - the single hook raises it for the record that it belongs to
+        except Exception as error:  # noqa: BLE001 - the hook for single records raises it for its record
             pass_on_interrupt(error)
             return batch.leave()
         if not len(keys) == len(values) == len(batch):
@@ -180,7 +180,10 @@ def _through_many(serdes: dict[Part, Any]) -> _BatchHook | None:
 
 
 def _shared_headers(batch: Batch) -> tuple[Headers, _Varying] | None:
-    """Return the first record's headers, and what varies; None if more than one of our own headers does."""
+    """Return the first record's headers, and the header that varies among the records, if any.
+
+    Return None if several headers vary, or if a header varies that is not one of Headerware's own.
+    """
     headers = batch.headers
     if not isinstance(headers, HeaderColumns):
         first = headers[0]
@@ -197,7 +200,10 @@ def _shared_headers(batch: Batch) -> tuple[Headers, _Varying] | None:
 
 
 def _columns_of(headers: Headers, varying: _Varying, count: int) -> HeaderColumns | None:
-    """Return headers that a serde made of the first record's, by columns; None if it touched what varies."""
+    """Return the headers that a serde made for the first record as columns for all records.
+
+    Return None if the serde changed the header that varies.
+    """
     columns: list[tuple[str, Sequence[HeaderValue]]] = []
     for pair in headers:
         values = next((values for mine, values in varying if mine is pair), None)
@@ -207,7 +213,7 @@ def _columns_of(headers: Headers, varying: _Varying, count: int) -> HeaderColumn
 
 
 def _for_many(serde: Any) -> Any:
-    """Return what a serde serializes many values with; None where ``serialize`` is newer than that."""
+    """Return ``serialize_many``; None if the serde lacks it or a subclass overrides only ``serialize``."""
     for kind in type(serde).__mro__:
         if "serialize_many" in vars(kind):
             return serde.serialize_many
@@ -217,7 +223,7 @@ def _for_many(serde: Any) -> Any:
 
 
 def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part) -> _Function | None:
-    """Return a serde's function for one direction; one that it has not is an error for each record."""
+    """Return a serde's function for one direction, or one that raises SerdeError if the serde lacks it."""
     if serde is None:
         return None
     function: _Function | None = getattr(serde, name, None)
@@ -230,7 +236,7 @@ def _function(serde: Any, name: Literal["serialize", "deserialize"], part: Part)
 
 def _no_pair(found: object, part: Part, name: str) -> SerdeError:
     return SerdeError(
-        f"the {part}'s serde returned a {type(found).__name__} from {name}; expected a pair: what it made, "
+        f"the {part}'s serde returned a {type(found).__name__} from {name}; expected a pair of the result "
         "and the headers"
     )
 

@@ -35,8 +35,8 @@ from headerware.keyring import Keyring, KeyringFile, Permissions, key_id_problem
 from headerware.keyring.certificate import key_thumbprint
 from headerware.keyring.file import MAX_STALE_MS, naming_file
 from headerware.keyring.merkle import (
+    INDEX_AND_COUNT_BYTES,
     MAX_RECORDS,
-    PLACE_BYTES,
     VerifiedBatches,
     batch_signer,
     leaf_beginning,
@@ -82,9 +82,9 @@ _MAX_SHOWN: Final = 60
 _USUAL_BYTES: Final = 64
 """Room for the signature of most algorithms: a keyring may change between a slice and its signature."""
 _MIN_BATCH: Final = 2
-"""A record alone has a signature of its own."""
+"""A single record has a signature of its own."""
 _FRAMING_BYTES: Final = 10
-"""The most that the record format spends on a header's two lengths."""
+"""The largest size of a header's two lengths in the record format."""
 
 _SLICE_HEADER: Final = "hw.slice"
 _UNACCEPTED: Final = "hw.unaccepted"
@@ -94,51 +94,53 @@ _log = logging.getLogger("headerware.interceptors.sign")
 
 
 class Sign(Interceptor, frozen=True, kw_only=True):
-    """Sign each record, and refuse records whose signature is missing, wrong or out of place.
+    """Sign each record, and refuse records whose signature is missing, wrong or for another topic.
 
-    Verification removes ``hw.sig``, and ``record.verified`` then says what was verified. Headers behind
-    ``hw.sig`` were added later, which takes no key, so no other step sees them. A bad signature is refused
-    even if none is required, and so is a later header whose name repeats a signed one or begins with ``hw.``,
-    in any case. For a record without a signature nothing is claimed, and all its headers are shown.
+    Verification removes ``hw.sig``, and sets ``record.verified``. Headers after ``hw.sig`` were added without
+    a key, so no other step sees them. A wrong signature is refused even if none is required, and so is a
+    later header whose name repeats a signed name or begins with ``hw.``, in any case. A record without a
+    signature keeps all its headers, and its ``record.verified`` is None.
 
     Args:
         keyring: path of the keyring file (spec/keyring.md), a text or any ``os.PathLike``. In a TOML file
             it is relative to that file.
         key_id: the key to sign with. Consumers need none: a record names its key.
         batch_records: how many records that are sent together (``produce_many``, ``produce_batch``, Spark)
-            one signature covers at most, 1 to 65,535. Each of them carries the way to it, 32 bytes for each
-            doubling, and is verified alone, in any order. It makes algorithms with two halves some ten times
-            as fast. Records that are sent one by one, and those signed with HMAC, which is fast, have a
-            signature each.
+            one signature covers at most, 1 to 65,535. Each of these records carries its path in a Merkle
+            tree, 32 bytes for each doubling, and is verified alone, in any order. This makes asymmetric
+            algorithms about ten times as fast. Records that are sent one by one have a signature each, and so
+            have records signed with HMAC, which is fast.
         require: what happens to records without a signature: ``off`` passes them, ``warn`` counts them and
             logs each topic once, ``enforce`` refuses them. False and True mean off and enforce.
-        uncovered: what happens to headers that were added behind ``hw.sig`` later: ``strip`` takes them
-            out, ``refuse`` refuses the record, ``pass`` gives them to the application alone, after all steps.
+        uncovered: what happens to headers that were added after ``hw.sig``: ``strip`` removes them,
+            ``refuse`` refuses the record, ``pass`` gives them to the application alone, after all steps.
         covered: names of headers that each signed record must have, covered by the signature.
-        max_age_ms: how old a signature may be, in milliseconds by the clock here; None is no limit.
-        clock_skew_ms: how far a signer's clock may run ahead of the one here, in milliseconds: when a key
-            begins, and with ``max_age_ms``.
-        await_version_ms: how long a consumer holds records back that are signed with the next version of a
-            key, which its keyring does not have yet, in milliseconds; then they are refused. It is counted
-            once for each version.
+        max_age_ms: how old a signature may be, in milliseconds by the local clock; None means no limit.
+        clock_skew_ms: how far a signer's clock may be ahead of the local clock, in milliseconds; this applies
+            to the beginning of a key, and to ``max_age_ms``.
+        await_version_ms: how long a consumer holds back records that are signed with the next version of a
+            key, which its keyring does not have yet, in milliseconds; then they are refused. A version is
+            waited for once.
         cluster: this cluster's id; None asks the client, and the first record waits for the answer, two
-            seconds at most. What is signed before the id is known is valid in any cluster; that is counted
-            (``unbound``) and logged once.
-        accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
-            ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
+            seconds at most. Records that are signed before the id is known are valid in any cluster; they are
+            counted (``unbound``), and a warning is logged once.
+        accept_origins: other topics whose records are accepted here, too, if a mirror copies them byte for
+            byte: ``cluster/topic``, in which ``*`` and ``?`` are wildcards, and ``{topic}`` is the topic that
+            is read.
         keyring_permissions: ``owner``, or ``kubernetes`` for a mounted secret: symbolic links, and files
             that the group can read.
         keyring_max_stale_ms: how long the last good keyring is used while the file is missing or broken,
             in milliseconds; then nothing is signed or verified until it is good again.
         keyring_root: path of a keyring file with the public half of an offline root. The keyring must then
-            be a snapshot that the root has signed, newer than those before and not expired.
+            be a snapshot that the root has signed, newer than earlier snapshots and not expired.
         keyring_counter: with ``keyring_root``, a file in which to remember the counter of the newest
-            snapshot, so that no older one is taken after a restart either.
+            snapshot, so that no older snapshot is accepted after a restart.
         replay_window: how many records to remember for each producer, to refuse copies of them at other
-            positions; 0 is off. A session begins with none, and knows nothing of other consumers' records.
+            positions; 0 is off. A session begins with an empty window, and does not know the records of other
+            consumers.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option is not valid.
     """
 
     type: ClassVar[str] = "sign"
@@ -166,28 +168,29 @@ class Sign(Interceptor, frozen=True, kw_only=True):
     replay_window: Annotated[int, msgspec.Meta(ge=0)] = 0
 
     def __post_init__(self) -> None:
-        """Bring the options to one form, and refuse what cannot work."""
+        """Normalize the options, and refuse options that are not valid."""
         msgspec.structs.force_setattr(self, "keyring", os.fspath(self.keyring))
         msgspec.structs.force_setattr(self, "require", requirement(self.require))
-        if self.uncovered not in get_args(_Uncovered):  # in code it was not checked before
-            raise ConfigError(f"strip, refuse or pass, not {self.uncovered!r}", path="uncovered")
+        if self.uncovered not in get_args(_Uncovered):  # options from code are not checked before
+            raise ConfigError(f"expected strip, refuse or pass, found {self.uncovered!r}", path="uncovered")
         for name in self.covered:
             if name.casefold() == SIGNATURE_HEADER:
-                raise ConfigError(f"a signature does not cover {name!r}, which holds it", path="covered")
+                raise ConfigError(f"a signature cannot cover {name!r}, which holds it", path="covered")
         if self.keyring_counter is not None and self.keyring_root is None:
             raise ConfigError("only snapshots have counters: set keyring_root, too", path="keyring_counter")
         if self.key_id is not None and (problem := key_id_problem(self.key_id)):
             raise ConfigError(problem, path="key_id")
         if not 1 <= self.batch_records <= MAX_RECORDS:
-            raise ConfigError(f"1 to {MAX_RECORDS}, not {self.batch_records}", path="batch_records")
+            message = f"expected 1 to {MAX_RECORDS}, found {self.batch_records}"
+            raise ConfigError(message, path="batch_records")
         Origins(self.accept_origins)
 
     def open(self, context: Context) -> SignStep:
         """Read the keyring, and return the hooks of one session.
 
         Raises:
-            ConfigError: a producer's chain without a ``key_id``.
-            KeyringError: a keyring that cannot be read, or no such key to sign with.
+            ConfigError: a producer's chain has no ``key_id``.
+            KeyringError: the keyring cannot be read, or does not have the key to sign with.
         """
         now_ms = context.now_ms()
         file = KeyringFile(
@@ -200,14 +203,14 @@ class Sign(Interceptor, frozen=True, kw_only=True):
         )
         if context.side == "producer":
             if self.key_id is None:
-                raise ConfigError("sending takes the id of a key to sign with", path="key_id")
+                raise ConfigError("sending needs the id of a key to sign with", path="key_id")
             with naming_file(self.keyring):
                 file.current(now_ms).current_key(self.key_id, "sign", now_ms)
         return SignStep(self, context, file)
 
 
 class _Batches(NamedTuple):
-    """What batches of a topic are signed with."""
+    """The prepared statement and functions that sign batches of a topic."""
 
     statement: bytes
     leaf_beginning: bytes
@@ -215,22 +218,22 @@ class _Batches(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """What records of a topic are signed with, between the moments at which this version of the key signs."""
+    """The prepared statement and functions that sign records of a topic while this key version signs."""
 
     statement: bytes
     sign: SignBytes
     since_ms: float
     until_ms: float
     bound: bool
-    """Whether they are valid in one cluster only."""
+    """Whether the signatures are valid in one cluster only."""
     batches: _Batches | None
     key: Key
     thumbprint: str
-    """The key's, as certificates name it."""
+    """The key's thumbprint, which certificates state."""
 
 
 _Signing = tuple[Keyring, str | None, BoundedCache[tuple[str, str | None], _Prepared]]
-"""A keyring, the cluster's id, and what was prepared with both, by topic and the certificate's thumbprint."""
+"""A keyring, the cluster's id, and what both prepare for a topic and a certificate's thumbprint."""
 
 
 class SignStep:
@@ -306,7 +309,7 @@ class SignStep:
         return len(SIGNATURE_HEADER) + _FRAMING_BYTES + text_bytes(layout)
 
     def _proof_bytes(self) -> int:
-        """Return the most that follows the stamp."""
+        """Return the largest size of the proof, which follows the stamp."""
         known, size = self._proof_of
         with suppress(KeyringError):  # nothing is signed then
             keyring = self._file.current(self._now_ms())
@@ -315,12 +318,12 @@ class SignStep:
                 keys = [key for key in keyring.versions(self._options.key_id or "") if "sign" in key.use]
                 size = max([_USUAL_BYTES, *map(signature_bytes, keys)])
                 if self._options.batch_records > 1 and any(key.secret is None for key in keys):
-                    size += PLACE_BYTES + path_bytes(self._options.batch_records)
+                    size += INDEX_AND_COUNT_BYTES + path_bytes(self._options.batch_records)
                 self._proof_of = keyring, size
         return size
 
     def stats(self) -> dict[str, int]:
-        """Count records by what is odd about their signatures, and the keyring's reloads."""
+        """Return the counts of records with unusual signatures, and of the keyring's reloads."""
         return {
             "unbound": self._unbound,
             "awaited": self._verification.awaited,
@@ -379,7 +382,7 @@ class SignStep:
         return batch.remake(("headers",), signed, batch.keys, batch.values, batch.headers)
 
     def _signed_together(self, batch: Batch, prepared: _Prepared, batches: _Batches, now_ms: int) -> Batch:
-        """Sign groups of records with a signature each; a record that is alone in its group is not taken."""
+        """Sign each group of records with one signature; a single record is left to :meth:`on_send`."""
         headers: list[Headers] = list(batch.headers)
         failures: dict[int, Exception] = {}
         not_taken: list[int] = []
@@ -412,9 +415,9 @@ class SignStep:
         return batch.replace(headers=headers, failures=failures, not_taken=not_taken)
 
     def _preparing(self, cluster_of: Callable[[], str | None]) -> Callable[[str, str | None, int], _Prepared]:
-        """Return a function that has what a topic's records with a certificate are signed with, at a time."""
+        """Return a function that prepares to sign, given a topic, a certificate's thumbprint and the time."""
         current = self._file.current
-        # The three change together, so that a thread with old ones cannot put a retired key among the new.
+        # The three are replaced together, so that a thread with old ones adds no retired key to new ones.
         signing = self._signing(self._now_ms())
 
         def prepared_for(topic: str, certified: str | None, now_ms: int) -> _Prepared:
@@ -433,7 +436,7 @@ class SignStep:
         if not self._unbound and self._has_client:
             _log.warning(
                 "the cluster's id is not known yet, so signatures are valid in any cluster until it is; set "
-                "the option cluster of sign if none may be"
+                "the option cluster of sign to prevent that"
             )
         self._unbound += records
 
@@ -450,12 +453,12 @@ class SignStep:
     ) -> _Prepared:
         topic, certified = asked
         if self._options.key_id is None:
-            raise SignatureError("sending takes a key_id to sign with, and none is configured")
+            raise SignatureError("sending needs a key_id to sign with, and none is configured")
         try:
             key = keyring.current_key(self._options.key_id, "sign", now_ms)
             since_ms, until_ms = keyring.term_ms(key)
             if certified is not None and certified != key_thumbprint(key):
-                # A reader would not admit a record that another version signs than its certificate is for.
+                # Readers admit a record only if the key of its certificate has signed it.
                 key = _certified_version(keyring, key, certified)
                 since_ms, until_ms = key.limits_ms
             stated = Statement(key.id, key.version, cluster or "", topic)
@@ -474,13 +477,14 @@ class SignStep:
 
 
 def _certified_version(keyring: Keyring, current: Key, certified: str) -> Key:
-    """Return the version that a certificate is for: it goes on until the certificate is replaced."""
+    """Return the key version that a certificate is for, which signs until the certificate is replaced."""
     for key in keyring.versions(current.id):
         if key.status in {"active", "retired"} and key.is_secret and key_thumbprint(key) == certified:
             return key
     raise SignatureError(
-        f"the record's certificate is of another key than {current.id!r} version {current.version}, which "
-        "signs, so no reader would admit it; have one issued for this key (headerware keys certify)"
+        f"the record's certificate is for another key than {current.id!r} version {current.version}, which "
+        "signs, so no reader would admit the record; have a certificate issued for this key (headerware keys "
+        "certify)"
     )
 
 
@@ -502,7 +506,7 @@ class _Known(NamedTuple):
     end: int
     """The index after the statement in ``hw.sig``."""
     conditional_key: Key | None
-    """The key if each record decides whether it counts; else None."""
+    """The key, if its validity depends on the record; otherwise None."""
     statement: Statement
     thumbprint: str
 
@@ -578,11 +582,11 @@ class _Verification:
         self._verified: Final[Callable[[Record], _VerifiedParts | None]] = self._verifying(context.now_ms)
 
     def on_accepted(self, record: Record) -> Record:
-        """Do what waits until all steps have accepted a record.
+        """Finish the verification of a record that all steps have accepted.
 
-        Only now a sequence counts as seen, so that a refused copy does not make the genuine record a replay.
-        Only now it is known which headers are missing, because only the first slice of a message has any. And
-        only now the application gets the headers that no step may see.
+        A sequence is remembered now, so that a refused copy does not make the genuine record a replay.
+        Missing headers are refused now, because only the first slice of a message has headers. Headers that
+        no step may see are given to the application now.
         """
         local = record.local
         unaccepted = None if local is None else local.get(_UNACCEPTED)
@@ -600,7 +604,7 @@ class _Verification:
         return record.with_parts(record.value, record.key, headers, local)
 
     def on_consume(self, record: Record) -> Record:
-        """Verify a record, and take its signature off."""
+        """Verify a record, and remove its signature."""
         made = self._verified(record)
         return record if made is None else record.with_parts(record.value, record.key, *made)
 
@@ -625,7 +629,7 @@ class _Verification:
     def _check(
         self, now_ms: Callable[[], int]
     ) -> Callable[[Record, HeaderValue, tuple[Pair, ...], tuple[Pair, ...]], dict[str, Any]]:
-        # One function with everything bound: it is called for each record, and the rest for each statement.
+        # One function with everything bound: it is called for each record, _examine for each statement.
         current, own_cluster = self._file.current, self._own_cluster
         rest, examine, judge = rest_of_signed_bytes(), self._examine, self._judge
         known_in, stamp_of, max_age_ms = self._known, decode_stamp, self._options.max_age_ms
@@ -634,8 +638,8 @@ class _Verification:
         passes = self._options.uncovered == "pass"
         to_layout, new_verified = decode_text, Verified
         keyring = current(now_ms())
-        own: str | None = None  # asked with the first record, which may wait for it
-        # Most records have the statement of the one before; a statement says where it ends.
+        own: str | None = None  # looked up with the first record, which may wait for it
+        # Most records have the statement of the record before; a statement states its own length.
         latest_topic, latest_statement = "", b""
         latest_known: _Known | None = None
         # One statement whose signatures have not fitted yet, for a flood of forged records.
@@ -744,7 +748,7 @@ class _Verification:
             return self._file.find(key_id, version, now_ms)
         except KeyringError as error:
             if self._file.failure is not None:  # so it is not known which keys there are
-                raise KeyringError(f"{error}, as it was last read: {self._file.failure}") from error
+                raise KeyringError(f"{error} when it was last read; now {self._file.failure}") from error
             if self._file.current(now_ms).may_get(key_id, version) and self._awaited.waits(named):
                 if self._logged.is_new(named):
                     wait_s = self._options.await_version_ms / 1000
@@ -762,7 +766,7 @@ class _Verification:
         signed_at_ms: int,
         now_ms: int,
     ) -> None:
-        """Refuse a record whose signature fits, but is too old or too new, or whose key does not count."""
+        """Refuse a genuine signature that is too old or too new, or whose key is not valid for the record."""
         if key is not None:
             if not key.verifies_at(own, record.topic, record.partition, record.offset):
                 here = "" if own or not key.revoked_from else "; the id of the cluster here is not known"
@@ -776,7 +780,7 @@ class _Verification:
         if signed_at_ms - now_ms > clock_skew_ms:
             ahead_ms = signed_at_ms - now_ms
             raise SignatureError(
-                f"signed {ahead_ms} ms in the future by the clock here; clock_skew_ms is {clock_skew_ms}"
+                f"signed {ahead_ms} ms in the future by the local clock; clock_skew_ms is {clock_skew_ms}"
             )
 
     def _unusual(self, record: Record, check: Callable[..., dict[str, Any]]) -> _VerifiedParts | None:
@@ -789,12 +793,12 @@ class _Verification:
         covered, later, added = headers[:at], headers[at + 1 :], names[at + 1 :]
         if repeats(names[:at], added):
             raise SignatureError(
-                "a header that was added behind hw.sig repeats a signed name, or its name begins with hw. "
+                "a header that was added after hw.sig repeats a signed name, or its name begins with hw. "
                 "(in any case), is an id of Headerware's block or has a zero byte"
             )
         if self._options.uncovered == "refuse":
             raise SignatureError(
-                f"{len(added)} headers stand behind hw.sig and are not covered, the first of them "
+                f"found headers after hw.sig that the signature does not cover ({len(added)}), the first one "
                 f'{added[0][:_MAX_SHOWN]!r} (uncovered = "refuse")'
             )
         local = check(record, headers[at][1], covered, later)
@@ -807,9 +811,10 @@ class ReplayWindow:
 
     The same sequence at the same position is a record read again, as after a seek or a restart; at any other
     position it is a replay. Records are checked when they come, and remembered once all steps have accepted
-    them. The window is bounded by ``size`` sequences a producer and 1,024 producers; a copy of what has left
-    it passes. Of the key that has most producers the one not heard of for longest goes first, so that no
-    signer pushes out what others have signed. For one caller at a time.
+    them. The window holds at most ``size`` sequences of each producer, and 1,024 producers; a copy of a
+    record that has left the window passes. If there are too many producers, the key with the most producers
+    loses the one that was silent for longest, so that no signer pushes out other signers' producers. For one
+    caller at a time.
     """
 
     __slots__ = ("_of_key", "_producers", "_size", "given_up")
@@ -820,12 +825,12 @@ class ReplayWindow:
         """The records that the application gave up; each may come back once, from a dead-letter topic."""
         self._producers: OrderedDict[tuple[str, bytes], OrderedDict[int, _Position]] = OrderedDict()
         self._of_key: Counter[str] = Counter()
-        """How many of them each key has."""
+        """How many producers each key has."""
 
     def check(self, verified: Verified, position: _Position) -> None:
-        """Refuse a record whose sequence was seen at another position, or now has no offset.
+        """Refuse a record whose sequence was seen, unless it was seen at the same position.
 
-        Sequences are kept by signer, so that one signer cannot use up another's.
+        Sequences are kept by signer, so that one signer cannot use up another signer's sequences.
         """
         positions = self._producers.get(verified.signer)
         before = None if positions is None else positions.get(verified.sequence)
@@ -838,7 +843,7 @@ class ReplayWindow:
             )
 
     def remember(self, verified: Verified, position: _Position) -> None:
-        """Check a record that all steps have accepted once more, and remember it."""
+        """Check a record again that all steps have accepted, and remember it."""
         self.check(verified, position)
         positions = self._positions_of(verified.signer)
         before = positions.get(verified.sequence)

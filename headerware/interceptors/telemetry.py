@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK: without one its API does nothing, and says nothing of that."""
+"""Warn if OpenTelemetry has no SDK: its API then records nothing, without any message."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def why_idle() -> str | None:
 
 
 def warn_without_sdk(name: str, context: Context, *, is_set_up: bool, what: str) -> None:
-    """Log that an SDK is installed and that the application has set none up, as a client starts."""
+    """Log a warning, when a client starts, if an SDK is installed but the application has not set it up."""
     if context.warns and not (is_set_up or context.dry_run or why_idle()):
         _log.warning(
-            "%s makes no %s as long as the application has set up no SDK of OpenTelemetry (such as with "
+            "%s makes no %s until the application sets up an SDK of OpenTelemetry (for example with "
             "opentelemetry-instrument)",
             name,
             what,

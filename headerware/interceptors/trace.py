@@ -1,12 +1,13 @@
 """Trace: spans of what clients do with records, and the trace context in headers (W3C Trace Context).
 
-On send, the context of the record's span is written into its headers, unless the record has one already. On
-consume, the record's context is read into ``record.local["trace"]``; it is linked from the spans of the
-receive and of the processing, and is current, with its baggage, while the record is processed. The fields are
-those of opentelemetry's global propagator, by default ``traceparent``, ``tracestate`` and ``baggage``.
+On send, the context of the record's span is written into the record's headers, unless the record already has
+a context. On consume, the record's context is read into ``record.local["trace"]``. The spans of the receive
+and of the processing link to this context, and its baggage is current while the record is processed. The
+headers are named by the fields of OpenTelemetry's global propagator, by default ``traceparent``,
+``tracestate`` and ``baggage``.
 
 Spans follow OpenTelemetry's conventions for messaging and for Kafka, version 1.44. Without an SDK of
-OpenTelemetry none are made, and the application's own context is carried on.
+OpenTelemetry no spans are made, and records carry the application's current context.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _MODES: Final = ("propagate", "record", "batch")
 _LOCAL_NAME: Final = "trace"
 """The key of a consumed record's context in ``record.local``."""
 _SENDING: Final = "trace.sending"
-"""The key of what is to be ended when a sent record is acknowledged."""
+"""The key of the span or batch that a sent record's acknowledgement ends."""
 _PROCESSING: Final = create_key("headerware-processing")
 """The key of the :class:`_Processing` that made a context."""
 
@@ -78,13 +79,13 @@ _TOPICS_LIMIT: Final = 1_000
 _PARTITIONS_LIMIT: Final = 10_000
 _BATCH_RECORDS: Final = 500
 _UNRECORDED_BATCH_MS: Final = 1_000
-"""How long records share a context that is not sampled; nothing says when such a batch is over."""
+"""How long records share a context that is not sampled: no acknowledgement ends such a batch."""
 _OTHERS: Final = "opentelemetry.instrumentation.confluent_kafka"
 _OTHERS_FRAMES: Final = 16
 _UNKNOWN: Final = object()
 _NO_VARIABLE: Final = object()
 _CLIENT, _PRODUCER = SpanKind.CLIENT, SpanKind.PRODUCER  # an enum's own attributes are slow
-_FLAGS: Final = [f"-{flags:02x}" for flags in range(256)]  # formatting them costs as much as both ids
+_FLAGS: Final = [f"-{flags:02x}" for flags in range(256)]  # formatting flags costs as much as both ids
 _new_headers: Final = tuple.__new__  # Headers.trusted without its call
 _log: Final = logging.getLogger("headerware")
 
@@ -92,21 +93,21 @@ _log: Final = logging.getLogger("headerware")
 class Trace(Interceptor, frozen=True, kw_only=True):
     """Make spans of records that are sent and consumed, and carry the trace context in their headers.
 
-    A record that already has a context keeps it: it is neither replaced nor doubled, and the record's send
-    span links to it. The headers stay on a consumed record. Without an SDK of OpenTelemetry, nothing but the
-    current context is carried on, and without one nothing is done.
+    A record that already has a context keeps it unchanged, and the record's send span links to that context.
+    A consumed record keeps the headers. Without an SDK of OpenTelemetry, records only carry the application's
+    current context, if there is one.
 
     Safe for use by several threads at once.
 
     Args:
-        mode: ``record`` makes a send span for each record that the application sends, which ends with the
-            record's delivery. ``batch`` makes one for the records of a ``produce_many`` (500 at most), or of
-            those of a topic that are in flight together. ``propagate`` makes no spans.
+        mode: ``record`` makes a send span for each record that the application sends; the span ends with the
+            record's delivery. ``batch`` makes one send span for the records of a ``produce_many`` (at most
+            500), or for the records of a topic that are in flight together. ``propagate`` makes no spans.
         spans: which spans are made: any of ``send``, ``receive`` (one for each ``poll`` or ``consume``),
             ``process``, ``settle`` (commits), and, in mode ``batch``, ``create`` (one for each record, whose
             context the record carries).
-        correlate_by: ``link`` links a process span to the record's context. ``parent`` also makes that the
-            span's parent if it is about a single record.
+        correlate_by: ``link`` links a process span to the record's context. ``parent`` also makes that
+            context the parent of a span that processes a single record.
         message_key: whether a key that is text becomes an attribute.
         message_size: whether the size of the value in bytes becomes an attribute.
         baggage_attributes: the names of entries of the baggage that become attributes.
@@ -128,7 +129,7 @@ class Trace(Interceptor, frozen=True, kw_only=True):
     baggage_attributes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse unknown values, which code may pass, and create spans without a batch."""
+        """Refuse unknown values, which code may pass, and create spans outside of mode ``batch``."""
         for path, found, known in (
             ("mode", (self.mode,), _MODES),
             ("spans", self.spans, _SPAN_TYPES),
@@ -139,14 +140,14 @@ class Trace(Interceptor, frozen=True, kw_only=True):
                     raise ConfigError(f"expected one of {', '.join(known)}, found {each!r}", path=path)
         if "create" in self.spans and (self.mode != "batch" or "send" not in self.spans):
             raise ConfigError(
-                "create spans belong to a batch's send span: they need 'send' beside them, and mode "
-                "'batch'; in mode 'record' the send span of a record is that of its creation, too",
+                "expected mode 'batch' and 'send' among the spans, because create spans belong to a batch's "
+                "send span; in mode 'record', a record's send span is also its create span",
                 path="spans",
             )
 
     @property
     def idle(self) -> str | None:
-        """Why it makes no spans, or None if it makes some, or is to make none."""
+        """The reason why no spans are made; None if spans are made, or if the mode makes none."""
         return None if self.mode == "propagate" else why_idle()
 
     def open(self, context: Context) -> _TraceStep:
@@ -166,18 +167,18 @@ class Trace(Interceptor, frozen=True, kw_only=True):
 def extract_context(headers: HeadersLike) -> TraceContext:
     """Read the trace context in a record's headers.
 
-    A value that is null, not UTF-8 or malformed counts as absent. If a field is there twice the last one
+    A value that is null, not UTF-8 or malformed counts as absent. If a field is repeated, its last value
     counts, as with every header in Kafka; the values of ``tracestate`` and ``baggage`` are joined.
 
     Args:
         headers: headers in any of the forms that Headerware takes.
 
     Returns:
-        A context with what the headers say and nothing of the caller's own context; empty if they say
-        nothing.
+        A context with the contents of the headers and nothing of the caller's current context; it is empty
+        if the headers carry no context.
 
     Raises:
-        HeaderError: these are no headers.
+        HeaderError: ``headers`` has none of these forms.
     """
     propagator = get_global_textmap()
     return _extracted(Headers(headers), propagator, propagator.fields)
@@ -192,9 +193,9 @@ class _Fields(NamedTuple):
     propagator: TextMapPropagator | None = None
     all: frozenset[str] = frozenset()
     of_context: frozenset[str] = _PARENT_FIELDS
-    """Those of which one is enough to say that a record has a context."""
+    """The fields that each show, alone, that a record has a context."""
     plain: bool = False
-    """Whether they are W3C's, so that a span's context is no more than a ``traceparent``."""
+    """Whether all fields are W3C's, so that ``traceparent`` alone can hold a span's context."""
 
 
 class _TraceStep:
@@ -224,7 +225,7 @@ class _TraceStep:
         return batch.remake(("local",), self._read, batch.headers, batch.locals)
 
     def _read(self, headers: Headers, local: Mapping[str, Any] | None) -> tuple[dict[str, Any]] | None:
-        """Return local state with the context that headers have; None if they have none."""
+        """Return local state with the context of the headers; None if the headers have no context."""
         if not headers:
             return None
         known = self._known_fields()
@@ -246,7 +247,7 @@ class _TraceStep:
         return None if context is ambient else _Processing(context, ambient)
 
     def _propagated(self, headers: Headers, current: TraceContext) -> tuple[Headers] | None:
-        """Return headers with the fields of a context; None if they have a context already, or get none."""
+        """Return headers with a context's fields; None if they already have a context, or get no field."""
         if not current or self._has_context(headers):
             return None
         carrier: dict[str, str] = {}
@@ -283,7 +284,7 @@ class _TraceStep:
 
 
 def _with_fields(headers: Headers, carrier: Mapping[str, str]) -> Headers:
-    """Return headers with the fields of a context, except those that are there."""
+    """Return headers with the fields of a context added; a field that the headers have is not added."""
     there = headers.names() if headers else ()
     added = [(name, text.encode()) for name, text in carrier.items() if name not in there]
     return Headers.trusted((*headers, *added)) if added else headers
@@ -347,7 +348,7 @@ class _Processing:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, frames: object) -> None:
         self._is_over = True
-        # In another thread or task than that which entered, something else is current.
+        # Another thread or task than the one that entered has another current context.
         if self._token is not None and get_current() is self._context:
             detach(self._token)
         if self._span is not None:
@@ -356,20 +357,20 @@ class _Processing:
             self._span.end()
 
     def is_over_in(self, context: TraceContext) -> bool:
-        """Return whether this is over, and nobody has begun another span in a context of it."""
+        """Return whether the processing is over, and the context still has its span."""
         return self._is_over and get_current_span(context) is get_current_span(self._context)
 
 
 def _ambient_context() -> TraceContext:
-    """Return the current context without what was left behind in this thread.
+    """Return the current context without the contexts of processing that is over.
 
-    If records were taken up in this thread and finished in another, their context is still current here.
+    If processing began in this thread and ended in another, its context is still current in this thread.
     """
     current = get_current()
-    return _without_left_behind(current) if current else current
+    return _without_finished(current) if current else current
 
 
-def _without_left_behind(current: TraceContext) -> TraceContext:
+def _without_finished(current: TraceContext) -> TraceContext:
     outer = current.get(_PROCESSING)
     while isinstance(outer, _Processing) and outer.is_over_in(current):
         current = outer.before
@@ -381,7 +382,7 @@ def _without_left_behind(current: TraceContext) -> TraceContext:
 
 
 class _Named(NamedTuple):
-    """What all spans of one operation on one topic have in common."""
+    """The name and the attributes that all spans of one operation on one topic share."""
 
     name: str
     attributes: dict[str, AttributeValue]
@@ -394,7 +395,7 @@ _NAMES: Final[Mapping[str, tuple[str, str, SpanKind]]] = {
     "process": ("process", "process", SpanKind.CONSUMER),
     "settle": ("commit", "settle", SpanKind.CLIENT),
 }
-"""For each type of operation its name in Kafka, its type until version 1.25 of the conventions, its kind."""
+"""For each type of operation: its name in Kafka, its type up to version 1.25 of the conventions, its kind."""
 
 
 _OPERATIONS: Final[Mapping[str, _SpanType]] = {"receive": "receive", "commit": "settle"}
@@ -402,7 +403,7 @@ _OPERATIONS: Final[Mapping[str, _SpanType]] = {"receive": "receive", "commit": "
 
 
 class _SpanStep(_TraceStep):
-    """The hooks of one session that makes spans, but none of sending."""
+    """The hooks of one session that makes spans, but no send spans."""
 
     on_operation: Callable[[Operation], None] | None = None
 
@@ -418,7 +419,7 @@ class _SpanStep(_TraceStep):
         self._named: BoundedCache[tuple[str, str], _Named] = BoundedCache(_TOPICS_LIMIT, self._name)
         self._committed: BoundedCache[tuple[str, int], int] = BoundedCache(_PARTITIONS_LIMIT)
         self.reports: Final = context.bootstrap_servers is not None
-        """Whether there is a client, which reports what becomes of each record."""
+        """Whether there is a client, which acknowledges each record."""
         if not {"receive", "settle"}.isdisjoint(options.spans):
             self.on_operation = self._on_operation
 
@@ -427,7 +428,7 @@ class _SpanStep(_TraceStep):
         return self._tracer() is None
 
     def processing(self, records: Sequence[Record]) -> _Processing | None:
-        """Return what makes a process span, with links to the contexts of the records, and current."""
+        """Start a process span with links to the records' contexts, and return what makes it current."""
         tracer = self._tracer()
         ambient = _ambient_context()
         if (
@@ -466,23 +467,23 @@ class _SpanStep(_TraceStep):
         span.end(operation.ended_ns)
 
     def _repeats(self, commit: Operation) -> bool:
-        """Return whether a commit that was only reported settles nothing new, and remember what it settles.
+        """Return whether librdkafka itself commits known offsets again; remember the offsets otherwise.
 
-        librdkafka commits once more when a consumer closes, also what the application has committed.
+        When a consumer closes, librdkafka commits once more, even if the application has committed.
         """
         if commit.error is not None:
             return False
         offsets = {(each.topic, each.partition): each.offset for each in commit.offsets}
-        if all(self._committed.get(place) == offset for place, offset in offsets.items()):
+        if all(self._committed.get(partition) == offset for partition, offset in offsets.items()):
             return commit.began_ns == commit.ended_ns
-        for place, offset in offsets.items():
-            self._committed[place] = offset
+        for partition, offset in offsets.items():
+            self._committed[partition] = offset
         return False
 
     def _start(
         self, tracer: Tracer, type_: str, parent: TraceContext, concerned: Sequence[Any], **more: Any
     ) -> Span:
-        """Start a span about records that were consumed, or about offsets that are committed."""
+        """Start a span for consumed records or for committed offsets."""
         topics = {each.topic for each in concerned}
         named = self._named[type_, topics.pop() if len(topics) == 1 else ""]
         span = tracer.start_span(named.name, parent, _NAMES[type_][2], named.attributes, **more)
@@ -493,9 +494,9 @@ class _SpanStep(_TraceStep):
 
     def _attributes_of(self, type_: str, concerned: Sequence[Any]) -> dict[str, AttributeValue]:
         attributes: dict[str, AttributeValue] = {}
-        places = {(each.topic, each.partition) for each in concerned}
-        if len(places) == 1:
-            _, partition = places.pop()
+        partitions = {(each.topic, each.partition) for each in concerned}
+        if len(partitions) == 1:
+            _, partition = partitions.pop()
             attributes |= self.position(partition, None)
         if type_ == "settle":
             return attributes
@@ -508,7 +509,7 @@ class _SpanStep(_TraceStep):
         return attributes | self.position(None, record.offset) | self._message(record, carried)
 
     def _message(self, record: Record, carried: Mapping[str, object]) -> dict[str, AttributeValue]:
-        """Return the attributes of a single record, besides its position."""
+        """Return the attributes of a single record, except its position."""
         attributes: dict[str, AttributeValue] = {}
         if self._options.message_key and record.key is not None and (key := _key_text(record.key)):
             attributes["messaging.kafka.message.key"] = key
@@ -522,7 +523,7 @@ class _SpanStep(_TraceStep):
         return attributes
 
     def position(self, partition: int | None, offset: int | None) -> dict[str, AttributeValue]:
-        """Return the attributes of a position, as far as it is known."""
+        """Return the attributes of a position, without the parts that are unknown."""
         attributes: dict[str, AttributeValue] = {}
         if partition is not None and partition >= 0:
             attributes["messaging.destination.partition.id"] = str(partition)
@@ -562,7 +563,7 @@ class _SpanStep(_TraceStep):
         return _Named(f"{name} {topic}" if topic else name, attributes)
 
     def late_attributes(self) -> dict[str, AttributeValue]:
-        """Return the cluster's id, for a span that began without it; further spans begin with it."""
+        """Return the cluster's id as an attribute, for a span that began without it; later spans have it."""
         if self.cluster_id is None and (found := self._context.cluster_id()):
             self.cluster_id = found
             self._named.clear()
@@ -571,9 +572,9 @@ class _SpanStep(_TraceStep):
     def _tracer(self) -> Tracer | None:
         """Return the tracer of the provider that is configured now; None if there is no SDK.
 
-        An application may configure its SDK after it has made its client. Asking the API costs a microsecond
-        as long as there is none, for it looks at the environment, so its variable is looked at; without that
-        variable, the API is asked each time.
+        An application may configure its SDK after it has made its client. Without an SDK, a call of the API
+        takes a microsecond, because the API reads the environment. So this function reads the API's variable;
+        if a release of the API has no such variable, the API is called each time.
         """
         provider = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE)
         if provider is not self._provider:
@@ -589,7 +590,7 @@ class _RecordStep(_SpanStep):
         """Start the record's span, and write its context into the headers."""
         current = get_current()
         if current:
-            current = _without_left_behind(current)
+            current = _without_finished(current)
         known = getattr(trace, "_TRACER_PROVIDER", _NO_VARIABLE) is self._provider
         tracer = self._found if known else self._tracer()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
@@ -608,11 +609,11 @@ class _RecordStep(_SpanStep):
             if not span.is_recording():
                 return record.with_headers(headers)
         for each, value in self._message(record, baggage.get_all(current) if current else {}).items():
-            span.set_attribute(each, value)  # for so few, a third less than to set them together
+            span.set_attribute(each, value)  # for so few, a third faster than set_attributes
         return _with_sending(record, headers, {_SENDING: _Sending(self, span)})
 
     def on_send_batch(self, batch: Batch) -> Batch:
-        """Leave each record to :meth:`on_send`, which starts its span, if spans are made."""
+        """If spans are made, leave each record to :meth:`on_send`, which starts the record's span."""
         return self._all_propagated(batch, get_current()) if self._tracer() is None else batch.leave()
 
     def on_acknowledgement(
@@ -626,10 +627,10 @@ class _RecordStep(_SpanStep):
     def _injected(self, headers: Headers, span: Span, current: TraceContext) -> Headers:
         """Return headers with the fields of a span's context and of the current baggage.
 
-        The caller has asked whether there is a context already, so the propagator is known.
+        The caller has called :meth:`_has_context`, so the fields of the current propagator are known.
         """
         trace_id, span_id, _, flags, state, is_valid = span.get_span_context()
-        # The common case, which costs a third of a propagator.
+        # The common case takes a third of a propagator's time.
         plain = self._fields.plain and (state is DEFAULT_TRACE_STATE or not state)
         if plain and is_valid and not (current and baggage.get_all(current)):
             ids = (trace_id << 64 | span_id).to_bytes(24).hex("-", -16)
@@ -653,11 +654,11 @@ class _BatchStep(_RecordStep):
     def __init__(self, options: Trace, context: Context) -> None:
         super().__init__(options, context)
         self._creates = "create" in options.spans
-        # By topic, and by whether the records have contexts of their own.
+        # The keys: a topic, and whether the records have contexts of their own.
         self._open: BoundedCache[tuple[str, bool], _Batch] = BoundedCache(_TOPICS_LIMIT)
 
     def on_send(self, record: Record) -> Record:
-        """Add a record to the batch of those in flight, or begin another batch."""
+        """Add a record to the batch that is in flight, or begin another batch."""
         tracer = self._tracer()
         current = _ambient_context()
         if tracer is None or (current and _is_others(get_current_span(current), SpanKind.PRODUCER)):
@@ -693,7 +694,7 @@ class _BatchStep(_RecordStep):
         return batch.replace(headers=headers, locals=locals_)
 
     def flush(self) -> None:
-        """Let the batches of those in flight end, so that the next record begins another."""
+        """Add no more records to the batches in flight; the next record begins another batch."""
         self._open.clear()
 
     def _begin(
@@ -708,7 +709,7 @@ class _BatchStep(_RecordStep):
     def _sent(
         self, tracer: Tracer, sending: _Batch, headers: Headers, record: Record | None, *, has_context: bool
     ) -> Headers:
-        """Return the headers of a record with the fields of a span: its own, if one is created for it."""
+        """Return a record's headers with the fields of its create span, or else of the batch's span."""
         span = sending.span
         if has_context:
             if span.is_recording():
@@ -736,10 +737,10 @@ class _BatchStep(_RecordStep):
 
 
 class _Sending:
-    """The span of a record that is under way.
+    """The send span of a record that is not acknowledged yet.
 
-    It goes with the record. If the record is dropped, nobody acknowledges it: then the span ends when the
-    last reference to the record goes.
+    Only the record refers to this object. A record that is dropped is never acknowledged; its span ends when
+    the record is freed.
     """
 
     __slots__ = ("_knew_cluster", "_span", "_step")
@@ -750,7 +751,7 @@ class _Sending:
         self._span: Span | None = span
 
     def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:
-        """End the span with what became of the record."""
+        """End the span with the record's position or error."""
         span, self._span = self._span, None
         if span is None:
             return
@@ -758,7 +759,7 @@ class _Sending:
         attributes = {} if metadata is None else step.position(metadata.partition, metadata.offset)
         if not self._knew_cluster:
             attributes |= step.late_attributes()
-        for name, value in attributes.items():  # one by one, as above
+        for name, value in attributes.items():  # one by one, as in on_send
             span.set_attribute(name, value)
         if error is not None:
             _note_failure(span, error)
@@ -773,7 +774,7 @@ class _Sending:
 
 
 class _Batch:
-    """The span of records that are under way together; it ends with the last of them."""
+    """The send span of records that are in flight together; it ends when the last one is acknowledged."""
 
     __slots__ = (
         "_count",
@@ -798,14 +799,14 @@ class _Batch:
         self.fields: Final = fields
         self.has_baggage: Final = "baggage" in fields.names()
         self.until_ms: Final = until_ms
-        """Until when records may join, if the span is not recorded; otherwise 0."""
+        """The time until which records may join, if the span is not recorded; otherwise 0."""
         self._count = self._left = count
         self._failed = 0
         self._error: BaseException | None = None
         self._lock = Lock()
 
     def joined(self, now_ms: Callable[[], int]) -> bool:
-        """Add a record, unless the batch is over or full."""
+        """Add a record unless the batch is over or full; return whether it was added."""
         with self._lock:
             if self._count >= _BATCH_RECORDS or (
                 now_ms() >= self.until_ms if self.until_ms else not self._left
@@ -816,7 +817,7 @@ class _Batch:
         return True
 
     def acknowledge(self, metadata: RecordMetadata | None, error: BaseException | None) -> None:  # noqa: ARG002 - each record has a position of its own
-        """Note what became of a record; end the span with the last."""
+        """Count an acknowledged record; end the span after the last one."""
         with self._lock:
             self._left -= 1
             if error is not None:
@@ -866,7 +867,7 @@ def _tracer_of(provider: TracerProvider) -> Tracer | None:
 
 
 def _first_server(servers: str | None) -> tuple[str | None, int | None]:
-    """Return host and port of the first of several addresses."""
+    """Return the host and the port of the first of several addresses."""
     first = (servers or "").partition(",")[0].strip()
     try:
         parts = urlsplit(f"//{first.rpartition('://')[2]}")
@@ -886,12 +887,12 @@ def _key_text(key: object) -> str | None:
     return key if isinstance(key, str) and key.isprintable() else None
 
 
-# Failures. Only what librdkafka and we ourselves say of one is told: other errors may quote a payload.
+# Failures. Spans quote only messages of librdkafka and of Headerware: other messages may quote a payload.
 
 
 def _note_failure(span: Span, error: BaseException, description: str | None = None) -> None:
     code = error.args[0] if error.args else None
-    name = getattr(code, "name", None)  # of a KafkaError, which is asked for nothing else
+    name = getattr(code, "name", None)  # only a KafkaError has a name()
     kind = str(name()) if callable(name) else type(error).__qualname__
     if description is None and callable(name):
         description = str(code.str())  # type: ignore[union-attr]  # a KafkaError's
@@ -921,7 +922,7 @@ def _note_exception(span: Span, error: BaseException) -> None:
 
 
 def _is_others(span: Span, kind: SpanKind) -> bool:
-    """Return whether a span was made by another instrumentation of confluent-kafka, and warn of that."""
+    """Return whether another instrumentation of confluent-kafka made a span, and warn if it did."""
     scope = getattr(span, "instrumentation_scope", None)  # only spans of the SDK have it
     if scope is None or scope.name != _OTHERS or getattr(span, "kind", None) is not kind:
         return False
@@ -930,7 +931,7 @@ def _is_others(span: Span, kind: SpanKind) -> bool:
 
 
 def _is_called_by_others() -> bool:
-    """Return whether another instrumentation has called the client, and warn of that."""
+    """Return whether another instrumentation has called the client, and warn if it has."""
     if _OTHERS not in sys.modules:
         return False
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as inspect does
@@ -951,7 +952,7 @@ def _warn_of_others() -> None:
     if _OTHERS not in _warned:
         _warned.add(_OTHERS)
         _log.warning(
-            "trace: %s makes spans of the same clients, so trace makes none and only carries contexts on; "
-            "take trace out of the chain (or set its mode to 'propagate'), or do not instrument the clients",
+            "trace: %s makes spans of the same clients, so trace makes none and only propagates contexts; "
+            "remove trace from the chain (or set its mode to 'propagate'), or do not instrument the clients",
             _OTHERS,
         )

@@ -12,8 +12,8 @@ Header ``hw.trail``, version 1:
     text   = up to 255 bytes: letters, digits, "-._~:@#+" and, after "by=", "/"; all else is
              percent-encoded UTF-8
 
-It is ASCII, at most 65,535 bytes, in the manner of HTTP's Forwarded (RFC 7239). An entry is added at the end
-of the value, and completed there, without decoding the entries before it.
+The value is ASCII, has at most 65,535 bytes, and resembles HTTP's Forwarded header (RFC 7239). An entry is
+appended to the value, and completed there, without decoding the earlier entries.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _START: Final = b"1"
 _MAX_TEXT_BYTES: Final = 255
 _MAX_LEFT_OUT: Final = 0xFFFF
 _TIMES: Final = range(-(2**63), 2**63)
-_PLAIN: Final = ":@#+"  # beside letters, digits and "-._~"
+_PLAIN: Final = ":@#+"  # in addition to letters, digits and "-._~"
 
 _BEGINNINGS: Final = (_START + b",", _START + b";")
 _NO_PLACE: Final = [b"?", b"?"]
@@ -69,22 +69,22 @@ _new_headers: Final = tuple.__new__
 
 
 class Trail(Interceptor, frozen=True, kw_only=True):
-    """Write down by whom, when, from where and into where a record went, in ``hw.trail``.
+    """Record in ``hw.trail`` which services read and produced a record, when, and in which topics.
 
-    On consume an entry is added: by whom, when, read from. On send the latest entry is completed if it was
-    read but not yet produced, as in a mirror; otherwise an entry is added: by whom, when, produced into. The
-    trail stays on consumed records, and what is sent while one is processed continues it. Over a bound the
-    first entry and the latest ones stay; the others are counted.
+    On consume, an entry is added with the service, the time, and the topic that the record was read from. On
+    send, the latest entry is completed with the topic that the record is produced into, if that entry has
+    only been read, as in a mirror; otherwise such an entry is added. Consumed records keep their trail, and
+    records that are sent while one is processed continue its trail. If a trail exceeds a bound, its first
+    entry and its latest entries stay; the others are dropped and counted.
 
     Args:
-        service: the name of the service in its entries; None is the client's id, or the host's name if there
-            is no client's id.
-        cluster: a readable name of the cluster; None is its id, once that is known.
-        max_entries: the most entries of a trail, 2 to 1,000.
-        max_bytes: the most bytes of the header's value.
+        service: the name of the service in its entries; None means the client's id, or the host's name if
+            the client has no id.
+        cluster: a readable name of the cluster; None means the cluster's id, once it is known.
+        max_entries: the maximum number of entries in a trail, 2 to 1,000.
+        max_bytes: the maximum size of the header's value, in bytes.
 
-    If a client works at one job after the other, as Spark does with its batches, entries are by
-    ``service/job#batch``.
+    If a client works on one batch after the other, as Spark does, entries name ``service/job#batch``.
 
     Safe for use by several threads at once.
     """
@@ -104,14 +104,14 @@ class Trail(Interceptor, frozen=True, kw_only=True):
         return _TrailStep(self, context)
 
     def carried_on(self, headers: Headers) -> Pair | None:
-        """Return the trail that goes on from a consumed record, or None if it has none that can."""
+        """Return the trail that is continued for a consumed record, or None if it has no valid trail."""
         trail = next((pair for pair in reversed(headers) if pair[0] == TRAIL_HEADER), None)
         if trail is None:
             return None
         try:
             return TRAIL_HEADER, _bounded(_checked(trail[1]), self.max_entries, self.max_bytes)
         except WireFormatError:
-            return None  # so that a trail begins here
+            return None  # a new trail begins here
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -150,7 +150,7 @@ class _TrailStep:
         self._forget_parts()
 
     def begin(self, work: str) -> None:
-        """Write entries by ``service/work`` from now on, so that they say which batch of a job it was."""
+        """Name ``service/work`` in entries from now on, so that they state the job and its batch."""
         by_whom = f"{self._service}/{work}" if self._service else work
         if by_whom != self._by_whom:
             self._by_whom = by_whom
@@ -221,13 +221,13 @@ class _TrailStep:
         return _bounded(value, self._max_entries, self._max_bytes)
 
     def _look_for_cluster(self) -> None:
-        """Take the cluster's id once it is known; the parts that were made without it are made anew."""
+        """Use the cluster's id once it is known; forget the parts that were made without it."""
         self._cluster = self._find_cluster()
         if self._cluster is not None:
             self._forget_parts()
 
     def _forget_parts(self) -> None:
-        # Other caches rather than empty ones: a thread that is making parts still holds the old ones.
+        # New caches, not cleared ones: a thread that is making parts may still fill the old caches.
         self._produced: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._produced_into)
         self._read: BoundedCache[str, _Parts] = BoundedCache(_MAX_TOPICS, self._read_from)
 
@@ -253,11 +253,11 @@ class TrailEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         by_whom: the service, or None if the entry names none.
-        produced_into_cluster: the cluster that it was produced into, or None if that is not known.
-        produced_into_topic: the topic that it was produced into; None for an entry that was only read.
-        when_ms: when the entry was made, in milliseconds since the epoch, by that service's clock.
-        read_from_cluster: the cluster that it was read from, or None if that is not known.
-        read_from_topic: the topic that it was read from; None for an entry that was only produced.
+        produced_into_cluster: the cluster that the record was produced into, or None if that is not known.
+        produced_into_topic: the topic that the record was produced into; None if it was only read.
+        when_ms: when the entry was made, in milliseconds since the epoch, by the service's clock.
+        read_from_cluster: the cluster that the record was read from, or None if that is not known.
+        read_from_topic: the topic that the record was read from; None if it was only produced.
     """
 
     by_whom: str | None = None
@@ -280,11 +280,11 @@ class TrailReading(msgspec.Struct, frozen=True):
     left_out: int = 0
 
     def __len__(self) -> int:
-        """Count the entries that are there."""
+        """Return the number of entries."""
         return len(self.entries)
 
     def __iter__(self) -> Iterator[TrailEntry]:
-        """Go through the entries, oldest first."""
+        """Iterate over the entries, oldest first."""
         return iter(self.entries)
 
     def __getitem__(self, index: int) -> TrailEntry:
@@ -300,7 +300,7 @@ def read_trail(headers: HeadersLike) -> TrailReading:
 
     Raises:
         WireFormatError: the header does not follow spec/trail.md.
-        HeaderError: these are no headers.
+        HeaderError: ``headers`` has none of these forms.
     """
     values = Headers(headers).all(TRAIL_HEADER)
     return decode_trail(values[-1]) if values else TrailReading()
@@ -315,11 +315,11 @@ def decode_trail(value: bytes | None) -> TrailReading:
 def encode_trail(reading: TrailReading) -> bytes:
     """Encode a trail as the value of ``hw.trail``; texts are cut if they take more than 255 bytes."""
     if not 0 <= reading.left_out <= _MAX_LEFT_OUT:
-        message = f"{TRAIL_HEADER}: the number of entries left out is out of range, 0 to {_MAX_LEFT_OUT}"
+        message = f"{TRAIL_HEADER}: expected 0 to {_MAX_LEFT_OUT} entries left out, found {reading.left_out}"
         raise WireFormatError(message)
     value = _encode_start(reading.left_out) + b"".join(map(_encode_entry, reading.entries))
     if len(value) > _MAX_TRAIL_BYTES:
-        message = f"{TRAIL_HEADER}: {len(value)} bytes, more than the {_MAX_TRAIL_BYTES} of a trail"
+        message = f"{TRAIL_HEADER}: expected at most {_MAX_TRAIL_BYTES} bytes, found {len(value)}"
         raise WireFormatError(message)
     return value
 
@@ -327,7 +327,7 @@ def encode_trail(reading: TrailReading) -> bytes:
 def _encode_entry(entry: TrailEntry) -> bytes:
     """Encode one entry, the comma before it included."""
     if entry.when_ms not in _TIMES:
-        message = f"{TRAIL_HEADER}: a time is out of range, signed 64 bits"
+        message = f"{TRAIL_HEADER}: expected a time of signed 64 bits, found {entry.when_ms}"
         raise WireFormatError(message)
     return b",at=%d%b" % (entry.when_ms, _encode_texts(entry))
 
@@ -387,7 +387,7 @@ def shortened(value: bytes, max_entries: int, max_bytes: int) -> bytes:
         dropped += 1
     short = b",".join((_encode_start(left_out + dropped), first, *others[dropped:]))
     if len(short) > max_bytes:
-        message = f"{TRAIL_HEADER}: an entry that is longer than {MAX_ENTRY_BYTES} bytes"
+        message = f"{TRAIL_HEADER}: expected entries of at most {MAX_ENTRY_BYTES} bytes, found a longer one"
         raise WireFormatError(message)
     return short
 
@@ -396,7 +396,7 @@ def _left_out(start: bytes) -> int:
     found = _start.fullmatch(start)
     left_out = int(found[1] or 0) if found else _MAX_LEFT_OUT + 1
     if left_out > _MAX_LEFT_OUT:
-        message = f'{TRAIL_HEADER}: expected "1" or "1;left=" and 1 to {_MAX_LEFT_OUT} first'
+        message = f'{TRAIL_HEADER}: expected a start of "1", or of "1;left=" and 1 to {_MAX_LEFT_OUT}'
         raise WireFormatError(message)
     return left_out
 
@@ -417,7 +417,7 @@ def _decode_entry(entry: bytes, index: int) -> TrailEntry:
     except ValueError:
         message = (
             f"{TRAIL_HEADER}: entry {index} is malformed, expected at=, by=, from= and into= with texts in "
-            f"their one spelling (spec/trail.md)"
+            "their one encoding (spec/trail.md)"
         )
         raise WireFormatError(message) from None
     return TrailEntry(
@@ -441,7 +441,7 @@ def _encode_part(text: str | None) -> str:
 
 
 def _quoted(text: str, plain: str) -> str:
-    """Percent-encode a text; it is cut after the last whole character that fits."""
+    """Percent-encode a text; it is cut after the last complete character that fits."""
     quoted = quote(text, plain, errors="replace")
     while len(quoted) > _MAX_TEXT_BYTES:
         text = text[: min(len(text) - 1, _MAX_TEXT_BYTES)]
@@ -454,7 +454,7 @@ def _decode_part(part: bytes | None) -> str | None:
 
 
 def _unquoted(quoted: bytes | None, plain: str) -> str | None:
-    """Decode a text; ValueError if it is not UTF-8, too long, or not in its one spelling."""
+    """Decode a text; raise ValueError if it is not UTF-8, too long, or not in its one encoding."""
     if quoted is None:
         return None
     text = unquote_to_bytes(quoted).decode() if b"%" in quoted else quoted.decode()
@@ -465,9 +465,9 @@ def _unquoted(quoted: bytes | None, plain: str) -> str | None:
 
 def _why_not(value: bytes | None) -> str:
     if value is None:
-        return f"{TRAIL_HEADER}: null"
+        return f"{TRAIL_HEADER}: expected a trail, found null"
     if len(value) > _MAX_TRAIL_BYTES:
-        return f"{TRAIL_HEADER}: {len(value)} bytes, expected at most {_MAX_TRAIL_BYTES}"
+        return f"{TRAIL_HEADER}: expected at most {_MAX_TRAIL_BYTES} bytes, found {len(value)}"
     if value.isascii():
-        return f"{TRAIL_HEADER}: another version, expected {_VERSION}"
-    return f"{TRAIL_HEADER}: bytes that are not ASCII; texts are percent-encoded"
+        return f"{TRAIL_HEADER}: expected version {_VERSION}, found another version"
+    return f"{TRAIL_HEADER}: expected percent-encoded texts, found bytes that are not ASCII"

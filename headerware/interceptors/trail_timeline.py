@@ -1,4 +1,4 @@
-"""A paper trail as a timeline for people: each entry with its service, time and topics, and the gaps."""
+"""Show a trail as a timeline: each entry with its service, time and topics, and the gaps between entries."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class TimelineStep(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         kind: ``produced``, ``read``, ``forwarded`` (read and produced), ``gap`` (something happened that
             left no entry), ``dead_letter`` or ``left_out`` (entries that the trail's bounds dropped).
-        text: what happened, with nothing in it that a terminal would act on.
+        text: what happened, without characters that control a terminal.
         by_whom: the service, if the step is an entry that names one.
         when_ms: when, in milliseconds since the epoch, if the step is an entry.
-        after_ms: how long after the entry before it, in milliseconds; negative if two clocks disagree.
+        after_ms: how long after the previous entry, in milliseconds; negative if two clocks disagree.
     """
 
     kind: Literal["produced", "read", "forwarded", "gap", "dead_letter", "left_out"]
@@ -50,8 +50,8 @@ def timeline(
     Args:
         trail: the trail, as :func:`read_trail` returned it.
         found_in: the cluster and topic in which the record was found, to show a gap at the end.
-        dead_letter_of: the position of the record that this one is the dead letter of, as text; it leaves no
-            entry of its own.
+        dead_letter_of: if the record is a dead letter, the position of the original record, as text; a dead
+            letter adds no entry to the trail.
     """
     steps: list[TimelineStep] = []
     before: TrailEntry | None = None
@@ -102,7 +102,7 @@ def _step(entry: TrailEntry, before: TrailEntry | None) -> TimelineStep:
     kind: Literal["produced", "read", "forwarded"] = "read" if produced == _NOWHERE else "produced"
     return TimelineStep(
         kind="forwarded" if len(parts) == 2 else kind,
-        text=", ".join(parts) or "left an entry without a place",
+        text=", ".join(parts) or "left an entry without a topic",
         by_whom=None if entry.by_whom is None else printable(entry.by_whom),
         when_ms=entry.when_ms,
         after_ms=None if before is None else entry.when_ms - before.when_ms,
@@ -154,7 +154,7 @@ def _produced(entry: TrailEntry) -> ClusterAndTopic:
 
 
 def _same(one: ClusterAndTopic, other: ClusterAndTopic) -> bool:
-    """Return whether two may be the same: a part that is not known may be anything."""
+    """Return whether two clusters and topics may be the same; an unknown part may be anything."""
     return all(a is None or b is None or a == b for a, b in zip(one, other, strict=True))
 
 

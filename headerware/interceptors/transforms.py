@@ -32,9 +32,9 @@ _REFERENCE: Final = re.compile(r"\$\{(?P<provider>[^}:]*):[^}]*\}")
 
 
 def _read_lines(text: str) -> dict[str, Any]:
-    """Read a connector's text, and only then resolve the references in its lines of transforms."""
+    """Read a connector's text, then resolve the references in its lines of transforms and predicates."""
     written = parse_connector(text)
-    # The references in other lines of a connector need not be known.
+    # Other lines of the connector may have references that cannot be resolved here.
     referring = {key: value for key, value in written.items() if key.startswith(_HEADS) and _ENV in value}
     filled = {key: with_environment(value, path=key) for key, value in referring.items()}
     _require_resolved(written | {key: value.replace(_ENV, "") for key, value in referring.items()})
@@ -54,12 +54,12 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             ``header.converter`` are used; a connector's other lines are ignored.
         file: a file with such text, instead of ``config``; ``${env:NAME}`` in it is resolved when the chain
             is opened.
-        mode: ``strict`` refuses what is ambiguous, ``kafka_4_3`` does what Kafka Connect 4.3 does.
-        on: when they are applied: on ``send``, on ``consume``, or on ``both``.
+        mode: ``strict`` refuses ambiguous cases, ``kafka_4_3`` does what Kafka Connect 4.3 does.
+        on: when the transforms are applied: on ``send``, on ``consume``, or on ``both``.
         plain: whether to pass on plain Python values: dicts for structs, and no schemas.
 
     Raises:
-        ConfigError: a line cannot work; ``path`` is its key.
+        ConfigError: a line is not valid; ``path`` is its key.
 
     A record that a transform drops counts as dropped. Safe for use by several threads at once if the
     transforms are; ours are.
@@ -76,10 +76,10 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
     plain: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse lines that cannot work; a file is read when the chain is opened."""
+        """Refuse invalid lines; a file is read when the chain is opened."""
         if (self.config is None) == (self.file is None):
             raise ConfigError(
-                "give either config, with a connector's lines, or file, with the name of their file"
+                "expected either config, a connector's lines, or file, the path of a file with such lines"
             )
         if not isinstance(self.config, dict | str | None):
             raise ConfigError(
@@ -88,7 +88,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             )
         if self.on_error == "skip":
             raise ConfigError(
-                "'skip' would let a record pass that is not transformed; use raise, drop or dead_letter",
+                "'skip' would pass on a record that is not transformed; use raise, drop or dead_letter",
                 path="on_error",
             )
         if self.config is not None:
@@ -114,11 +114,11 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
         return {key: "[hidden]" if key in secret else value for key, value in given.items()}
 
     def __repr__(self) -> str:
-        """Show none of the lines, because there may be passwords in them."""
+        """Return the options without the connector's lines, because these may hold passwords."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._printed())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Show as little when rich prints it, or the locals of a traceback."""
+        """Return the same options to rich, which also prints the local variables of a traceback."""
         return self._printed()
 
     def _printed(self) -> list[tuple[str, Any]]:
@@ -131,7 +131,7 @@ class Transforms(Interceptor, frozen=True, kw_only=True):
             found = self.config if isinstance(self.config, dict) else parse_connector(self.config)
             _require_resolved(found)
         if not any(f"{key}.".startswith(_HEADS) for key in found):
-            raise ConfigError("there is no line of transforms; an empty list is written 'transforms='")
+            raise ConfigError("expected a line of transforms, found none; 'transforms=' is an empty list")
         return found
 
 
@@ -164,7 +164,7 @@ class _TransformsStep:
             if made is None:
                 return DROP
             if made.topic is None:
-                raise TransformError("the transforms gave a record without a topic")
+                raise TransformError("the transforms returned a record without a topic")
             return from_connect(made, record, self._converter, plain=self._plain)
         except ConnectError as error:
             raise _refusal(error) from error
@@ -183,13 +183,13 @@ def _refusal(error: ConnectError) -> TransformError:
 
 
 def _require_resolved(lines: Mapping[str, Any]) -> None:
-    """Refuse references that are not resolved here: one would be used as a secret that everybody knows."""
+    """Refuse references that are not resolved: a reference's own text would be used as the secret."""
     for key, value in lines.items():
         found = _REFERENCE.search(value) if key.startswith(_HEADS) and isinstance(value, str) else None
         if found is not None:
             raise ConfigError(
-                f"a worker of Kafka Connect would ask its provider {found['provider']!r} for this; here "
-                "${env:NAME} is filled in, in files and in a client's configuration; in code, give the value",
+                f"found a reference to the provider {found['provider']!r}, which only a worker of Kafka "
+                "Connect resolves; use ${env:NAME} in a file or a client's configuration, the value in code",
                 path=key,
             )
 
@@ -198,5 +198,5 @@ def _text_of(path: str) -> str:
     try:
         return read_text(Path(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"cannot be read: {reason}", path=path) from error

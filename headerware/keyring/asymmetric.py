@@ -1,11 +1,12 @@
-"""Algorithms with a private and a public half: the halves, signing and verifying (spec/keyring.md).
+"""Algorithms with a private and a public half, and how they sign and verify (spec/keyring.md).
 
     algorithm       private half          public half                 signature
     ed25519         32 bytes (RFC 8032)   32 bytes                    64 bytes
     ecdsa-p256      32 bytes, big-endian  65 bytes: 4, x, y (SEC 1)   64 bytes: r, and the lower s
     rsa-pss-sha256  PKCS #8, DER          SubjectPublicKeyInfo, DER   as long as the modulus; salt 32 bytes
 
-A signature has one spelling in each. cryptography is imported when it is used, for HMAC needs none.
+Each algorithm accepts a signature in one encoding only. cryptography is imported on first use, because HMAC
+does not need it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ VerifyBytes = Callable[[bytes, bytes], bool]
 
 _SCALAR_BYTES: Final = 32
 _DISTINCT_BYTES: Final = 8
-"""At least so many of 32 random bytes differ; a private half with fewer is a placeholder."""
+"""32 random bytes have at least this many different values; a private half with fewer is a placeholder."""
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 RSA_MIN_BITS: Final = 2048
 RSA_MAX_BITS: Final = 4096
-"""Above this a verification takes too long for something that strangers can ask for."""
+"""A longer key would make verifications too slow, and strangers can cause verifications."""
 _RSA_NEW_BITS: Final = 3072
 _RSA_EXPONENT: Final = 65537
 _RSA_KEY: Final = f"an RSA key with {RSA_MIN_BITS} to {RSA_MAX_BITS} bits and the exponent {_RSA_EXPONENT}"
 
 
 class Scheme(Protocol):
-    """One of the algorithms; halves are bytes, as a keyring has them."""
+    """One algorithm; private and public halves are bytes, as in a keyring."""
 
     def generate(self) -> bytes:
         """Return a new private half."""
@@ -57,7 +58,7 @@ class Scheme(Protocol):
         """Return a function that verifies."""
 
     def load_public(self, public: bytes) -> Any:
-        """Return cryptography's object for a public half; ValueError if there is none."""
+        """Return cryptography's object for a public half; raise ValueError if the half is not valid."""
 
     def dump_public(self, loaded: Any) -> bytes:
         """Return the public half of cryptography's object."""
@@ -73,11 +74,11 @@ class _Ed25519:
     def problem(self, private: bytes | None, public: bytes | None) -> str | None:
         for name, half in (("private", private), ("public", public)):
             if half is not None and len(half) != _SCALAR_BYTES:
-                return f"its {name} half has {_SCALAR_BYTES} bytes, not {len(half)}"
+                return f"its {name} half must have {_SCALAR_BYTES} bytes, found {len(half)}"
         if private is not None and len(set(private)) < _DISTINCT_BYTES:
             return _PLACEHOLDER
         if public is not None and _is_of_small_order(public):
-            return "its public half is of small order, so that anyone could sign for it"
+            return "its public half is of small order, so anyone could sign for it"
         return None
 
     def signature_bytes(self, public: bytes) -> int:  # noqa: ARG002 - the same for all keys
@@ -125,7 +126,8 @@ class _EcdsaP256:
         if private is not None:
             if len(private) != _SCALAR_BYTES or not 0 < int.from_bytes(private, "big") < _P256_ORDER:
                 return (
-                    f"its private half is {_SCALAR_BYTES} bytes, a number from 1 to below the order of P-256"
+                    f"its private half must be {_SCALAR_BYTES} bytes, a number from 1 to below the "
+                    "order of P-256"
                 )
             if len(set(private)) < _DISTINCT_BYTES:
                 return _PLACEHOLDER
@@ -133,7 +135,7 @@ class _EcdsaP256:
             try:
                 self.load_public(public)
             except ValueError:
-                return "its public half is 65 bytes, an uncompressed point on P-256"
+                return "its public half must be 65 bytes, an uncompressed point on P-256"
         return None
 
     def signature_bytes(self, public: bytes) -> int:  # noqa: ARG002 - the same for all keys
@@ -146,7 +148,7 @@ class _EcdsaP256:
 
         try:
             algorithm = ec.ECDSA(SHA256(), deterministic_signing=True)
-        except UnsupportedAlgorithm:  # an OpenSSL before 3.2; its nonces are random
+        except UnsupportedAlgorithm:  # OpenSSL older than 3.2 has random nonces only
             algorithm = ec.ECDSA(SHA256())
         sign, decode = self._load_private(private).sign, utils.decode_dss_signature
 
@@ -170,7 +172,7 @@ class _EcdsaP256:
 
         def verify(text: bytes, signature: bytes) -> bool:
             s = int.from_bytes(signature[_SCALAR_BYTES:], "big")
-            # The upper s fits as well, and with it each signature would have two spellings.
+            # The upper s would verify, too, and then each signature would have two encodings.
             if len(signature) != 2 * _SCALAR_BYTES or s > _P256_ORDER // 2:
                 return False
             try:
@@ -184,7 +186,7 @@ class _EcdsaP256:
     def load_public(self, public: bytes) -> ec.EllipticCurvePublicKey:
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
 
-        if len(public) != 1 + 2 * _SCALAR_BYTES:  # compressed points are another spelling
+        if len(public) != 1 + 2 * _SCALAR_BYTES:  # a compressed point would be a second encoding
             raise ValueError("expected an uncompressed point")
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
 
@@ -214,8 +216,8 @@ class _RsaPss:
 
     def problem(self, private: bytes | None, public: bytes | None) -> str | None:
         for what, half, load in (
-            ("private half is a PKCS #8 structure", private, self._load_private),
-            ("public half is a SubjectPublicKeyInfo", public, self.load_public),
+            ("private half must be a PKCS #8 structure", private, self._load_private),
+            ("public half must be a SubjectPublicKeyInfo", public, self.load_public),
         ):
             if half is not None:
                 try:
@@ -255,7 +257,7 @@ class _RsaPss:
         except UnsupportedAlgorithm as error:
             raise ValueError("expected an RSA key") from error
         if not isinstance(loaded, rsa.RSAPublicKey):
-            raise ValueError("expected an RSA key")  # noqa: TRY004 - as all other wrong halves
+            raise ValueError("expected an RSA key")  # noqa: TRY004 - as for all other wrong halves
         numbers = loaded.public_numbers()
         if problem := rsa_problem(numbers.n, numbers.e):
             raise ValueError(problem)
@@ -269,7 +271,7 @@ class _RsaPss:
         )
 
     def _load_private(self, private: bytes, *, checked: bool = False) -> rsa.RSAPrivateKey:
-        # That the numbers fit together is checked by those who sign with them; it takes some 50 ms.
+        # Only signing checks that the numbers fit together, because this check takes some 50 ms.
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import rsa  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.serialization import load_der_private_key  # noqa: PLC0415 - as above
@@ -279,7 +281,7 @@ class _RsaPss:
         except UnsupportedAlgorithm as error:
             raise ValueError("expected an RSA key") from error
         if not isinstance(loaded, rsa.RSAPrivateKey):
-            raise ValueError("expected an RSA key")  # noqa: TRY004 - as all other wrong halves
+            raise ValueError("expected an RSA key")  # noqa: TRY004 - as for all other wrong halves
         self.load_public(self.dump_public(loaded.public_key()))
         return loaded
 
@@ -302,9 +304,9 @@ def _pss() -> tuple[Any, Any]:
 SCHEMES: Final[Mapping[str, Scheme]] = MappingProxyType(
     {"ed25519": _Ed25519(), "ecdsa-p256": _EcdsaP256(), "rsa-pss-sha256": _RsaPss()}
 )
-"""The algorithms, by the names that keyrings have for them."""
+"""The algorithms by their names in keyrings."""
 
-_PLACEHOLDER: Final = "its private half is a few bytes over and over, which can be guessed: generate one"
+_PLACEHOLDER: Final = "its private half repeats a few bytes and can be guessed: generate a random one"
 
 _P: Final = 2**255 - 19
 _ORDER_8: Final = int.from_bytes(
@@ -315,5 +317,5 @@ _SMALL_ORDER: Final = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
 
 
 def _is_of_small_order(public: bytes) -> bool:
-    # The sign of x is left out and y is taken modulo p, so that no other encoding of such a point passes.
+    # Ignore the sign of x and take y modulo p, so that all encodings of these points are found.
     return (int.from_bytes(public, "little") & (2**255 - 1)) % _P in _SMALL_ORDER

@@ -1,9 +1,9 @@
-"""Certificates: an issuer says who holds a signing key, and for which topics (spec/admission.md).
+"""Certificates: an issuer states who holds a signing key, and for which topics (spec/admission.md).
 
 A certificate is a JSON Web Token (RFC 7519) in the compact form of RFC 7515, of the type ``hw-admit+jwt``.
-Its claim ``cnf`` (RFC 7800) has ``jkt``, the thumbprint (RFC 7638) of the key that it is about. So it is of
-use only to whoever holds that key, and may be shown to everybody. A token without ``cnf`` would admit anyone
-who has seen it; such a token is refused wherever it turns up.
+Its claim ``cnf`` (RFC 7800) has ``jkt``, the thumbprint (RFC 7638) of the certified key. So only the holder
+of this key can use the certificate, and everybody may read it. A token without ``cnf`` would admit anyone who
+has seen it; such a token is always refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headerware.keyring.jwks import (
     is_secret,
     kid_of,
     read_key_set,
-    require_spelling,
+    require_encoding,
     weakness,
 )
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 TYPE: Final = "hw-admit+jwt"
 MAX_BYTES: Final = 8_192
 ALGORITHMS: Final = ("Ed25519", "EdDSA", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "RS256")
-"""The algorithms of issuers that can be permitted: none with a secret that readers would have to share."""
+"""The algorithms that issuers can use. None has a shared secret, because readers could then issue, too."""
 _TYPES: Final = ("OKP", "EC", "RSA")
 """The types of keys that issuers may have (kty)."""
 CERTIFY_USE: Final = "certify"
@@ -50,18 +50,18 @@ _COMPACT: Final = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
-    """What an issuer says of the holder of a key.
+    """An issuer's statement about the holder of a key.
 
     Args:
-        issuer: who says it.
-        subject: who holds the key.
-        audience: whom it is shown to, such as a cluster.
-        topics: patterns of the topics that the holder may write, those with ``!`` excluded.
+        issuer: the issuer's name.
+        subject: the name of the key's holder.
+        audience: the systems that the certificate is for, such as a cluster.
+        topics: patterns of the topics that the holder may write; patterns with ``!`` exclude topics.
         thumbprint: the JWK thumbprint of the key (RFC 7638).
-        issued_ms: when it was issued, in milliseconds since the epoch.
-        not_before_ms: the first moment at which it is valid, likewise.
-        expires_ms: the last moment at which it is valid, likewise.
-        id: its own id, or None.
+        issued_ms: the time of issue, in milliseconds since the epoch.
+        not_before_ms: the first moment at which the certificate is valid, in milliseconds since the epoch.
+        expires_ms: the last moment at which the certificate is valid, in milliseconds since the epoch.
+        id: the certificate's own id, or None.
         algorithm: the algorithm that the issuer's signature states.
         issuer_key: the id of the issuer's key, or None.
     """
@@ -79,7 +79,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     issuer_key: str | None
 
     def permits(self, topic: str) -> bool:
-        """Return whether its topics have this one."""
+        """Return whether the holder may write this topic."""
         return TopicPatterns(self.topics).matches(topic)
 
 
@@ -87,7 +87,7 @@ def read_certificate(text: str) -> Certificate:
     """Read a certificate without verifying its issuer's signature.
 
     Raises:
-        AdmissionError: it is no certificate, is not of this type, or is not bound to a key.
+        AdmissionError: the text is not a certificate, has another type, or is not bound to a key.
     """
     if len(text) > MAX_BYTES or (parts := _COMPACT.fullmatch(text)) is None:
         raise AdmissionError(
@@ -99,24 +99,24 @@ def read_certificate(text: str) -> Certificate:
         raise AdmissionError(f"expected a certificate of type {TYPE!r}, found a token of another type")
     if head.alg not in ALGORITHMS:
         raise AdmissionError(
-            "its issuer's signature states an algorithm that no issuer may have, such as none, or one with a "
-            "shared secret"
+            "its issuer's signature states an algorithm that no issuer may have, such as none, or an "
+            "algorithm with a shared secret"
         )
     claims = _decoded(parts[2], _Claims, "claims")
     if claims.cnf is None:
         raise AdmissionError(
-            "it is a bearer token: it has no cnf that binds it to a key, so whoever sees it could use it. "
-            "Bearer tokens do not go into records; ask the issuer for a certificate of the signing key"
+            "it is a bearer token: no cnf binds it to a key, so anyone who sees it could use it. Records "
+            "must not carry bearer tokens; ask the issuer for a certificate of the signing key"
         )
     not_before = claims.iat if claims.nbf is None else claims.nbf
     if not 0 <= claims.iat <= claims.exp <= _LATEST_S or not 0 <= not_before <= claims.exp:
-        raise AdmissionError("its times contradict each other: expected iat and nbf before exp")
+        raise AdmissionError("its times contradict each other: expected iat and nbf not later than exp")
     try:
         check_patterns(claims.topics, path="topics")
     except ConfigError:
-        raise AdmissionError("its topics are no patterns") from None
+        raise AdmissionError("its topics are not valid patterns") from None
     if all(pattern.startswith("!") for pattern in claims.topics):
-        raise AdmissionError("its topics name none, and only exclude some")
+        raise AdmissionError("its topics only exclude topics, expected at least one pattern without !")
     return Certificate(
         issuer=claims.iss,
         subject=claims.sub,
@@ -133,7 +133,7 @@ def read_certificate(text: str) -> Certificate:
 
 
 def key_thumbprint(key: Key) -> str:
-    """Return the JWK thumbprint (RFC 7638) of a key with two halves; empty for any other, such as HMAC's."""
+    """Return the JWK thumbprint (RFC 7638) of a key with two halves; empty for a key with a secret."""
     if key.algorithm not in SCHEMES:
         return ""
     fields = json.dumps(_members(key), separators=(",", ":"), sort_keys=True)
@@ -149,7 +149,7 @@ class IssuerKeys:
         source: the name of the set in errors, such as its path.
 
     Raises:
-        ConfigError: it is no key set, or has a private or shared key.
+        ConfigError: the text is not a key set, or the set has a private or shared key.
         MissingPartError: joserfc is not installed.
     """
 
@@ -159,7 +159,7 @@ class IssuerKeys:
         try:
             found = read_key_set(jwks)
             for members in found:
-                require_spelling(members)
+                require_encoding(members)
                 _require_reliable(members, source)
             self._keys = [(members.get("kid"), jose.jwk.import_key(members)) for members in found]
         except (ValueError, TypeError, KeyError, jose.errors.JoseError):
@@ -181,7 +181,10 @@ class IssuerKeys:
             )
         candidates = self._candidates(certificate)
         if len(candidates) != 1:
-            raise AdmissionError("signed with a key that its issuer does not have, or that it does not name")
+            raise AdmissionError(
+                "signed with a key that its issuer does not have, or its issuer has several keys and it "
+                "names none of them"
+            )
         if not _fits(text, candidates[0], certificate.algorithm):
             raise AdmissionError("its issuer's signature does not fit it")
 
@@ -191,10 +194,10 @@ class IssuerKeys:
 
 
 def _fits(text: str, key: Any, algorithm: str) -> bool:
-    """Return whether a key of joserfc's has signed a token with an algorithm."""
+    """Return whether a token was signed with this key (an object of joserfc) and algorithm."""
     jose = _jose()
     try:
-        if algorithm == "EdDSA":  # joserfc warns of the name, which RFC 9864 replaces by Ed25519
+        if algorithm == "EdDSA":  # joserfc warns about this name, which RFC 9864 replaces by Ed25519
             signed, _, signature = text.rpartition(".")
             verify = SCHEMES["ed25519"].verifier(_ed25519_half(key))
             return verify(signed.encode(), from_base64url(signature))
@@ -214,10 +217,10 @@ def _require_reliable(members: dict[str, Any], source: str) -> None:
     if is_secret(members):
         raise ConfigError(
             f"{source}: expected public keys only, found a private or shared one; readers must not be able "
-            "to issue"
+            "to issue certificates"
         )
     if members.get("kty") not in _TYPES:
-        raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found another")
+        raise ConfigError(f"{source}: expected keys of the types {', '.join(_TYPES)}, found another type")
     if problem := weakness(members):
         raise ConfigError(f"{source}: key {members.get('kid')!r} cannot be relied on: {problem}")
 
@@ -238,16 +241,16 @@ def certify(
     Args:
         issuer_key: the issuer's Ed25519 key with its private half; its use has ``certify``.
         key: the key of the producer; its public half is enough.
-        issuer: the issuer's name, as readers' policies have it.
-        subject: who holds the key.
-        audience: whom it is for, such as the cluster.
+        issuer: the issuer's name, as in the readers' policies.
+        subject: the name of the key's holder.
+        audience: the systems that the certificate is for, such as the cluster.
         topics: patterns of the topics that the holder may write.
-        valid_for_s: for how many seconds it is valid.
-        now: when it is issued, with a time zone; None is now.
+        valid_for_s: how long the certificate is valid, in seconds.
+        now: the time of issue, with a time zone; None means now.
 
     Raises:
-        KeyringError: one of the keys cannot be used so.
-        AdmissionError: what it would say is no certificate.
+        KeyringError: one of the keys is not suitable.
+        AdmissionError: the arguments do not make a valid certificate.
         MissingPartError: joserfc is not installed.
     """
     if issuer_key.algorithm != "ed25519" or issuer_key.private is None or CERTIFY_USE not in issuer_key.use:
@@ -260,7 +263,7 @@ def certify(
     if key.algorithm not in SCHEMES or "sign" not in key.use:
         raise KeyringError(
             f"key {key.id!r} cannot have a certificate: expected a key with two halves that signs records. "
-            "Whoever verifies HMAC can also sign, so it proves nobody's identity"
+            "Anyone who verifies HMAC can also sign, so HMAC proves nobody's identity"
         )
     issued = int((now or datetime.now(UTC)).timestamp())
     claims = {
@@ -283,7 +286,7 @@ def certify(
 
 
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
-    """Nothing that names or holds a key by itself (jku, jwk, x5c), and nothing critical."""
+    """A token's header; fields that hold or locate a key (jku, jwk, x5c) are refused, and so is crit."""
 
     alg: str
     typ: str = ""
@@ -295,7 +298,7 @@ class _Confirmation(msgspec.Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if len(self.jkt) != len(base64url(bytes(32))):
-            raise ValueError("jkt is the thumbprint of a key")
+            raise ValueError("jkt must be the thumbprint of a key")
 
 
 class _Claims(msgspec.Struct):
@@ -311,7 +314,7 @@ class _Claims(msgspec.Struct):
 
     def __post_init__(self) -> None:
         if not (self.iss and self.sub and self.aud and self.topics):
-            raise ValueError("iss, sub, aud and topics are not empty")
+            raise ValueError("iss, sub, aud and topics must not be empty")
 
 
 def _decoded(part: str, kind: Any, name: str) -> Any:
@@ -321,15 +324,15 @@ def _decoded(part: str, kind: Any, name: str) -> Any:
         # The cause may quote the token.
         wanted = ", ".join(field.name for field in msgspec.structs.fields(kind) if field.required)
         raise AdmissionError(
-            f"its {name} cannot be read: expected JSON with {wanted}, each of its type"
+            f"its {name} cannot be read: expected JSON with {wanted}, each of the right type"
         ) from None
 
 
 def _members(key: Key) -> dict[str, str]:
-    """Return the members of a public JWK that RFC 7638 takes."""
+    """Return the members of the public JWK from which RFC 7638 makes the thumbprint."""
     scheme = SCHEMES[key.algorithm]
     public = key.public if key.private is None else scheme.public_half(key.private)
-    assert public is not None  # noqa: S101 - a key has one half at least
+    assert public is not None  # noqa: S101 - a key has at least one half
     if key.algorithm == "ed25519":
         return {"crv": "Ed25519", "kty": "OKP", "x": base64url(public)}
     numbers = scheme.load_public(public).public_numbers()

@@ -1,4 +1,4 @@
-"""A keyring as text: JSON as spec/keyring.md lays it out, which files and snapshots have, or a JWKS."""
+"""Keyrings as text: the JSON of files and snapshots (spec/keyring.md), or a JWKS."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ VERSION: Final = 2
 
 
 def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -> Keyring:
-    """Read a keyring from JSON, as spec/keyring.md lays it out.
+    """Read a keyring from its JSON (spec/keyring.md).
 
     Args:
         text: the JSON.
-        source: its name in errors, such as its path.
-        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
+        source: the keyring's name in errors, such as its path.
+        jwks: whether the text may also be a JWKS (RFC 7517), whose keys only verify.
 
     Raises:
-        KeyringError: it is not JSON, or not a keyring.
+        KeyringError: the text is not JSON, or not a keyring.
     """
     try:
         head = msgspec.json.decode(text, type=_Head)
@@ -36,12 +36,12 @@ def decode_keyring(text: bytes, *, source: str = "keyring", jwks: bool = True) -
         _require_version(head)
         return Keyring(keys=decode_json(text, _File).keys)
     except (RecursionError, ValueError) as error:
-        # A value that the error quotes may be a secret in the wrong place, and the cause quotes it, too.
+        # The error and its cause may quote a value, and this value may be a secret in the wrong field.
         raise KeyringError(f"{source} is no keyring: {without_values(error)}") from None
 
 
 def is_jwks(text: bytes) -> bool:
-    """Return whether a keyring that can be read is a JWKS."""
+    """Return whether the text of a valid keyring is a JWKS."""
     return msgspec.json.decode(text, type=_Head).is_jwks
 
 
@@ -52,7 +52,7 @@ def encode_keyring(keyring: Keyring) -> bytes:
 
 
 class _Head(msgspec.Struct):
-    """The fields of every version's layout, so that another version is refused for what it is."""
+    """The fields that all versions have, so that an error can name another version."""
 
     format: Any = msgspec.UNSET
     version: Any = msgspec.UNSET
@@ -60,7 +60,7 @@ class _Head(msgspec.Struct):
 
     @property
     def is_jwks(self) -> bool:
-        """Whether it has what a JWKS has, and nothing of ours."""
+        """Whether the text has the field of a JWKS and no other field of a keyring."""
         return self.format is self.version is msgspec.UNSET and self.keys is not msgspec.UNSET
 
 
@@ -72,7 +72,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def _require_version(head: _Head) -> None:
     if head.format == SNAPSHOT_FORMAT:
-        raise ValueError("it is a snapshot of one, which is used with the public half of its root")
+        raise ValueError(
+            "it is a snapshot of a keyring, which can only be used with the public half of its root"
+        )
     if head.format != FORMAT:
         raise ValueError(f'its format is not "{FORMAT}"')
     if head.version is msgspec.UNSET:
@@ -81,8 +83,8 @@ def _require_version(head: _Head) -> None:
         raise ValueError(f"its version is of type {type(head.version).__name__}, expected {VERSION}")
     if head.version < VERSION:
         raise ValueError(
-            f"its version is {head.version}, expected {VERSION}: write {VERSION} there, for the rest of "
-            "version 1 means the same"
+            f"its version is {head.version}, expected {VERSION}: write {VERSION} there, because the rest of "
+            "the file means the same"
         )
     if head.version > VERSION:
-        raise ValueError(f"its version is {head.version}, expected {VERSION}: it is for a later Headerware")
+        raise ValueError(f"its version is {head.version}, expected {VERSION}: it needs a later Headerware")

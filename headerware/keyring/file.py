@@ -1,4 +1,4 @@
-"""Read a keyring file, with checks of its owner and mode, and follow it while it changes."""
+"""Read keyring files, check their owner and mode, and follow their changes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _log = logging.getLogger("headerware.keyring")
 
 MAX_BYTES: Final = 4 << 20
 MAX_STALE_MS: Final = 300_000
-"""Longer than the replacement of a file (two minutes for a mounted secret), but short enough that a
-revocation with a mistake in it does not wait long."""
+"""Longer than the replacement of a file takes (two minutes for a mounted secret), and short, because a
+revocation in a broken file has no effect before this time has passed."""
 _EXTRA_LOOK_MS: Final = 100
 _EXTRA_LOOKS: Final = 10
 FORBIDDEN: Final[dict[Permissions, int]] = {"owner": 0o077, "kubernetes": 0o037}
-"""The bits of the mode that a file with secrets must not have; Kubernetes may let the group read."""
+"""The mode bits that a file with secrets must not have; with Kubernetes, the group may read."""
 _ADVICE: Final[dict[Permissions, str]] = {"owner": "600", "kubernetes": "440"}
 
 _Stamp = tuple[int, int, int, int, int, int]
@@ -50,16 +50,18 @@ def read_keyring(
     """Read a keyring file once, to administer it.
 
     Args:
-        path: the file, which must belong to this user or to root; root may read everybody's.
-        permissions: ``owner`` takes a file with secrets only if it is a plain file that nobody but its owner
-            can read; ``kubernetes`` also takes symbolic links and files that the group can read, as mounted
-            secrets are. A file with nothing but public halves may be readable by everyone.
-        root: the public half of the root that signed the file, if it is a snapshot; None if it is a keyring.
-        jwks: whether it may also be a JWKS (RFC 7517), the keys of which only verify.
+        path: the file, which must belong to this user or to root; root may read files of all users.
+        permissions: ``owner`` accepts a file with secrets only if it is a plain file that nobody but its
+            owner can read; ``kubernetes`` also accepts symbolic links and files that the group can read,
+            because mounted secrets are such files. A file with public halves only may be readable by
+            everyone.
+        root: a keyring file with the public half of the root, if ``path`` is a snapshot; None if ``path`` is
+            a keyring.
+        jwks: whether the file may also be a JWKS (RFC 7517), whose keys only verify.
 
     Raises:
-        KeyringError: the file is missing, open to others, another user's, or not a keyring; or a snapshot
-            that is not the root's, or has expired.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring; or the snapshot
+            was not signed by the root, or has expired.
     """
     any_owner = os.geteuid() == 0
     checks = None
@@ -73,8 +75,8 @@ def read_keyring(
 class KeyringFile:
     """Follow a keyring file, so that rotation needs no restart.
 
-    When a reload fails, the last good keyring is used for a while, and the log says so; after that there is
-    no keyring until the file is good again. Safe for use by several threads at once.
+    When a reload fails, an error is logged, and the last good keyring is used for ``max_stale_ms``. After
+    that, no key is available until the file is good again. Safe for use by several threads at once.
 
     Args:
         path: the file, of this process's user or of root.
@@ -82,16 +84,16 @@ class KeyringFile:
         refresh_ms: how often to look for changes, in milliseconds of the caller's clock.
         max_stale_ms: how long the last good keyring may be used after the file was last good, in
             milliseconds.
-        now_ms: the caller's clock now, in milliseconds.
-        root: a keyring file with the public halves of the roots that sign snapshots. The file must then be
-            a snapshot: newer than those before, and used until it expires. This file is followed, too. None
-            takes keyrings alone.
+        now_ms: the present time of the caller's clock, in milliseconds.
+        root: a keyring file with the public halves of the roots that sign snapshots; it is followed, too.
+            The file at ``path`` must then be a snapshot that is newer than earlier ones and has not expired.
+            None accepts keyrings only.
         counter_file: with ``root``, where to remember the counter of the newest snapshot, so that a restart
             does not forget it; None remembers it in memory.
 
     Raises:
-        KeyringError: the file is missing, open to others, another user's, or not a keyring; or a snapshot
-            that the root did not sign, or that has expired, or is older than the one before.
+        KeyringError: the file is missing, open to others, another user's, or not a keyring; or the snapshot
+            was not signed by a root, has expired, or is older than the one before.
     """
 
     __slots__ = (
@@ -151,14 +153,15 @@ class KeyringFile:
         """Return the present keyring; it is the same object as long as the file has not changed.
 
         Args:
-            now_ms: the caller's clock, in milliseconds. If it runs backwards, the file is looked at, too.
+            now_ms: the caller's clock, in milliseconds. If the clock runs backwards, the file is checked,
+                too.
 
         Raises:
-            KeyringError: the file has been bad for too long, or is a snapshot that has expired.
+            KeyringError: the file has been bad for too long, or its snapshot has expired.
         """
         if not self._checked_ms <= now_ms < self._due_ms and not self._lock.get().locked():
-            # If it is locked, another thread is looking at the file. It is "with" rather than acquire and
-            # try, for an interrupt between the two would leave it locked, and the keyring old for ever.
+            # If the lock is taken, another thread is checking the file. An interrupt between "acquire" and
+            # "try" would leave the lock taken, and the keyring would never be read again; "with" is safe.
             with self._lock.get():
                 if not self._checked_ms <= now_ms < self._due_ms:
                     self._look(now_ms)
@@ -169,10 +172,10 @@ class KeyringFile:
         return self._keyring
 
     def find(self, key_id: str, version: int, now_ms: int) -> Key:
-        """Return one version of a key; look at the file once more before an unknown one is refused.
+        """Return one version of a key; check the file once more before refusing an unknown version.
 
-        Such looks are bounded, ten at once and ten a second, because a sender can name any number of keys
-        that do not exist.
+        These extra checks are limited, to ten at once and ten a second, because a sender can name any number
+        of keys that do not exist.
 
         Args:
             key_id: the key's name.
@@ -191,7 +194,7 @@ class KeyringFile:
 
     @property
     def failure(self) -> str | None:
-        """Why the file cannot be used now, so that its keys are not known; None if it can."""
+        """The reason why the present file cannot be used; None if it can be used."""
         return self._failure
 
     def _looked_again(self, now_ms: int) -> bool:
@@ -231,14 +234,14 @@ class KeyringFile:
                 self._good_ms = now_ms
             else:
                 self.failures += 1
-        # A file that was read and is bad is not read again until it changes; one that cannot be read is.
+        # A bad file is not read again until it changes; a file that could not be read is tried again.
         self._stamps = stamps
 
     def _note_failure(self, text: str) -> None:
         self.failures += 1
         if self._failure != text:
             _log.error(
-                "%s; the last good keyring goes on for at most %g s, then nothing is signed or verified",
+                "%s; the last good keyring is used for at most %g s, then nothing is signed or verified",
                 text,
                 self._max_stale_ms / 1000,
             )
@@ -247,13 +250,13 @@ class KeyringFile:
     def _stale(self, failure: str) -> str:
         return (
             f"{failure}; the last good keyring is older than {self._max_stale_ms / 1000:g} s and no longer "
-            "used: mend the file, and it is taken up without a restart"
+            "used: repair the file, and it is read again without a restart"
         )
 
 
 @contextmanager
 def naming_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Begin an error about a key with the keyring's path, unless it names it already."""
+    """Add the keyring's path to an error about a key, unless the error names the path already."""
     try:
         yield
     except KeyringError as error:
@@ -265,7 +268,7 @@ class _Found(NamedTuple):
     keyring: Keyring
     stamp: _Stamp
     expires_ms: float
-    """When a snapshot ends; never, for a keyring."""
+    """The end of a snapshot; infinity for a keyring."""
 
 
 def _read(
@@ -325,7 +328,7 @@ def _check_permissions(path: str, mode: int, permissions: Permissions, *, linked
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    # With the mode and both times of change, so that a followed file is checked again after chmod or chown.
+    # The mode and both times are included, so that a followed file is checked again after chmod or chown.
     return (
         status.st_dev,
         status.st_ino,
@@ -340,5 +343,5 @@ def _text(path: str, error: Exception) -> str:
     if isinstance(error, KeyringError):
         return str(error)
     reason = error.strerror if isinstance(error, OSError) else None
-    named = error.filename if isinstance(error, OSError) else None  # the root's, too
+    named = error.filename if isinstance(error, OSError) else None  # may be the file of the roots
     return f"keyring {named or path} cannot be read: {reason or type(error).__name__}"

@@ -1,9 +1,8 @@
 """JSON Web Key Sets (RFC 7517) as keyrings of public halves.
 
-A JWKS says less than a keyring: it has no topics, times, uses or revocations. So its keys verify on every
-topic, and a key that is limited to some topics, or that ends, is not written to one. The time at which a key
-begins is left out: readers need the key before, and its signer waits for that time. joserfc reads and writes
-the keys (extra ``jose``).
+A JWKS has less than a keyring: no topics, times, uses or revocations. So its keys verify on every topic, and
+a key with ``topics`` or ``not_after`` is not written to a JWKS. ``not_before`` is left out: readers need the
+key earlier, and the signer waits for this time. joserfc reads and writes the keys (extra ``jose``).
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from headerware.keyring.keyring import Algorithm, Key, Keyring
 
 Use = Literal["sign", "certify"]
 _UNKNOWN: Final = datetime.fromtimestamp(0, UTC)
-"""Stands for when a key was made, which a JWKS does not say."""
+"""The time of creation of all keys of a JWKS, which does not state it."""
 _KID: Final = re.compile(r"(.+):([1-9][0-9]{0,4})", re.DOTALL)
 
 
 class _Form(NamedTuple):
-    """How a JWKS has the keys of an algorithm."""
+    """How a JWKS describes the keys of an algorithm."""
 
     algorithm: Algorithm
     kty: str
@@ -48,29 +47,29 @@ _FORMS: Final[Mapping[str, _Form]] = MappingProxyType(
 )
 """The algorithms by their names in JOSE (RFC 7518, 8037, 9864)."""
 _ALGS: Final = {"ed25519": "EdDSA", "ecdsa-p256": "ES256", "rsa-pss-sha256": "PS256"}
-"""Their names on writing; not every reader knows Ed25519 yet."""
+"""The names that are written; EdDSA, because not every reader knows Ed25519 yet."""
 _NUMBERS: Final = frozenset({"x", "y", "n", "e"})
 _LENGTHS: Final = {"Ed25519": 32, "P-256": 32, "P-384": 48, "P-521": 66}
 _SECRETS: Final = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
 
 
 def decode_jwks(text: bytes) -> Keyring:
-    """Read a JWKS; ValueError says what is wrong with it."""
+    """Read a JWKS; raise ValueError if it is not valid."""
     return Keyring(keys=tuple(_key(at, members) for at, members in enumerate(read_key_set(text))))
 
 
 def read_key_set(text: bytes) -> list[dict[str, Any]]:
-    """Return the members of the keys of a JWKS; ValueError if it is none."""
+    """Return the members of each key of a JWKS; raise ValueError if the text is not a JWKS."""
     return decode_json(text, _Set).keys
 
 
-def require_spelling(members: Mapping[str, Any]) -> None:
-    """Raise ValueError for a number of a JWK that is not spelled as RFC 7518 has it."""
+def require_encoding(members: Mapping[str, Any]) -> None:
+    """Raise ValueError if a number of a JWK is not encoded as RFC 7518 requires."""
     for name in sorted(_NUMBERS & members.keys()):
-        if not _is_spelled(name, members[name], members.get("crv")):
+        if not _is_encoded(name, members[name], members.get("crv")):
             raise ValueError(
-                f"its {name} is not base64url in its one spelling: without padding, and as long as RFC 7518 "
-                "says"
+                f"its {name} is not base64url in the one valid encoding: without padding, and of the length "
+                "in RFC 7518"
             )
 
 
@@ -80,68 +79,68 @@ def is_secret(members: Mapping[str, Any]) -> bool:
 
 
 def weakness(members: Mapping[str, Any]) -> str | None:
-    """Return why a key of a JWK proves nothing, by the checks that keyrings have; None if it does.
+    """Return why signatures under the key of a JWK prove nothing, or None if the key is good.
 
-    joserfc takes such keys, and of some it warns. So this is asked before it reads them.
+    joserfc accepts such keys and warns about some only, so call this function before joserfc reads the key.
 
     Args:
-        members: the members of a JWK whose numbers are spelled as :func:`require_spelling` wants it.
+        members: the members of a JWK that :func:`require_encoding` has accepted.
     """
     match members:
         case {"kty": "OKP", "crv": "Ed25519", "x": x}:
             return SCHEMES["ed25519"].problem(None, from_base64url(x))
         case {"kty": "OKP"}:
-            return "it is of another curve than Ed25519"
+            return "it has another curve than Ed25519"
         case {"kty": "RSA", "n": n, "e": e}:
             return rsa_problem(*(int.from_bytes(from_base64url(number), "big") for number in (n, e)))
     return None
 
 
 def base64url(content: bytes) -> str:
-    """Return bytes in base64url without padding, as JOSE has them (RFC 7515)."""
+    """Return bytes in base64url without padding, as JOSE does (RFC 7515)."""
     return urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def from_base64url(text: str) -> bytes:
-    """Return the bytes of a text in base64url; ValueError if it is not the one that JOSE has for them."""
+    """Return the bytes of a text in base64url; raise ValueError if JOSE encodes these bytes differently."""
     content = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if base64url(content) != text:
-        raise ValueError("expected base64url in its one spelling, without padding")
+        raise ValueError("expected base64url in its one encoding, without padding")
     return content
 
 
 def encode_jwks(keyring: Keyring, *, use: Use = "sign") -> bytes:
     """Return the public halves of a keyring as a JWKS, indented for people.
 
-    A set holds keys of one use, for it cannot say which key is for what: whoever signs records may not
-    certify who else does.
+    A set has keys of one use only, because a JWKS cannot state the use of each key, and a key that signs
+    records must not certify other keys.
 
     Args:
         keyring: the keys.
-        use: what they are for: ``sign`` for those who verify records, ``certify`` for the policies of those
-            who admit them.
+        use: the use of the keys: ``sign`` for readers that verify records, ``certify`` for policies that
+            admit records.
 
     Raises:
-        KeyringError: a key that the JWKS cannot hold, see :func:`jwks_problem`.
+        KeyringError: a JWKS cannot hold one of the keys, see :func:`jwks_problem`.
     """
     for key in keyring.keys:
         if problem := jwks_problem(key, use):
-            raise KeyringError(f"key {key.id!r} version {key.version} cannot stand in a JWKS: {problem}")
-    algs = {**_ALGS, "ed25519": "Ed25519"} if use == "certify" else _ALGS  # as the certificates state it
+            raise KeyringError(f"key {key.id!r} version {key.version} cannot be in a JWKS: {problem}")
+    algs = {**_ALGS, "ed25519": "Ed25519"} if use == "certify" else _ALGS  # the name in the certificates
     fields = {"keys": [_members(key, algs[key.algorithm]) for key in keyring.keys]}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
 def jwks_problem(key: Key, use: Use = "sign") -> str | None:
-    """Return why a JWKS of keys for a use cannot hold a key as it is, or None if it can."""
+    """Return why a JWKS for a use cannot hold this key, or None if it can."""
     if key.algorithm not in SCHEMES:
         return f"{key.algorithm} has no public half"
     if key.status == "revoked":
-        return "it is revoked, which a JWKS cannot say"
+        return "it is revoked, which a JWKS cannot state"
     if key.use != (use,):
-        return f"it is for {', '.join(key.use)}, and the set is of keys that {use} (--use)"
+        return f"its use is {', '.join(key.use)}, and the set is for the use {use} (--use)"
     if key.topics is not None or key.not_after:
-        return "it has limits (topics or an end), which a JWKS cannot say"
+        return "it has limits (topics or not_after), which a JWKS cannot state"
     return None
 
 
@@ -154,7 +153,7 @@ class _Set(msgspec.Struct):
     keys: list[dict[str, Any]]
 
 
-def _is_spelled(name: str, text: Any, curve: Any) -> bool:
+def _is_encoded(name: str, text: Any, curve: Any) -> bool:
     try:
         content = from_base64url(text)
     except (TypeError, ValueError):
@@ -167,14 +166,14 @@ def _is_spelled(name: str, text: Any, curve: Any) -> bool:
 def _key(at: int, members: dict[str, Any]) -> Key:
     kid, alg = members.get("kid"), members.get("alg")
     if not isinstance(kid, str) or not kid:
-        raise ValueError(f"its key number {at} has no kid, by which records name it")
+        raise ValueError(f"its key number {at} has no kid, the name by which records refer to it")
     form = _FORMS.get(alg) if isinstance(alg, str) else None
     if form is None:
-        # Without it a signature could choose how the key is used.
+        # Without alg, a signature could choose how the key is used.
         raise ValueError(f"its key number {at} does not name one of the algorithms {', '.join(_FORMS)} (alg)")
     if members.get("kty") != form.kty or members.get("crv") != form.crv:
         curve = f" and crv {form.crv}" if form.crv else ""
-        raise ValueError(f"its key number {at} is for {alg}, and has another kty than {form.kty}{curve}")
+        raise ValueError(f"its key number {at} is for {alg}, expected kty {form.kty}{curve}, found another")
     operations = members.get("key_ops", ["verify"])
     if members.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         raise ValueError(f"its key number {at} is not for verifying signatures (use, key_ops)")
@@ -193,7 +192,7 @@ def _key(at: int, members: dict[str, Any]) -> Key:
 
 def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
     try:
-        require_spelling(members)
+        require_encoding(members)
     except ValueError as error:
         raise ValueError(f"its key number {at}: {error}") from None
     if problem := weakness(members):
@@ -202,9 +201,9 @@ def _public_half(at: int, form: _Form, members: dict[str, Any]) -> bytes:
     importing = _class_of(form).import_key
     try:
         return SCHEMES[form.algorithm].dump_public(importing(chosen).public_key)
-    except Exception:  # noqa: BLE001 - whatever the library raises; its text may quote a member
+    except Exception:  # noqa: BLE001 - the library raises many; a text may quote a member
         raise ValueError(
-            f"its key number {at} is no {form.kty} key: {', '.join(form.members)} do not fit"
+            f"its key number {at} is not a valid {form.kty} key: check {', '.join(form.members)}"
         ) from None
 
 

@@ -1,9 +1,9 @@
-"""The keyring: named keys in versions, as a value that never changes.
+"""The keyring: named keys with versions, as an immutable value.
 
-A key's id is a name that stays the same through rotation: its newest version signs, older ones still verify,
-revoked ones do not, except for records before the offset from which they are revoked. Likewise, the newest
-version of a key-encryption key wraps data keys, and older ones still unwrap. A version that has not begun yet
-leaves its work to the one before. The ``repr`` of a key does not show its material.
+A key keeps its id through rotation. The newest version signs, and older versions still verify. A revoked
+version verifies only records below the offset from which it is revoked. Likewise, the newest version of a
+key-encryption key wraps data keys, and older versions still unwrap. Until the ``not_before`` of a new
+version, the version before it is used. The ``repr`` of a key does not show its material.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 HMAC_SECRET_MIN_BYTES: Final = 32
 _HMAC_SECRET_MAX_BYTES: Final = 1024
 _SECRET_MIN_DISTINCT: Final = 8
-"""At least so many of 32 random bytes differ; a secret with fewer is a placeholder."""
+"""32 random bytes have at least this many different values; a secret with fewer is a placeholder."""
 AES_BYTES: Final = 32
 _KEY_ID_MAX_BYTES: Final = 255
 KEY_VERSION_MAX: Final = 0xFFFF
 SIGN_USE: Final = ("sign",)
 WRAP_USE: Final = ("wrap",)
 _PARTITION: Final = re.compile(r"[^/\s]+/[A-Za-z0-9._-]{1,249}\[(0|[1-9][0-9]{0,9})\]")
-"""Of a partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
+"""A partition in ``revoked_from``: the cluster's id, the topic, and the partition's number."""
 _MAX_PARTITION: Final = 2**31 - 1
 _PURPOSE: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
@@ -52,7 +52,7 @@ def key_id_problem(key_id: str) -> str | None:
     ):
         return None
     return (
-        f"a key's id is 1 to {_KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
+        f"a key's id must be 1 to {_KEY_ID_MAX_BYTES} bytes of printable text: no line breaks or control "
         "characters, no space at either end, accents composed (NFC)"
     )
 
@@ -63,29 +63,29 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     Args:
         id: the key's name, 1 to 255 bytes of printable text.
         version: 1 to 65535; rotation counts it up.
-        algorithm: the algorithm that it signs or wraps with; a record never chooses it.
+        algorithm: the algorithm that it signs or wraps with; a record cannot choose another.
         status: ``active`` signs and verifies, ``retired`` verifies, and signs until the next version begins,
-            ``revoked`` does neither; likewise for wrapping and unwrapping. ``deleted`` has no material any
-            more.
+            ``revoked`` does neither; likewise for wrapping and unwrapping. ``deleted`` no longer has any
+            material.
         created: when this version was made.
         rotated: when the next version took over, or None.
         revoked: when it was revoked, or None.
         deleted: when its material was deleted, or None.
-        secret: HMAC's key, 32 to 1024 bytes, or AES's, 32 bytes.
-        private: the private half, for an algorithm that has two.
-        public: the public half; it is enough for those who verify.
+        secret: the key of HMAC, 32 to 1024 bytes, or of AES, 32 bytes.
+        private: the private half, for an algorithm that has two halves.
+        public: the public half; it is enough to verify.
         revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
             offset still verify although the key is revoked.
         reason: why it was revoked, for people.
         topics: patterns of the topics that it may sign for, as interceptors take them (``orders.*``,
-            ``!orders.test``); None is every topic, and an empty list none.
+            ``!orders.test``); None means every topic, and an empty list no topic.
         use: its purposes; a key without ``sign`` neither signs nor verifies records, and one without ``wrap``
             neither wraps nor unwraps data keys.
         not_before: the first moment at which it may sign or wrap, or None.
         not_after: the last moment at which it may sign or wrap, or None.
 
     Raises:
-        ValueError: material that does not fit the algorithm, or a field that is out of range.
+        ValueError: the material does not fit the algorithm, or a field is out of range.
     """
 
     id: str
@@ -102,7 +102,9 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     revoked_from: dict[str, int] = {}
     reason: str | None = None
     topics: tuple[str, ...] | None = None
-    use: tuple[str, ...] = msgspec.field(default_factory=lambda: SIGN_USE)  # so that it is always written
+    use: tuple[str, ...] = msgspec.field(
+        default_factory=lambda: SIGN_USE
+    )  # a factory, so that the field is always written
     not_before: Moment | None = None
     not_after: Moment | None = None
 
@@ -111,7 +113,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         if problem := key_id_problem(self.id):
             raise ValueError(problem)
         if not 1 <= self.version <= KEY_VERSION_MAX:
-            raise ValueError(f"a key's version is 1 to {KEY_VERSION_MAX}, not {self.version}")
+            raise ValueError(f"a key's version must be 1 to {KEY_VERSION_MAX}, found {self.version}")
         wrong = _WRONG[self.algorithm](self)
         if wrong:
             raise ValueError(f"{_name(self)} is {self.algorithm}: {wrong}")
@@ -126,22 +128,22 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def public_half(self) -> bytes | None:
-        """The public half, of the private one if that is here; None if the algorithm has none."""
+        """The public half, derived from the private half if the key has one; None for a key with a secret."""
         if self.private is None:
             return self.public
         return SCHEMES[self.algorithm].public_half(self.private)
 
     @property
     def limits_ms(self) -> tuple[float, float]:
-        """The first and last moment at which it may sign or wrap, in milliseconds, or infinity."""
+        """The first and last moment at which it may sign or wrap, in milliseconds; infinity for no limit."""
         begins_ms = -math.inf if self.not_before is None else _ms(self.not_before)
         return begins_ms, math.inf if self.not_after is None else _ms(self.not_after)
 
     def verifies_at(self, cluster: str | None, topic: str, partition: int | None, offset: int | None) -> bool:
         """Return whether the key, even if revoked, may verify a record at a position.
 
-        ``cluster`` is the id of the cluster that the record was read from, or None if it is not known: then
-        no position counts, for each cluster has offsets of its own.
+        ``cluster`` is the id of the cluster that the record was read from, or None if it is unknown. Then a
+        revoked key verifies nothing, because each cluster has its own offsets.
         """
         if self.status != "revoked":
             return True
@@ -154,13 +156,13 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """Return why the key may not sign a record, or None if it may.
 
         The signer states the time of signing: anyone with the key can state any moment between ``not_before``
-        and ``not_after``, even after the key has expired. So a reader also passes its own clock, by which the
-        key must be valid already, and bounds the age of signatures. A lost key must be revoked.
+        and ``not_after``, even after the key has expired. So a reader also passes its own clock, which must
+        have reached ``not_before``, and limits the age of signatures. A lost key must be revoked.
 
         Args:
             topic: the topic that the record is signed for.
             at_ms: the time of signing that the record states, in milliseconds since the epoch.
-            now_ms: the reader's own clock, likewise; None compares with ``at_ms`` alone, as a signer does.
+            now_ms: the reader's own clock, in the same unit; None checks ``at_ms`` only, as a signer does.
             clock_skew_ms: how far the reader's clock may be behind the signer's, in milliseconds.
         """
         if "sign" not in self.use:
@@ -169,7 +171,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             named = f"topics {', '.join(self.topics)}" if self.topics else "no topic"
             return f"{_name(self)} is for {named}, not for {topic!r}"
         if self.not_before is not None:
-            clocks = ("the time of signing", at_ms, 0), ("the clock here", now_ms, clock_skew_ms)
+            clocks = ("the time of signing", at_ms, 0), ("the local clock", now_ms, clock_skew_ms)
             for clock, time_ms, skew_ms in clocks:
                 if time_ms is not None and time_ms + skew_ms < _ms(self.not_before):
                     since = _shown(self.not_before)
@@ -194,18 +196,18 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         keys: the keys, in the file's order.
 
     Raises:
-        ValueError: two keys of the same id and version, or two active versions of one id.
+        ValueError: two keys have the same id and version, or an id has two active versions.
     """
 
     keys: tuple[Key, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a keyring in which a name stands for two keys."""
+        """Refuse two keys with one id and version, and an id with two active versions."""
         seen: set[tuple[str, int]] = set()
         active: set[str] = set()
         for key in self.keys:
             if (key.id, key.version) in seen:
-                raise ValueError(f"key {key.id!r} version {key.version} stands twice")
+                raise ValueError(f"key {key.id!r} version {key.version} appears twice")
             if key.status == "active" and key.id in active:
                 raise ValueError(f"key {key.id!r} has two active versions")
             seen.add((key.id, key.version))
@@ -215,9 +217,9 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def current_key(self, key_id: str, use: str, now_ms: int) -> Key:
         """Return the version of a key that signs, wraps or certifies now.
 
-        That is the active version. Before its ``not_before``, it is the newest version before it that has
-        begun, so that a new version can be everywhere before anything is signed with it.
-        :meth:`Key.refusal` says for which topics it signs.
+        This is the active version. Before its ``not_before``, it is the newest older version that is valid
+        already, so that a new version can be distributed before it signs. :meth:`Key.refusal` checks for
+        which topics the key signs.
 
         Args:
             key_id: the key's name.
@@ -225,21 +227,21 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             now_ms: the clock, in milliseconds since the epoch.
 
         Raises:
-            KeyringError: there is no such key, none of its versions is active or has begun, the one that
-                would do it has expired or is for another purpose, or only its public half is here.
+            KeyringError: there is no such key; no version is active, or none is valid yet; or the version
+                has expired, has another purpose, or has only its public half in this keyring.
         """
         active = next((key for key in self.versions(key_id) if key.status == "active"), None)
         if active is None:
             states = ", ".join(map(_state, self.versions(key_id)))
             raise KeyringError(f"key {key_id!r} has no active version ({states}): rotate it to make one")
-        line = self._line_of(active)
-        chosen = next((key for key in line if key.limits_ms[0] <= now_ms), None)
+        candidates = self._active_and_older(active)
+        chosen = next((key for key in candidates if key.limits_ms[0] <= now_ms), None)
         if chosen is None:
-            first = min(line, key=lambda key: key.limits_ms[0])
+            first = min(candidates, key=lambda key: key.limits_ms[0])
             raise KeyringError(
                 f"{_name(first)} is valid from {_shown(int(first.limits_ms[0]))}, it is {_shown(now_ms)} "
-                "now, and no version before it can stand in: wait, or rotate the key for a version that "
-                "begins at once"
+                "now, and there is no older version to use until then: wait, or rotate the key for a version "
+                "that is valid at once"
             )
         if use not in chosen.use:
             raise KeyringError(_other_use(chosen, use))
@@ -248,11 +250,11 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             later = "" if begins == math.inf else f", and the next version begins at {_shown(int(begins))}"
             raise KeyringError(
                 f"{_name(chosen)} is valid until {_shown(chosen.not_after)}, it is {_shown(now_ms)} now"
-                f"{later}: rotate the key with a --not-after to come"
+                f"{later}: rotate the key with a --not-after in the future"
             )
         if not chosen.is_secret:
             raise KeyringError(
-                f"{_name(chosen)} has only its public half here: it verifies, but cannot sign; name the "
+                f"{_name(chosen)} has only its public half here: it verifies, but cannot sign; use the "
                 "keyring that has its private half"
             )
         return chosen
@@ -264,18 +266,18 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             key: what :meth:`current_key` returns.
 
         Returns:
-            Both in milliseconds since the epoch; infinity where there is no limit.
+            Both in milliseconds since the epoch; infinity for no limit.
         """
         begins_ms, ends_ms = key.limits_ms
         return begins_ms, min(ends_ms, self._next_begins_ms(key) - 1)
 
     def _next_begins_ms(self, key: Key) -> float:
         active = next(each for each in self.versions(key.id) if each.status == "active")
-        later = [each.limits_ms[0] for each in self._line_of(active) if each.version > key.version]
+        later = [each.limits_ms[0] for each in self._active_and_older(active) if each.version > key.version]
         return min(later, default=math.inf)
 
-    def _line_of(self, active: Key) -> list[Key]:
-        """Return a key's active version and those that it took over from, newest first."""
+    def _active_and_older(self, active: Key) -> list[Key]:
+        """Return a key's active version and the retired versions below it, newest first."""
         return [
             key
             for key in reversed(self.versions(active.id))
@@ -283,7 +285,7 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ]
 
     def verifying_key(self, key_id: str, version: int) -> Key:
-        """Return one version of a key, whatever its status; :meth:`Key.verifies_at` says for which records.
+        """Return one version of a key, of any status; :meth:`Key.verifies_at` checks for which records.
 
         Raises:
             KeyringError: no such key or version.
@@ -294,9 +296,9 @@ class Keyring(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return key
 
     def may_get(self, key_id: str, version: int) -> bool:
-        """Return whether a version may be on its way: it is the next one of a key that is here.
+        """Return whether a version may still arrive: it is the next version of a key in this keyring.
 
-        Versions count up by one. Whoever writes records can name any, so no other is worth waiting for.
+        Versions count up by one. A writer can name any version, so no version but the next is waited for.
         """
         newest = self._newest.get(key_id)
         return newest is not None and version == newest + 1
@@ -367,13 +369,13 @@ def _wrong_limits(key: Key) -> str | None:
     except ConfigError as error:
         return f"its {error}"
     if not all(map(_is_position, key.revoked_from, key.revoked_from.values())):
-        return "its revoked_from has offsets from 0 on, by cluster/topic[partition]"
+        return "its revoked_from must have offsets of 0 or more, by cluster/topic[partition]"
     if key.algorithm != "aes-256" and "wrap" in key.use:
-        return "it cannot wrap data keys, which takes aes-256"
+        return "it cannot wrap data keys: wrapping takes aes-256"
     if key.algorithm != "aes-256" and key.status == "deleted":
-        return "its status is active, retired or revoked: only keys that wrap are deleted"
+        return "its status must be active, retired or revoked: only keys that wrap can be deleted"
     if not key.use or not all(map(_PURPOSE.fullmatch, key.use)):
-        return "its use is one or more lower-case words, such as sign"
+        return "its use must be one or more lower-case words, such as sign"
     for name, moment in (("not_before", key.not_before), ("not_after", key.not_after)):
         if moment is not None and moment.tzinfo is None:
             return f"its {name} has no time zone"
@@ -389,45 +391,45 @@ def _is_position(partition: str, offset: int) -> bool:
 
 def _wrong_hmac(key: Key) -> str | None:
     if key.private is not None or key.public is not None:
-        return "it has a secret, neither a private nor a public half"
+        return "expected a secret, and neither a private nor a public half"
     if key.secret is None:
         return "its secret is missing"
     if not HMAC_SECRET_MIN_BYTES <= len(key.secret) <= _HMAC_SECRET_MAX_BYTES:
         wanted = f"{HMAC_SECRET_MIN_BYTES} to {_HMAC_SECRET_MAX_BYTES} bytes"
-        return f"its secret has {wanted}, not {len(key.secret)}"
+        return f"its secret must have {wanted}, found {len(key.secret)}"
     if len(set(key.secret)) < _SECRET_MIN_DISTINCT:
-        return "its secret is a few bytes over and over, which can be guessed: generate one"
+        return "its secret repeats a few bytes and can be guessed: generate a random one"
     return None
 
 
 def _wrong_aes(key: Key) -> str | None:
     if key.private is not None or key.public is not None:
-        return "it has a secret, neither a private nor a public half"
+        return "expected a secret, and neither a private nor a public half"
     if "sign" in key.use:
-        return 'it cannot sign: its use is ["wrap"]'
+        return 'it cannot sign: its use must be ["wrap"]'
     if key.topics is not None or key.revoked_from:
         return "topics and revoked_from are for keys that sign"
     if key.status == "deleted":
-        return None if key.secret is None else "it is deleted, and has no secret"
+        return None if key.secret is None else "it is deleted, and must have no secret"
     if key.secret is None:
         return "its secret is missing"
     if len(key.secret) != AES_BYTES:
-        return f"its secret has {AES_BYTES} bytes, not {len(key.secret)}"
+        return f"its secret must have {AES_BYTES} bytes, found {len(key.secret)}"
     if len(set(key.secret)) < _SECRET_MIN_DISTINCT:
-        return "its secret is a few bytes over and over, which can be guessed: generate one"
+        return "its secret repeats a few bytes and can be guessed: generate a random one"
     return None
 
 
 def _wrong_halves(key: Key) -> str | None:
     if key.secret is not None:
-        return "it has a private and a public half, no secret"
+        return "expected a private or a public half, and no secret"
     if key.private is None and key.public is None:
         return "its private and public half are both missing"
     scheme = SCHEMES[key.algorithm]
     if problem := scheme.problem(key.private, key.public):
         return problem
     if key.private is not None and key.public not in {None, scheme.public_half(key.private)}:
-        return "its public half is not that of its private half"
+        return "its public half does not belong to its private half"
     return None
 
 

@@ -39,18 +39,18 @@ def with_new_key(
     not_after: datetime | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Add a new key, active in version 1.
+    """Return the keyring with a new key, whose version 1 is active.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
         algorithm: ``hmac-sha256``, ``ed25519``, ``ecdsa-p256`` or ``rsa-pss-sha256`` to sign, ``aes-256`` to
             wrap data keys.
-        topics: patterns of the topics that it may sign for; None is every topic, and an empty list none.
-        use: its purposes; without any, what the algorithm is for: ``sign`` or ``wrap``.
+        topics: patterns of the topics that it may sign for; None means every topic, an empty list no topic.
+        use: its purposes; if empty, the purpose of the algorithm, ``sign`` or ``wrap``.
         not_before: the first moment at which it may sign or wrap, with a time zone, or None.
         not_after: the last moment at which it may sign or wrap, with a time zone, or None.
-        now: when it is made, with a time zone; None is now.
+        now: the time of creation, with a time zone; None means now.
 
     Raises:
         KeyringError: there is a key of this name already, or the name or a limit is not valid.
@@ -79,21 +79,22 @@ def with_rotation(
     above: int = 0,
     now: datetime | None = None,
 ) -> Keyring:
-    """Add a new version of a key, which signs from its beginning on; the old version still verifies.
+    """Return the keyring with a new version of a key; the old version still verifies.
 
-    The new version has the topics and the use of the one before. Until it begins, the one before signs.
+    The new version has the topics and the use of the old one. Until its ``not_before``, the old version
+    signs.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        not_before: the first moment at which the new version may sign; None keeps that of the one before,
-            unless this is still to come: then the new one begins at once.
-        not_after: the last moment at which it may sign; None keeps that of the one before.
+        not_before: the first moment at which the new version may sign. None keeps the old version's moment
+            if it has passed; if not, the new version may sign at once.
+        not_after: the last moment at which the new version may sign; None keeps the old version's moment.
         above: a version that is in use elsewhere; the new version gets a higher number.
-        now: when it happens, with a time zone; None is now.
+        now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: there is no such key, its versions are used up, or the new one could never sign.
+        KeyringError: there is no such key, its versions are used up, or the new version has already expired.
     """
     at = now or datetime.now(UTC)
     newest = keyring.versions(key_id)[-1]
@@ -103,8 +104,8 @@ def with_rotation(
     until = not_after or newest.not_after
     if until is not None and until < at:
         raise KeyringError(
-            f"key {key_id!r} would be expired at once: its not_after, {until:%Y-%m-%dT%H:%M:%SZ}, has "
-            "passed: give the new version another"
+            f"the new version of key {key_id!r} would already have expired: its not_after is "
+            f"{until:%Y-%m-%dT%H:%M:%SZ}; give the new version a later one"
         )
     begun = newest.not_before if newest.not_before is not None and newest.not_before <= at else None
     made = _key(
@@ -136,17 +137,17 @@ def with_revocation(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Revoke a key, or one version of it.
+    """Return the keyring in which a key, or one version of a key, is revoked.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        version: the version; None is all of them.
+        version: the version; None means all versions.
         revoked_from: ``{"lkc-1/orders[3]": 1042}``: in these partitions of a cluster, records below the
-            offset still verify. These are offsets, not times, for a signer writes its own times. They replace
-            those of an earlier revocation; None keeps them.
-        reason: why, for people.
-        now: when it happens, with a time zone; None is now.
+            offset still verify. Times would not do, because a signer writes its own times. The offsets
+            replace the offsets of an earlier revocation; None keeps these.
+        reason: the reason, for people.
+        now: the time of the change, with a time zone; None means now.
 
     Raises:
         KeyringError: no such key or version.
@@ -156,7 +157,7 @@ def with_revocation(
     numbers = {key.version for key in chosen}
 
     def revoked(key: Key) -> Key:
-        if key.status == "deleted":  # for good
+        if key.status == "deleted":  # a deletion is final
             return key
         return _changed(
             key,
@@ -181,24 +182,24 @@ def with_deletion(
     reason: str | None = None,
     now: datetime | None = None,
 ) -> Keyring:
-    """Delete the material of a key that wraps data keys, or of one version, for good.
+    """Return the keyring without the material of a key that wraps data keys, or of one version of it.
 
-    Whatever was encrypted under it can no longer be read. The key's name and versions stay in the keyring, so
-    that readers know that it is gone rather than not yet there.
+    Records that are encrypted under the key can never be read again. The key's id and versions stay in the
+    keyring, so that readers can tell a deleted key from a key that has not arrived yet.
 
     Args:
         keyring: the keyring so far.
         key_id: the key's name.
-        version: the version; None is all of them.
-        reason: why, for people.
-        now: when it happens, with a time zone; None is now.
+        version: the version; None means all versions.
+        reason: the reason, for people.
+        now: the time of the change, with a time zone; None means now.
 
     Raises:
-        KeyringError: no such key or version, or it is a key that signs.
+        KeyringError: there is no such key or version, or the key signs.
     """
     chosen = _chosen(keyring, key_id, version)
     if chosen[0].algorithm != "aes-256":
-        raise KeyringError(f"key {key_id!r} signs, and cannot be deleted: revoke it")
+        raise KeyringError(f"key {key_id!r} signs, and only keys that wrap can be deleted: revoke it")
     at = now or datetime.now(UTC)
     numbers = {key.version for key in chosen}
 
@@ -215,10 +216,10 @@ def with_deletion(
 
 
 def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
-    """Return a keyring of public halves that everyone may read, and the keys that it leaves out.
+    """Return a keyring of public halves that everyone may read, and the keys without a public half.
 
-    It has the keys that have a public half, with their status. HMAC and AES keys have none: whoever can
-    verify or read with one can sign or write with it.
+    Keys keep their status. HMAC and AES keys have no public half: anyone who can verify or decrypt with such
+    a key can also sign or encrypt with it.
     """
     public = tuple(
         _changed(key, private=None, public=key.public_half)
@@ -230,22 +231,22 @@ def public_part(keyring: Keyring) -> tuple[Keyring, tuple[Key, ...]]:
 
 
 def with_public_versions(public: Keyring, keyring: Keyring, key_id: str) -> Keyring:
-    """Bring the versions of a key into a keyring of public halves, and change nothing else there.
+    """Return a keyring of public halves with the new versions of a key; other keys do not change.
 
-    Versions that it has already stay, and are retired if a newer one is active. Only versions above these are
-    added: one that was taken away from the readers does not come back.
+    Versions that are in ``public`` already are kept, and retired if a newer version is active. Only higher
+    versions are added, so a version that was removed from ``public`` does not come back.
 
     Args:
-        public: the keyring of public halves, also of other keys.
+        public: the keyring of public halves.
         keyring: the keyring that has the key.
         key_id: the key's name.
 
     Raises:
-        KeyringError: the key has no public half, or is another one than that of this name in ``public``.
+        KeyringError: the key has no public half, or ``public`` has a different key of this name.
     """
     own = public_part(Keyring(keys=keyring.versions(key_id)))[0].keys
     if not own:
-        raise KeyringError(f"key {key_id!r} has no public half: those who verify need the keyring itself")
+        raise KeyringError(f"key {key_id!r} has no public half: readers that verify need the keyring itself")
     there = {key.version: key for key in public.keys if key.id == key_id}
     for key in own:
         if key.version in there and there[key.version].public != key.public:

@@ -1,8 +1,8 @@
 """Signatures of batches: one signature for the root of a Merkle tree of records (spec/signature.md).
 
-The tree is that of RFC 9162, section 2.1: a leaf is SHA-256 of 0x00 and what is signed of the record, a node
-is SHA-256 of 0x01 and its two children, and nothing is doubled where a level has an odd end. Each record
-carries its place and the siblings on its way to the root, so it is verified alone.
+The tree is the one of RFC 9162, section 2.1: a leaf is SHA-256 of 0x00 and the record's signed bytes, and a
+node is SHA-256 of 0x01 and its two children. The last node of an odd level moves up unchanged. Each record
+carries its index and the siblings on its path to the root, so each record can be verified alone.
 
     hw.sig        u8      version, 2
                   ...     the rest of the statement and the stamp, as in version 1
@@ -17,8 +17,8 @@ carries its place and the siblings on its way to the root, so it is verified alo
                   u16     count
                   32      root
 
-Places in the tree are numbered as in a heap: the root is 1, and the children of n are 2n and 2n + 1. So a
-number says whether a node is a right child, and how far it is from the root.
+The nodes of the tree are numbered as in a heap: the root is 1, and the children of n are 2n and 2n + 1. So
+the number shows whether a node is a right child, and how far it is from the root.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from headerware.keyring.signature import Verify
 
 MAX_RECORDS: Final = 0xFFFF
-"""The most that a count can say."""
+"""The largest count that fits in two bytes."""
 HASH_BYTES: Final = 32
 MAX_PATH_BYTES: Final = HASH_BYTES * MAX_RECORDS.bit_length()
-PLACE_BYTES: Final = 4
+INDEX_AND_COUNT_BYTES: Final = 4
 
 MAX_BATCHES: Final = 4_096
 MAX_NODES: Final = 65_536
-"""Of all batches together, some 30 MB. One that is read in order leaves its root in the end; one of which
-parts are read leaves more."""
+"""The limit for all batches together, some 30 MB. A batch that was read in order leaves its root only; one
+that was read in part leaves more nodes."""
 _NODE: Final = b"\x01"
 _LEAF: Final = b"\x00"
 _ROOT: Final = 1
-_place = Struct(">HH")
+_index_and_count = Struct(">HH")
 
 
 def path_bytes(count: int) -> int:
@@ -59,20 +59,20 @@ def path_bytes(count: int) -> int:
 
 
 def leaf_beginning(key: Key, statement: bytes) -> bytes:
-    """Return what is hashed for a leaf before what is signed of the record behind the statement."""
+    """Return the first bytes of a leaf before hashing; the signed bytes after the statement follow."""
     return _LEAF + beginning(key.algorithm, statement)
 
 
 def batch_signer(key: Key, statement: bytes) -> Callable[[Sequence[bytes]], list[bytes]]:
-    """Return a function that signs a batch; it returns what follows the stamp in each ``hw.sig``."""
+    """Return a function that signs a batch, and returns the bytes after the stamp of each ``hw.sig``."""
     sign = signer(key, beginning(key.algorithm, statement, stamped=False))
 
     def sign_batch(leaves: Sequence[bytes]) -> list[bytes]:
         count = len(leaves)
         root, paths = tree(leaves)
         signature = sign(count.to_bytes(2, "big") + root)
-        place = _place.pack
-        return [place(index, count) + path + signature for index, path in enumerate(paths)]
+        encode = _index_and_count.pack
+        return [encode(index, count) + path + signature for index, path in enumerate(paths)]
 
     return sign_batch
 
@@ -84,7 +84,7 @@ def tree(leaves: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
         pairs = zip(below[::2], below[1::2], strict=False)
         level = [sha256(_NODE + left + right).digest() for left, right in pairs]
         if len(below) % 2:
-            level.append(below[-1])  # the odd one goes up as it is
+            level.append(below[-1])  # the last node of an odd level moves up unchanged
         levels.append(level)
     paths = [b""]
     for level in reversed(levels[:-1]):
@@ -99,12 +99,12 @@ def tree(leaves: Sequence[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 class _Batch(NamedTuple):
-    """A batch whose root was verified, and what else is proven below it.
+    """A batch with a verified root, and the nodes that its records have proven.
 
-    ``nodes`` has the bytes of a node and of its path by the node's place, as they must be in other records
-    of the batch: a record proves the siblings on its way to the root. The path is compared as well, so that a
-    record below a known node is refused if its upper path is wrong: what verifies never depends on what was
-    read before.
+    ``nodes`` has, by a node's number, the bytes of the node and of its path to the root. A record proves the
+    siblings on its own path, and other records of the batch must have the same bytes. The upper path is
+    compared, too, so that a record is refused if only its upper path is wrong: the result for a record never
+    depends on the records before it.
     """
 
     root_beginning: bytes
@@ -115,15 +115,15 @@ class _Batch(NamedTuple):
 class VerifiedBatches(BoundedCache[bytes, _Batch]):
     """Verify records of batches; remember verified roots and proven nodes, by signature.
 
-    So a batch costs one verification of a signature and, if it is read in order, some two hashes a record.
-    The result is the same in any order, and what does not verify leaves nothing behind. For one caller at a
+    A batch costs one verification of a signature and, if it is read in order, some two hashes a record. The
+    result is the same in any order, and a record that does not verify changes nothing. For one caller at a
     time.
     """
 
     def __init__(self) -> None:
         super().__init__(MAX_BATCHES)
         self.nodes: int = 0
-        """How many nodes are remembered, roots aside, if none was forgotten with its batch."""
+        """How many nodes without roots are remembered, at most: nodes of forgotten batches still count."""
 
     def clear(self) -> None:
         """Forget everything."""
@@ -131,44 +131,45 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
         self.nodes = 0
 
     def verifier(self, key: Key, statement: bytes) -> Verify:
-        """Return a function that verifies a record by what is signed of it, and what follows its stamp.
+        """Return a function that verifies a record by its signed bytes and the bytes after its stamp.
 
-        The function raises WireFormatError for a place or a path that cannot be.
+        The function raises WireFormatError for an impossible index, count or path.
         """
         root_beginning = beginning(key.algorithm, statement, stamped=False)
         check_root, leaf = verifier(key, root_beginning), leaf_beginning(key, statement)
-        size, find_place, unknown = signature_bytes(key), place_of, _Batch(b"", b"", {})
+        size, find_number, unknown = signature_bytes(key), node_number, _Batch(b"", b"", {})
 
         def verify(rest: bytes, proof: bytes) -> bool:
-            place, end = find_place(proof[:PLACE_BYTES])
+            number, end = find_number(proof[:INDEX_AND_COUNT_BYTES])
             if len(proof) != end + size:
                 raise WireFormatError(
-                    f"its path and signature have {len(proof) - PLACE_BYTES} bytes; its place in the batch "
-                    f"asks for {end - PLACE_BYTES} and {size}"
+                    f"its path and signature have {len(proof) - INDEX_AND_COUNT_BYTES} bytes, expected "
+                    f"{end - INDEX_AND_COUNT_BYTES} and {size} for its index in the batch"
                 )
-            count, signature = proof[2:PLACE_BYTES], proof[end:]
+            count, signature = proof[2:INDEX_AND_COUNT_BYTES], proof[end:]
             try:
                 batch = self[signature]
             except KeyError:
                 batch = unknown
             if batch.root_beginning is not root_beginning or batch.size != count:
                 batch = unknown
-            nodes, node, at, passed = batch.nodes, sha256(leaf + rest).digest(), PLACE_BYTES, []
-            while (proven := nodes.get(place)) is None and place > _ROOT:
+            nodes, node, passed = batch.nodes, sha256(leaf + rest).digest(), []
+            at = INDEX_AND_COUNT_BYTES
+            while (proven := nodes.get(number)) is None and number > _ROOT:
                 sibling = proof[at : at + HASH_BYTES]
                 at += HASH_BYTES
-                passed.append((place ^ 1, sibling + node + proof[at:end]))
-                node = sha256(_NODE + (sibling + node if place & 1 else node + sibling)).digest()
-                place >>= 1
+                passed.append((number ^ 1, sibling + node + proof[at:end]))
+                node = sha256(_NODE + (sibling + node if number & 1 else node + sibling)).digest()
+                number >>= 1
             if proven is None:
                 if not check_root(count + node, signature):
                     return False
                 nodes = {_ROOT: node}
                 self[signature] = _Batch(root_beginning, count, nodes)
-            elif proven != node + proof[at:end]:  # nothing of it is secret, so the time may tell
+            elif proven != node + proof[at:end]:  # nothing is secret, so the time may vary
                 return False
-            elif place > _ROOT:
-                del nodes[place]  # it has served: a record is rarely read twice
+            elif number > _ROOT:
+                del nodes[number]  # no longer needed: a record is rarely read twice
                 self.nodes -= 1
             if passed:
                 nodes.update(passed)
@@ -181,19 +182,19 @@ class VerifiedBatches(BoundedCache[bytes, _Batch]):
 
 
 @lru_cache(maxsize=8192)
-def place_of(index_and_count: bytes) -> tuple[int, int]:
-    """Return a leaf's place in the tree, and the end of its path in what follows the stamp.
+def node_number(index_and_count: bytes) -> tuple[int, int]:
+    """Return the number of a leaf's node, and the end of its path in the bytes after the stamp.
 
     Raises:
-        WireFormatError: it has no place.
+        WireFormatError: no batch has this index and count.
     """
-    if len(index_and_count) < PLACE_BYTES:
-        raise WireFormatError("it is cut off in the place in its batch")
-    index, count = _place.unpack(index_and_count)
+    if len(index_and_count) < INDEX_AND_COUNT_BYTES:
+        raise WireFormatError("it is cut off in its index and count in the batch")
+    index, count = _index_and_count.unpack(index_and_count)
     if count <= 1 or index >= count:
         raise WireFormatError(f"no batch has an index {index} among {count} records")
-    # From the last leaf's way to the root it joins it, always from the left.
+    # Above ``apart`` levels the path is the last leaf's path. Its nodes are right children, or move up alone.
     apart = (index ^ (count - 1)).bit_length()
     joins = (index >> apart).bit_count()
-    place = (((2 << joins) - 1) << apart) | (index & ((1 << apart) - 1))
-    return place, PLACE_BYTES + HASH_BYTES * (apart + joins)
+    number = (((2 << joins) - 1) << apart) | (index & ((1 << apart) - 1))
+    return number, INDEX_AND_COUNT_BYTES + HASH_BYTES * (apart + joins)

@@ -1,4 +1,4 @@
-"""The layout of ``hw.sig``, which is base64 on the wire, and of what a signature covers (spec/signature.md).
+"""The layouts of ``hw.sig``, which is base64 on the wire, and of the signed bytes (spec/signature.md).
 
     hw.sig        u8      version, 1; 2 for a signature of a batch, see :mod:`headerware.keyring.merkle`
                   u8 + n  key id, UTF-8
@@ -8,14 +8,14 @@
                   i64     time of signing, milliseconds since the epoch
                   8       producer id, random for each session
                   u64     sequence of the record in its session
-                  n       signature, as the key's algorithm has it
+                  n       signature, as the key's algorithm makes it
 
     signed        19      "headerware/hw.sig/", and the version as a digit
                   u32 + n algorithm of the key, such as "hmac-sha256"
                   u32 + n hw.sig as above, up to and without the signature
                   u32     length of the record's key, 0xFFFFFFFF for null
                   u32     length of its value, 0xFFFFFFFF for null
-                  u32     number of headers that stand before hw.sig
+                  u32     number of headers before hw.sig
                   n       key
                   n       value
                   then for each of these headers, in order:
@@ -23,9 +23,9 @@
                   u32 + n value, 0xFFFFFFFF and nothing for null
 
 Numbers are big-endian. The part up to the topic is the statement; it is the same for all records of a key
-and a topic. So both ends prepare the key and the bytes up to there once: :func:`signer` and
-:func:`verifier` take the fixed beginning, and the functions that they return take the rest. Time, producer
-and sequence are the stamp.
+and a topic. So writers and readers prepare the key and these bytes once: :func:`signer` and :func:`verifier`
+take the fixed beginning, and the functions that they return take the rest. Time, producer id and sequence are
+the stamp.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ STATEMENT_FIXED_BYTES: Final = 6
 """The statement without its key id, cluster and topic."""
 
 SINGLE: Final = 1
-"""The version of a layout with a signature of its own."""
+"""The version of the layout in which each record has its own signature."""
 BATCH: Final = 2
-"""The version of a layout with a signature that is shared by a batch."""
+"""The version of the layout in which the records of a batch share a signature."""
 _DOMAIN: Final = b"headerware/hw.sig/%d"
 _MAX_TEXT_BYTES: Final = 255
-_CUTS: Final = b"\0"
+_ZERO_BYTE: Final = b"\0"
 _NULL: Final = 0xFFFFFFFF
 _MAX_NAMES: Final = 4096
 _MAX_NAMES_BYTES: Final = 1 << 20
@@ -86,7 +86,7 @@ class Statement(msgspec.Struct, frozen=True):
     def encode(self, version: int = SINGLE) -> bytes:
         """Return the bytes of the statement; its texts have at most 255 bytes each, the key version is a u16.
 
-        ``version`` is that of the layout.
+        ``version`` is the version of the layout.
         """
         if not 0 <= self.key_version <= 0xFFFF:
             raise WireFormatError(f"a key version is a u16, not {self.key_version}")
@@ -95,7 +95,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 def statement_end(value: bytes) -> int:
-    """Return the index behind the statement in a value of ``hw.sig``, which may be cut off before it."""
+    """Return the index after the statement in a value of ``hw.sig``; the length if the value is cut off."""
     try:
         at = 4 + value[1]
         at += 1 + value[at]
@@ -115,14 +115,14 @@ def decode_statement(value: bytes) -> tuple[Statement, int]:
     cluster, at = _read_text(value, at + _u16.size)
     topic, at = _read_text(value, at)
     if len(value) <= at + STAMP_BYTES:
-        raise WireFormatError("it is cut off behind the topic")
+        raise WireFormatError("it is cut off after the topic")
     return Statement(key_id, key_version, cluster, topic), at
 
 
 def beginning(algorithm: Algorithm, statement: bytes, *, stamped: bool = True) -> bytes:
     """Return the signed bytes up to the stamp; they are the same for all records of a key and a topic.
 
-    ``stamped`` is False for the root of a batch, whose statement has no stamp behind it.
+    ``stamped`` is False for the root of a batch, where no stamp follows the statement.
     """
     name, size = algorithm.encode(), len(statement) + (STAMP_BYTES if stamped else 0)
     return b"".join((_DOMAIN % statement[0], _u32(len(name)), name, _u32(size), statement))
@@ -136,7 +136,7 @@ decode_stamp: Final[Callable[[bytes], Any]] = _stamp.unpack
 
 
 class _Sizes(dict[int, bytes]):
-    """Lengths as they are written; small ones are kept."""
+    """Encoded lengths by length; only small lengths are kept."""
 
     def __missing__(self, size: int) -> bytes:
         written = _u32(size)
@@ -146,27 +146,27 @@ class _Sizes(dict[int, bytes]):
 
 
 def _prefixed(name: str) -> bytes:
-    """Return the name of a header with its length before it."""
+    """Return the encoded name of a header, with its length before it."""
     if name == SIGNATURE_HEADER:
         raise SignatureError("the record carries more than one hw.sig")
     try:
         text = name.encode()
     except UnicodeEncodeError:
         raise SignatureError("the name of a header cannot be written in UTF-8") from None
-    if _CUTS in text:
-        raise SignatureError("the name of a header has a zero byte, at which some clients cut it")
+    if _ZERO_BYTE in text:
+        raise SignatureError("the name of a header has a zero byte, where some clients cut the name off")
     return _u32(len(text)) + text
 
 
 Rest = Callable[[bytes, bytes | None, bytes | None, tuple[Pair, ...]], bytes]
-"""Makes the signed bytes from the stamp on, from stamp, key, value and the headers before ``hw.sig``."""
+"""Makes the signed bytes from the stamp on; takes stamp, key, value and the headers before ``hw.sig``."""
 
 
 def rest_of_signed_bytes() -> Rest:
     """Return a function that makes the signed bytes from the stamp on.
 
-    Each session has its own, for it keeps the names of headers that it has met. It raises SignatureError if
-    ``hw.sig`` is among the headers.
+    Each session makes its own function, because the function remembers names of headers. The function raises
+    SignatureError if ``hw.sig`` is among the headers.
     """
     names = BoundedCache(
         _MAX_NAMES, _prefixed, max_cost=_MAX_NAMES_BYTES, cost=lambda _name, prefixed: len(prefixed)
@@ -194,9 +194,10 @@ def rest_of_signed_bytes() -> Rest:
 
 
 def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
-    """Return whether a header that was added later has a name that is covered or reserved, in any case.
+    """Return whether a header that was added later has a covered or reserved name; case is ignored.
 
-    Ids of our block are reserved, too. So is a name with a zero byte: some clients cut it to a covered name.
+    Headerware's own header ids are reserved. A name with a zero byte is refused, too, because some clients
+    cut the name off there, which can leave a covered name.
     """
     signed = {name.casefold() for name in covered}
     return any("\0" in name or is_own(name) or name.casefold() in signed for name in added)
@@ -205,7 +206,7 @@ def repeats(covered: Iterable[str], added: Iterable[str]) -> bool:
 def _text(what: str, text: str) -> bytes:
     encoded = text.encode()
     if len(encoded) > _MAX_TEXT_BYTES:
-        raise WireFormatError(f"the {what} has {len(encoded)} bytes; {_MAX_TEXT_BYTES} are possible")
+        raise WireFormatError(f"the {what} has {len(encoded)} bytes, expected at most {_MAX_TEXT_BYTES}")
     return bytes((len(encoded),)) + encoded
 
 
@@ -216,7 +217,7 @@ def _read_text(value: bytes, at: int) -> tuple[str, int]:
     try:
         return value[at + 1 : end].decode(), end
     except UnicodeDecodeError:
-        raise WireFormatError("it holds text that is no UTF-8") from None
+        raise WireFormatError("it holds text that is not UTF-8") from None
 
 
 Sign = Callable[[bytes], bytes]
@@ -226,7 +227,7 @@ Verify = Callable[[bytes, bytes], bool]
 
 
 def signer(key: Key, beginning: bytes) -> Sign:
-    """Return a function that signs with a key; computations on the beginning alone are done here, once."""
+    """Return a function that signs with a key; computations on the fixed beginning are done once, here."""
     if key.secret is not None:
         return _hmac_signer(key.secret, beginning)
     if key.private is None:
@@ -236,7 +237,7 @@ def signer(key: Key, beginning: bytes) -> Sign:
 
 
 def verifier(key: Key, beginning: bytes) -> Verify:
-    """Return a function that verifies with a key; the key's algorithm counts, whatever a record says."""
+    """Return a function that verifies with a key and the key's algorithm; a record cannot choose another."""
     if key.secret is not None:
         return _hmac_verifier(key.secret, beginning)
     verify = SCHEMES[key.algorithm].verifier(key.public_half or b"")

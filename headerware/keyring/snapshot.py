@@ -1,9 +1,9 @@
-"""Keyring snapshots: keyrings that an offline root has signed, with a counter and an end (spec/keyring.md).
+"""Keyring snapshots: keyrings with a counter and an expiry that an offline root has signed (spec/keyring.md).
 
-Whoever distributes snapshots can neither make nor change one, nor put an older one back, nor stop the newest
-from arriving for longer than its time, without a reader noticing.
+A system that distributes snapshots cannot make or change one. Readers notice if it puts an older snapshot
+back, or if it keeps new snapshots from them until the last one has expired.
 
-The signature of Ed25519 is over, big-endian:
+The Ed25519 signature covers, big-endian:
 
     28 bytes     "headerware keyring snapshot" and a zero byte
     u8           1, the version of this layout
@@ -44,9 +44,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Args:
         root: the id of the root key that signed it.
         root_version: that key's version.
-        counter: counts up with each snapshot; a lower one is older.
+        counter: increases with each snapshot; a snapshot with a lower counter is older.
         created: when it was signed.
-        expires: from when on it is no longer used.
+        expires: the moment from which on it is no longer used.
         keyring: the keyring file.
         signature: Ed25519's, 64 bytes.
     """
@@ -79,12 +79,12 @@ def sign_snapshot(
     Args:
         keyring: the keyring that readers are to use.
         root: the root key, with its private half; its use is ``snapshots``.
-        counter: one more than that of the snapshot before, 1 for the first.
+        counter: one more than the counter of the snapshot before; 1 for the first snapshot.
         created: now, with a time zone; kept in whole seconds.
-        expires: when readers stop using it, with a time zone; kept in whole seconds.
+        expires: the moment when readers stop using it, with a time zone; kept in whole seconds.
 
     Raises:
-        KeyringError: a key that cannot sign snapshots, or an end that is not after the beginning.
+        KeyringError: the key cannot sign snapshots, or ``expires`` is not later than ``created``.
     """
     _require_root(root, created)
     if root.private is None:
@@ -98,9 +98,9 @@ def sign_snapshot(
         keyring=encode_keyring(keyring),
     )
     if not unsigned.created < unsigned.expires:
-        raise KeyringError(f"a snapshot's end must be later than its beginning, {created.isoformat()}")
+        raise KeyringError(f"a snapshot must expire later than it is created, {created.isoformat()}")
     if not 1 <= counter <= MAX_INTEGER:
-        raise KeyringError(f"a snapshot's counter is 1 to {MAX_INTEGER}, not {counter}")
+        raise KeyringError(f"a snapshot's counter must be 1 to {MAX_INTEGER}, found {counter}")
     return msgspec.structs.replace(unsigned, signature=signer(root, _DOMAIN)(_signed_bytes(unsigned)))
 
 
@@ -110,15 +110,15 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def verify_snapshot(text: bytes, roots: Keyring, *, source: str = "snapshot") -> tuple[Snapshot, Keyring]:
-    """Verify a snapshot's signature, and return it with its keyring; its counter and end are not looked at.
+    """Verify a snapshot's signature, and return it with its keyring; counter and expiry are not checked.
 
     Args:
         text: the JSON.
         roots: the public halves of the root keys that are trusted.
-        source: its name in errors, such as its path.
+        source: the snapshot's name in errors, such as its path.
 
     Raises:
-        KeyringError: it is no snapshot, or none of these roots signed it so.
+        KeyringError: the text is not a snapshot, or none of these roots signed it.
     """
     try:
         snapshot = decode_json(text, Snapshot)
@@ -141,7 +141,7 @@ def verify_snapshot(text: bytes, roots: Keyring, *, source: str = "snapshot") ->
 
 
 class SnapshotChecks:
-    """Accept snapshots in one direction: newer ones, as long as they last.
+    """Accept only snapshots that are newer than the last one and have not expired.
 
     The highest counter is remembered in memory, and in a file if there is one, so that a restart does not
     forget it. For one caller at a time; processes may share the file.
@@ -160,12 +160,12 @@ class SnapshotChecks:
         """Trust these roots from now on, and no others.
 
         Raises:
-            KeyringError: the private half of one is among them.
+            KeyringError: a root has its private half.
         """
         if roots.is_secret:
             raise KeyringError(
-                "the root has its private half here, and belongs offline: headerware keys export-public "
-                "makes the file that readers need"
+                "the root has its private half here, and this half belongs offline: headerware keys "
+                "export-public makes the file that readers need"
             )
         self._roots = roots
 
@@ -173,21 +173,21 @@ class SnapshotChecks:
         """Verify a snapshot, and return it with its keyring.
 
         Raises:
-            KeyringError: as :func:`verify_snapshot`; or it has expired, is older than one that was accepted
-                before, or is another one with the same counter.
+            KeyringError: as :func:`verify_snapshot`; or the snapshot has expired, is older than the last
+                accepted one, or differs from the accepted one with the same counter.
         """
         snapshot, keyring = verify_snapshot(text, self._roots, source=source)
         require_unexpired(snapshot.expires_ms, now_ms, source=source)
-        self._require_newer(_place(snapshot), source)
+        self._require_newer(_counter_and_digest(snapshot), source)
         return snapshot, keyring
 
     def remember(self, text: bytes, *, source: str = "snapshot") -> None:
-        """Count a snapshot as accepted before, whether or not it has expired.
+        """Count a snapshot as accepted, even if it has expired.
 
         Raises:
             KeyringError: as :func:`verify_snapshot`.
         """
-        self._highest = _place(verify_snapshot(text, self._roots, source=source)[0])
+        self._highest = _counter_and_digest(verify_snapshot(text, self._roots, source=source)[0])
 
     def _require_newer(self, found: tuple[int, str], source: str) -> None:
         _require_follows(self._highest, found, source)
@@ -196,39 +196,39 @@ class SnapshotChecks:
                 _advance(self._counter_file, found, source)
             except OSError as error:
                 raise KeyringError(
-                    f"the counter of snapshots in {self._counter_file} cannot be kept: {error.strerror}"
+                    f"the counter of snapshots in {self._counter_file} cannot be written: {error.strerror}"
                 ) from error
         self._highest = found
 
 
-def _place(snapshot: Snapshot) -> tuple[int, str]:
+def _counter_and_digest(snapshot: Snapshot) -> tuple[int, str]:
     """Return the counter, and a digest that tells snapshots with the same counter apart."""
     return snapshot.counter, hashlib.sha256(_signed_bytes(snapshot)).hexdigest()
 
 
 def require_unexpired(expires_ms: float, now_ms: int, *, source: str) -> None:
-    """Raise KeyringError for a snapshot that is at its end."""
+    """Raise KeyringError if a snapshot has expired."""
     if now_ms >= expires_ms:
         raise KeyringError(
-            f"{source} expired {(now_ms - expires_ms) / 1000:,.0f} s ago, and no newer one has come: either "
-            "nobody signed one, or somebody keeps it back"
+            f"{source} expired {(now_ms - expires_ms) / 1000:,.0f} s ago, and no newer one has arrived: "
+            "either nobody signed one, or somebody keeps it back"
         )
 
 
 def _require_follows(highest: tuple[int, str], found: tuple[int, str], source: str) -> None:
     if found[0] < highest[0]:
         raise KeyringError(
-            f"{source} goes back: its counter is {found[0]}, and {highest[0]} was here before; somebody put "
-            "an older keyring back"
+            f"{source} is older than the last snapshot: its counter is {found[0]}, expected {highest[0]} or "
+            "more; somebody put an older keyring back"
         )
     if found[0] == highest[0] and found[1] != highest[1]:
         raise KeyringError(
-            f"{source} is another snapshot with the same counter, {found[0]}: sign a newer one"
+            f"{source} differs from the last snapshot, but has the same counter, {found[0]}: sign a newer one"
         )
 
 
 def _advance(path: str, found: tuple[int, str], source: str) -> None:
-    """Write down a counter and its digest, unless a higher one is there; one process after the other."""
+    """Write a counter and its digest to a locked file; raise KeyringError for a lower counter."""
     import fcntl  # noqa: PLC0415 - needs a POSIX system
 
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -241,7 +241,7 @@ def _advance(path: str, found: tuple[int, str], source: str) -> None:
             if not counter.isdecimal() or len(digest) != hashlib.sha256().digest_size * 2:
                 raise KeyringError(f"{path} holds no counter of snapshots: remove it if that is safe")
             _require_follows((int(counter), digest), found, source)
-        after = f"{found[0]:019} {found[1]}\n".encode()  # always as long as before
+        after = f"{found[0]:019} {found[1]}\n".encode()  # of a fixed length
         if os.pwrite(descriptor, after, 0) < len(after):
             os.pwrite(descriptor, before, 0)
             os.ftruncate(descriptor, len(before))
@@ -254,7 +254,7 @@ def _advance(path: str, found: tuple[int, str], source: str) -> None:
 def _require_root(root: Key, created: datetime) -> None:
     name = f"root key {root.id!r} version {root.version}"
     if root.algorithm != "ed25519" or SNAPSHOT_USE not in root.use:
-        raise KeyringError(f"{name} is not for snapshots: it takes ed25519 and the use {SNAPSHOT_USE}")
+        raise KeyringError(f"{name} is not for snapshots: expected ed25519 and the use {SNAPSHOT_USE}")
     if root.status == "revoked":
         raise KeyringError(f"{name} is revoked")
     if root.not_before is not None and created < root.not_before:
@@ -266,7 +266,9 @@ def _require_root(root: Key, created: datetime) -> None:
 def _signed_bytes(snapshot: Snapshot) -> bytes:
     root = snapshot.root.encode()
     if len(root) > 255 or not 0 <= snapshot.root_version <= 0xFFFF:
-        raise KeyringError("the snapshot names no root key that there can be")
+        raise KeyringError(
+            "the snapshot names an impossible root key: its id is over 255 bytes or its version no u16"
+        )
     return b"".join(
         (
             struct.pack(">BB", _VERSION, len(root)),

@@ -1,8 +1,9 @@
-"""Snapshots of keyrings in a compacted topic, and the file that follows one of them.
+"""Snapshots of keyrings in a compacted topic, and a file that is kept up to date with one of them.
 
-The topic has a row for each snapshot: its key is the snapshot's name, its value the snapshot's JSON. Nobody
-has to trust the topic: what was not signed by the root, goes back or has expired never reaches the file. Who
-can write to the topic can keep a snapshot from followers, which is noticed when the last one expires.
+The topic has a row for each snapshot: the row's key is the snapshot's name, its value the snapshot's JSON.
+Nobody has to trust the topic: a snapshot that the root did not sign, that is older than the last one, or that
+has expired never reaches the file. A writer of the topic can keep new snapshots from followers; they notice
+this when their last snapshot expires.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _log = logging.getLogger("headerware.keyring")
 def publish_snapshot(
     table: TopicTable[Rows], name: str, text: bytes, roots: Keyring, *, timeout_s: float
 ) -> Snapshot:
-    """Write a snapshot to a topic, and return it once it is there.
+    """Write a snapshot to a topic, wait until the brokers have it, and return it.
 
     Args:
         table: the topic.
@@ -40,12 +41,12 @@ def publish_snapshot(
 
     Raises:
         KeyringError: none of the roots signed it, it holds secrets, or the topic has a newer one.
-        RegistryError: the brokers did not answer in time, or refuse.
+        RegistryError: the brokers did not answer in time, or refused.
     """
     snapshot, keyring = verify_snapshot(text, roots)
     if keyring.is_secret:
         raise KeyringError(
-            "the snapshot holds secrets, which all readers of the topic would have: sign the keyring that "
+            "the snapshot holds secrets, and all readers of the topic could read them: sign the keyring that "
             "headerware keys export-public makes"
         )
     table.refresh(timeout_s)
@@ -54,16 +55,19 @@ def publish_snapshot(
         try:
             last = verify_snapshot(before, roots)[0].counter
         except KeyringError as error:
-            _log.warning("topic %s had something else under %r: %s", table.topic, name, error)
+            _log.warning("topic %s had no valid snapshot under %r: %s", table.topic, name, error)
         else:
             if last > snapshot.counter or (last == snapshot.counter and before != text):
-                raise KeyringError(f"the snapshot goes back: topic {table.topic!r} has counter {last}")
+                raise KeyringError(
+                    f"the snapshot has counter {snapshot.counter}, expected more than {last}, which topic "
+                    f"{table.topic!r} has already"
+                )
     table.put(name.encode(), text, timeout_s)
     return snapshot
 
 
 class SnapshotFollower:
-    """Write the newest snapshot of a topic to a file, which keyring readers follow in their turn.
+    """Write the newest snapshot of a topic to a file, which readers of keyrings follow.
 
     For one caller at a time.
 
@@ -71,7 +75,7 @@ class SnapshotFollower:
         table: the topic.
         name: the snapshot's name in it.
         roots: the public halves of the root keys that are trusted.
-        path: the file. What is there already counts as seen, so that nothing older replaces it.
+        path: the file. A snapshot that is there already counts as accepted, so that no older one replaces it.
     """
 
     def __init__(
@@ -87,18 +91,18 @@ class SnapshotFollower:
             self._checks.remember(self._seen, source=str(self._path))
 
     def trust(self, roots: Keyring) -> None:
-        """Trust these roots from now on, and no others; KeyringError for a private half."""
+        """Trust these roots from now on, and no others; raise KeyringError if one has its private half."""
         self._checks.trust(roots)
 
     def look(self, now_ms: int) -> Snapshot | None:
-        """Write the file if the topic has a newer snapshot, and return that; None if it has not.
+        """Write the file and return the snapshot if the topic has a newer one; return None if not.
 
         Args:
             now_ms: the clock, in milliseconds since the epoch.
 
         Raises:
-            KeyringError: what the topic has is no snapshot, not the root's, goes back, or has expired; or
-                the file cannot be written.
+            KeyringError: the topic's value is not a snapshot, was not signed by a root, is older than the
+                last snapshot, or has expired; or the file cannot be written.
         """
         text = self._table.get(self._name.encode())
         if text is None or text == self._seen:

@@ -1,4 +1,4 @@
-"""Edit keyring files: one writer after the other, and each writes the whole file or nothing."""
+"""Edit keyring files: one writer at a time, and each writes the complete file or nothing."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def edit_keyring(
 ) -> Keyring:
     """Change a keyring file under its lock, and return the new keyring.
 
-    Writers wait for each other at a lock file beside it, so that none undoes another's change. The new file
-    replaces the old one in one step, with its owner and mode; a reader sees one or the other. If there is no
-    file and ``create`` is set, ``change`` begins with an empty keyring.
+    Writers wait for each other at a lock file next to the keyring, so that no writer undoes another's change.
+    The new file replaces the old one in one step and keeps its owner and mode; a reader sees the old file or
+    the new one. If there is no file and ``create`` is set, ``change`` gets an empty keyring.
     """
     target = Path(os.fspath(path))
     with _write_errors(target):
-        # The target of a link is changed, or else the link would be replaced by a file.
+        # Change the target of a link; otherwise a file would replace the link.
         target = target.resolve() if permissions == "kubernetes" else target
         with _locked(target):
             fresh = create and not target.exists() and not target.is_symlink()
@@ -62,20 +62,20 @@ def edit_with_public(
 ) -> Keyring:
     """Change a keyring file and the file of its public halves, and return the new keyring.
 
-    The file of public halves, a keyring or a JWKS, is replaced first, so that those who verify know a version
-    before anything is signed with it. If this ends between the two, the whole can be done again.
+    The file of public halves, a keyring or a JWKS, is replaced first, so that readers know a version before
+    anything is signed with it. If the program ends between the two writes, repeat the call.
 
     Args:
         path: the keyring file.
         public: the file of public halves.
-        change: takes both keyrings, and returns them as they are to be.
-        permissions: as in :func:`edit_keyring`; of the keyring file.
+        change: takes both keyrings, and returns the new ones.
+        permissions: the permissions of the keyring file, as in :func:`edit_keyring`.
 
     Raises:
-        KeyringError: a file cannot be read or written, the second one has secrets, or it is a JWKS and the
-            active version has limits that a JWKS cannot state.
+        KeyringError: a file cannot be read or written; the file of public halves has secrets; or it is a JWKS
+            and the active version has limits that a JWKS cannot state.
     """
-    # The target of a link is changed, or else those who read it there would not get the new version.
+    # Change the target of a link; otherwise readers of the target would not get the new version.
     target, shown = Path(os.fspath(path)), Path(os.path.realpath(public))
     target = target.resolve() if permissions == "kubernetes" else target
     if target.resolve() == shown:
@@ -97,11 +97,11 @@ def edit_with_public(
 
 
 def _as_jwks(public: Keyring) -> Keyring:
-    """Return what a JWKS has of a keyring: revoked keys are left out, for that is how it revokes them."""
+    """Return the keys that a JWKS can have; leaving a key out revokes it in a JWKS."""
     kept = Keyring(keys=tuple(key for key in public.keys if key.status != "revoked"))
     for key in kept.keys:
         if key.status == "active" and (problem := jwks_problem(key)):
-            raise KeyringError(f"key {key.id!r} version {key.version} cannot stand in a JWKS: {problem}")
+            raise KeyringError(f"key {key.id!r} version {key.version} cannot be in a JWKS: {problem}")
     return Keyring(keys=tuple(key for key in kept.keys if jwks_problem(key) is None))
 
 
@@ -113,7 +113,8 @@ def write_public_keyring(
 ) -> None:
     """Write a keyring of public halves, readable by everyone; refuse one that holds secrets.
 
-    An older public keyring is replaced, but a file with secrets never. ``encode`` makes the file's content.
+    An older public keyring is replaced; a file with secrets is never replaced. ``encode`` returns the file's
+    content.
     """
     target = Path(os.fspath(path))
     if keyring.is_secret:
@@ -130,9 +131,9 @@ def write_public_keyring(
 def write_snapshot(
     path: str | os.PathLike[str], make: Callable[[bytes | None], Snapshot], *, is_secret: bool
 ) -> Snapshot:
-    """Make a snapshot of what is there, or None, and write it under the file's lock; return it.
+    """Make a snapshot from the file's present content, write it under the file's lock, and return it.
 
-    Everyone may read it unless it holds secrets.
+    ``make`` gets None if there is no file. Everyone may read the file unless the snapshot holds secrets.
     """
     target = Path(os.fspath(path))
     with _write_errors(target), _locked(target):
@@ -202,7 +203,7 @@ def _mode(target: Path, keyring: Keyring, permissions: Permissions) -> int:
     if not target.exists():
         return _SECRET_MODE if keyring.is_secret else _PUBLIC_MODE
     mode = stat.S_IMODE(target.stat().st_mode)
-    # A secret may just have come into a file that everyone could read so far.
+    # The new keyring may be the first with secrets in a file that everyone could read until now.
     return mode & ~FORBIDDEN[permissions] if keyring.is_secret else mode
 
 

@@ -258,7 +258,7 @@ class TestAdmitted:
         with Chain([Admission(certificate=str(path)), sign]).open(world.context("producer")) as session:
             outcomes = session.send_outcomes(records)
             assert all(isinstance(each, SignatureError) for each in outcomes)
-            assert "certificate is of another key" in str(outcomes[0])
+            assert "certificate is for another key" in str(outcomes[0])
             path.write_text(world.certificate(key=ring.versions("shop")[-1]))
             world.now_ms += HOUR_MS // 4
             assert all(isinstance(sent, Record) for sent in session.send_outcomes(records))
@@ -310,7 +310,7 @@ class TestStolen:
     def test_behind_the_signature_it_is_refused(self, world: World) -> None:
         record = world.sent(world.certificate())
         added = record.with_headers(record.headers.add("hw.admit", world.certificate()))
-        with pytest.raises(SignatureError, match="behind hw"):
+        with pytest.raises(SignatureError, match="after hw"):
             world.read(added)
 
     @pytest.mark.parametrize("require", ["enforce", "warn", "off"])
@@ -642,7 +642,7 @@ class TestPolicyFile:
                 list(session.consume([record]))
             stats = session.stats()["admission"]
         assert (stats["reloads"], stats["reload_failures"]) == (1, 6)
-        assert "the last good policy goes on" in caplog.text
+        assert "the last good policy stays in use" in caplog.text
 
     @pytest.mark.parametrize("moment", ["before it is opened", "later"])
     def test_of_one_that_is_written_in_place_no_half_counts(
@@ -689,7 +689,7 @@ class TestPolicyFile:
             )
             write()
             assert file.current(NOW + 1_000) is before
-        assert "it is being written; the last good policy goes on" in caplog.text
+        assert "it is being written; the last good policy stays in use" in caplog.text
         assert file.current(NOW + 2_000) is not before
 
     def test_one_that_says_how_it_ends_counts_whole_or_not_at_all(self, world: World) -> None:
@@ -706,7 +706,10 @@ class TestPolicyFile:
     @pytest.mark.parametrize(
         ("text", "match"),
         [
-            (f"{POLICY}\n# end".replace("version = 1", 'version = 1\nlast_line = "# end"'), "the first key"),
+            (
+                f"{POLICY}\n# end".replace("version = 1", 'version = 1\nlast_line = "# end"'),
+                "this key before all others",
+            ),
             (f'last_line = "end"\n{POLICY}', "expected a comment"),
             (f'last_line = "# end"\n# end\n{POLICY}\n# end', "and nowhere else"),
         ],
@@ -855,7 +858,7 @@ class TestSending:
             send("clicks")
 
     def test_a_chain_that_does_not_sign_is_refused(self, world: World) -> None:
-        with pytest.raises(ConfigError, match="nothing here signs"):
+        with pytest.raises(ConfigError, match="no step here signs"):
             Chain([Admission(policy=str(world.folder / "policy.toml"))]).open(world.context("consumer"))
 
     @pytest.mark.parametrize("side", ["producer", "consumer"])

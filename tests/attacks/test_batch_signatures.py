@@ -244,7 +244,7 @@ class TestProofs:
     ) -> None:
         head, where, path, signature = parts_of(batch[4])
         changed = path[:more] if more < 0 else path + bytes(more)
-        refused(reader, with_layout(batch[4], head, where, changed, signature), "its place in the batch asks")
+        refused(reader, with_layout(batch[4], head, where, changed, signature), "for its index in the batch")
 
     def test_a_path_with_its_upper_part_changed(self, reader: SignStep, batch: list[Record]) -> None:
         """What is known of the lower nodes does not excuse the rest of a path."""
@@ -348,7 +348,7 @@ class TestAlgorithms:
             begun = beginning(algorithm, head[:-24], stamped=False)
             mac = hmac.digest(public, begun + place(0, COUNT)[2:] + root, "sha256")
             refused(reader, with_layout(batch[0], head, where, proof, mac * 2))
-            refused(reader, with_layout(batch[0], head, where, proof, mac), "its place in the batch asks")
+            refused(reader, with_layout(batch[0], head, where, proof, mac), "for its index in the batch")
 
     def test_a_key_that_was_revoked_or_replaced_meanwhile(self, path: Path, batch: list[Record]) -> None:
         """A root that was verified once counts no longer than its key."""

@@ -104,7 +104,7 @@ class TestUnknownIds:
         clock = Clock()
         step = consumer_step(folder, clock)
         late = marked(frame(VALUE, trained(4096)), trained(4096).id)
-        with pytest.raises(HeldBackError, match="does not have as yet; it is waited for 10 s"):
+        with pytest.raises(HeldBackError, match="does not have yet; records wait for it, 10 s at most"):
             step.on_consume(late)
         clock.ms += 9_999
         with pytest.raises(HeldBackError):
@@ -249,7 +249,7 @@ class TestUnknownIds:
 
     def test_without_a_client_nothing_is_waited_for(self, folder: FolderDictionaryStore) -> None:
         step = Compress(dictionaries=folder).open(Context(side="consumer"))
-        with pytest.raises(CompressionError, match="publish it there"):
+        with pytest.raises(CompressionError, match="publish it in the store"):
             step.on_consume(marked(b"x", UNKNOWN))
 
 
@@ -293,7 +293,7 @@ class TestTamperedRecords:
         for length in range(len(mark)):
             with pytest.raises(CompressionError, match="or a dictionary's id, found another codec"):
                 step.on_consume(sent.with_headers(Headers([(COMPRESS_HEADER, mark[:length])])))
-        with pytest.raises(CompressionError, match="stands 2 times"):
+        with pytest.raises(CompressionError, match="appears 2 times"):
             step.on_consume(sent.with_headers(Headers([(COMPRESS_HEADER, mark)] * 2)))
 
 

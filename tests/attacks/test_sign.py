@@ -157,7 +157,7 @@ class TestAddedHeaders:
         "name", ["tenant", "note", "empty", "hw.expires", "hw.", "hw.trail", "Tenant", "NOTE", "HW.x", "hW."]
     )
     def test_a_covered_or_reserved_name_is_refused(self, reader: SignStep, signed: Record, name: str) -> None:
-        refused(reader, signed.with_headers(signed.headers.add(name, b"x")), "added behind hw.sig")
+        refused(reader, signed.with_headers(signed.headers.add(name, b"x")), "added after hw.sig")
 
     @pytest.mark.parametrize("name", ["x", "", "hw", "hwsig"])
     def test_another_name_is_taken_out(self, reader: SignStep, signed: Record, name: str) -> None:
@@ -525,7 +525,7 @@ class TestRules:
             (1500, None),
             (1501, "501 ms ago; max_age_ms is 500"),
             (900, None),
-            (899, "101 ms in the future by the clock here; clock_skew_ms is 100"),
+            (899, "101 ms in the future by the local clock; clock_skew_ms is 100"),
         ],
     )
     def test_an_age(self, path: Path, signed: Record, now: int, match: str | None) -> None:

@@ -109,7 +109,7 @@ def test_a_stream_outlasts_rotation_and_outage(service: Service, keyring: str) -
             producer.flush()
             consumer = Consumer({**reading, "group.id": "readers"}, chain=chain)
             consumer.subscribe([TOPIC])
-            with pytest.raises(HeldBackError, match="its data key cannot be had now"):
+            with pytest.raises(HeldBackError, match="its data key is not available now"):
                 take(consumer, 1)
             service.start()
             retried(lambda: send(5))

@@ -14,7 +14,7 @@ from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.interceptors.sign import Sign, SignStep
 from headerware.keyring import Key, Keyring, encode_keyring, with_new_key
-from headerware.keyring.merkle import place_of, tree
+from headerware.keyring.merkle import node_number, tree
 from headerware.keyring.signature import STAMP_BYTES, Statement, decode_statement, rest_of_signed_bytes
 from tests.batches import sent_together
 
@@ -171,7 +171,7 @@ class TestBatchProperties:
     @given(count=st.integers(2, 300))
     def test_places_are_those_of_the_tree(self, count: int) -> None:
         _, paths = tree([index.to_bytes(32, "big") for index in range(count)])
-        found = [place_of(index.to_bytes(2, "big") + count.to_bytes(2, "big")) for index in range(count)]
+        found = [node_number(index.to_bytes(2, "big") + count.to_bytes(2, "big")) for index in range(count)]
         assert [end - 4 for _, end in found] == [len(path) for path in paths]
         leaves = {place for place, _ in found}
         assert len(leaves) == count

@@ -264,8 +264,8 @@ class TestSilence:
         for number in range(2):
             folder.add([Record(TOPIC, b"v")], first=number)
             folder.run(Chain([Metrics(), Trace()]))
-        told = [message for message in caplog.messages if "no SDK of OpenTelemetry" in message]
-        assert [message.partition(" as long")[0] for message in told] == [
+        told = [message for message in caplog.messages if "sets up an SDK of OpenTelemetry" in message]
+        assert [message.partition(" until")[0] for message in told] == [
             "metrics makes no metrics",
             "trace makes no spans",
         ] * 2

@@ -268,7 +268,7 @@ class TestTwoDrivers:
         zombie, driver = open_ledger(), open_ledger()
         run(zombie, 0, rows("zombie"), until="commit")
         run(driver, 0, rows("driver"), until="commit")
-        with pytest.raises(LedgerError, match="batch 0 was begun by another driver"):
+        with pytest.raises(LedgerError, match="batch 0 was begun later by another driver"):
             zombie.commit(0)
         driver.commit(0)
         assert run(open_ledger(), 1, rows())["carried"] == ["driver"]
@@ -434,7 +434,7 @@ class TestPruning:
         monkeypatch.setattr(ledger._storage, "delete_temporary", refuse)
         with caplog.at_level(logging.WARNING):
             ledger.commit(0)
-        assert "stays for now: not permitted" in caplog.text
+        assert "are kept for now: not permitted" in caplog.text
         assert open_ledger().is_committed(0)
 
 

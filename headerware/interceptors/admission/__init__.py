@@ -1,4 +1,4 @@
-"""Admission: who may write what, decided for each record by a policy file."""
+"""Admission: a policy file decides for each record whether its signer may write it."""
 
 from headerware.interceptors.admission.interceptor import Admission
 from headerware.interceptors.admission.policy import Policy, PolicyFile, Quota, read_policy

@@ -1,4 +1,4 @@
-"""The interceptor ``admission``: certificates shown on send, and judged on consume (spec/admission.md)."""
+"""The interceptor ``admission``: certificates are sent, and checked on consume (spec/admission.md)."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ _ValidAt = Literal["signing", "reading"]
 _MAX_TOPICS: Final = 1_024
 _REFRESH_MS: Final = 1_000
 _FRAMING_BYTES: Final = 10
-"""The most that the record format spends on a header's two lengths."""
+"""The largest size of a header's two lengths in the record format."""
 _log: Final = logging.getLogger("headerware.interceptors.admission")
 
 
 class Admission(Interceptor, frozen=True, kw_only=True):
-    """Show a certificate of the signing key with each record, and admit records by a policy.
+    """Send the signing key's certificate with each record, and admit records by a policy.
 
-    The certificate is a JSON Web Token that is bound to a key. Each record has it completely in ``hw.admit``,
-    so a reader can begin anywhere and asks nobody. ``sign`` to the right covers it; a certificate that
-    somebody copies from a record is of no use without the key that it is for.
+    The certificate is a JSON Web Token that is bound to a key. Each record has the complete certificate in
+    ``hw.admit``, so a reader can begin anywhere and needs no other service. ``sign`` to the right covers the
+    header; a certificate that is copied from a record is useless without the key that it is bound to.
 
     On consume the record's signature has been verified by ``sign``. The certificate must be by an issuer of
     the policy, for the policy's audience, for the key that signed and for the topic, and valid; and the
-    policy's rules must allow the record. The header is taken off, and ``record.verified`` says whose
-    certificate it was (``subject``), and by whom it is (``issuer``).
+    policy's rules must allow the record. The header is removed, and ``record.verified`` has the certificate's
+    ``subject`` and ``issuer``.
 
     Args:
-        certificate: path of the file with the certificate; producers need it. It is read again when it
+        certificate: path of the file with the certificate; producers need it. The file is read again when it
             changes.
-        policy: path of the policy file; consumers need it. It is followed, with the key sets that it names;
-            a bad one is refused, and the last good one goes on.
+        policy: path of the policy file; consumers need it. The file and the key sets that it names are read
+            again when they change; a bad version is refused, and the last good policy stays in use.
         require: what happens on consume to records without a certificate: ``enforce`` refuses them, ``warn``
-            counts them and logs each topic once, ``off`` counts them. What is there and wrong is refused.
-        valid_at: the time at which a certificate must be valid: that of ``signing``, so that stored records
-            can be read later, or that of ``reading``, for who reads records as they come.
+            counts them and logs each topic once, ``off`` counts them. A wrong certificate is always refused.
+        valid_at: the time at which a certificate must be valid: ``signing``, so that stored records can
+            be read later, or ``reading``, for consumers that read records as they arrive.
         clock_skew_ms: how far the clocks of signers, issuers and readers may be apart, in milliseconds.
 
     Raises:
-        ConfigError: an option that does not exist; on opening, a file that is missing or wrong, or a chain
-            without ``sign``.
+        ConfigError: an option has an unknown value; on opening, a file is missing or wrong, or the chain has
+            no ``sign``.
         MissingPartError: on opening, joserfc is not installed.
     """
 
@@ -76,19 +76,19 @@ class Admission(Interceptor, frozen=True, kw_only=True):
     clock_skew_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 60_000
 
     def __post_init__(self) -> None:
-        """Bring paths to one form, and refuse words that do not exist."""
+        """Normalize the paths, and refuse unknown values."""
         for name in ("certificate", "policy"):
             if (path := getattr(self, name)) is not None:
                 msgspec.structs.force_setattr(self, name, os.fspath(path))
-        if self.require not in get_args(_Require):  # in code it was not checked before
-            raise ConfigError(f"off, warn or enforce, not {self.require!r}", path="require")
+        if self.require not in get_args(_Require):  # options from code are not checked before
+            raise ConfigError(f"expected off, warn or enforce, found {self.require!r}", path="require")
         if self.valid_at not in get_args(_ValidAt):
-            raise ConfigError(f"signing or reading, not {self.valid_at!r}", path="valid_at")
+            raise ConfigError(f"expected signing or reading, found {self.valid_at!r}", path="valid_at")
 
     def idle_on(self, topics: Iterable[str]) -> list[str]:
-        """Return what the policy's rules and quotas are that are for none of some topics.
+        """Return the policy's rules and quotas that match none of some topics.
 
-        Of a policy that cannot be read, nothing is said here: :meth:`open` says it.
+        Return none if the policy cannot be read; :meth:`open` raises the error.
         """
         if self.policy is None:
             return []
@@ -107,13 +107,13 @@ class Admission(Interceptor, frozen=True, kw_only=True):
         """
         if not context.signed:
             raise ConfigError(
-                "a certificate says who holds the key that signs, and nothing here signs; put a sign step to "
-                "the right of it, for the same topics"
+                "a certificate names the holder of the key that signs, and no step here signs; put a sign "
+                "step to the right of this one, for the same topics"
             )
         if context.side == "producer" and self.certificate is None:
-            raise ConfigError("sending takes a certificate to show", path="certificate")
+            raise ConfigError("sending needs a certificate", path="certificate")
         if context.side == "consumer" and self.policy is None:
-            raise ConfigError("consuming takes a policy to judge by", path="policy")
+            raise ConfigError("consuming needs a policy", path="policy")
         return AdmissionStep(self, context)
 
 
@@ -134,18 +134,18 @@ class AdmissionStep:
         self._missing = self._refused = 0
 
     def on_send(self, record: Record) -> Record:
-        """Add the certificate; refuse a record for which it is of no use."""
+        """Add the certificate; refuse a record for which the certificate is not valid."""
         if self._shown is None:
-            raise AdmissionError("there is no certificate to show; set the option certificate")
+            raise AdmissionError("there is no certificate to send; set the option certificate")
         certificate, value = self._shown.valid_for(record.topic, self._now_ms())
-        # What another key signs would be refused by all readers, so sign refuses it here.
+        # Readers would refuse a record that another key signs, so sign refuses to sign it.
         shown = record.with_headers(record.headers.add(ADMIT_HEADER, value))
         return shown.with_local(CERTIFIED, certificate.thumbprint)
 
     def on_consume(self, record: Record) -> Record:
         """Return an admitted record with its subject instead of its certificate; refuse any other record."""
         if self._policy is None:
-            raise AdmissionError("there is no policy to judge by; set the option policy")
+            raise AdmissionError("there is no policy to admit records by; set the option policy")
         if ADMIT_HEADER not in record.headers.names() and self._options.require != "enforce":
             self._note_missing(record.topic)
             return record
@@ -167,7 +167,7 @@ class AdmissionStep:
         return record.with_local(VERIFIED, verified).with_headers(record.headers.remove(ADMIT_HEADER))
 
     def quotas(self, record: Record) -> tuple[Quota, ...]:
-        """Return the quotas of whoever wrote an admitted record, by the present policy."""
+        """Return the quotas of the present policy for the holder whose admitted record this is."""
         verified = record.verified
         if self._policy is None or verified is None or not verified.subject:
             return ()
@@ -175,7 +175,7 @@ class AdmissionStep:
         return policy.quotas(verified.issuer, verified.subject, record.topic)
 
     def idle_on(self, topics: Iterable[str]) -> list[str]:
-        """Return what the present policy's rules and quotas are that are for none of some topics."""
+        """Return the present policy's rules and quotas that match none of some topics."""
         return [] if self._policy is None else self._policy.current(self._now_ms()).idle_on(topics)
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
@@ -184,7 +184,7 @@ class AdmissionStep:
         return len(ADMIT_HEADER) + own + _FRAMING_BYTES
 
     def stats(self) -> dict[str, int]:
-        """Count records without a certificate, those not admitted, and reloads of the files."""
+        """Return the counts of records without a certificate, of refused records, and of reloads."""
         files = [file for file in (self._shown, self._policy) if file is not None]
         return {
             "missing": self._missing,
@@ -221,11 +221,11 @@ class _CertificateFile:
 
     @property
     def size_bytes(self) -> int:
-        """The length of a certificate; the next one may be twice as long."""
+        """An upper bound of a certificate's length; the next certificate may be twice as long."""
         return min(2 * len(self._value), MAX_BYTES)
 
     def valid_for(self, topic: str, now_ms: int) -> tuple[Certificate, bytes]:
-        """Return the certificate, also as the header's value; raise an AdmissionError if it is of no use."""
+        """Return the certificate and the header's value; raise AdmissionError if it is not valid now."""
         if not 0 <= now_ms - self._looked_ms < _REFRESH_MS:
             self._look(now_ms)
         certificate, value, permitted = self._current
@@ -254,7 +254,7 @@ class _CertificateFile:
                 reason = _reason(error)
                 if reason != self._failure:
                     _log.error(
-                        "%s: %s; the last good certificate goes on until it expires", self._path, reason
+                        "%s: %s; the last good certificate is used until it expires", self._path, reason
                     )
                 self._failure = reason
 

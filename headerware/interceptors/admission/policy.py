@@ -1,8 +1,8 @@
-"""Policies: which certificates count, and which records their holders may write (spec/admission.md).
+"""Policies: which certificates are accepted, and which records their holders may write (spec/admission.md).
 
-A record is admitted if a rule allows it and no rule denies it. The order of the rules does not matter, and
-what no rule speaks of is denied. The same policy decides in a consumer's chain and wherever else records are
-let through: it takes a record whose signature has been verified, and needs no client.
+A record is admitted if a rule allows it and no rule denies it. The order of the rules does not matter, and a
+record that no rule matches is denied. The same policy decides in a consumer's chain and in the guard: it
+takes a record whose signature has been verified, and needs no client.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _log: Final = logging.getLogger("headerware.interceptors.admission")
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Texts = Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
 _Rate = Annotated[float, msgspec.Meta(ge=1e-6)]
-"""A smaller one would mean to wait for longer than there is time."""
+"""With a smaller rate, a record would wait practically for ever."""
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An issuer whose certificates count.
+    """An issuer whose certificates are accepted.
 
     Args:
-        issuer: its name, which the claim ``iss`` must be.
-        jwks: path of a file with its public keys; relative to the policy's file.
-        algorithms: the algorithms that it signs certificates with; no others count.
+        issuer: the issuer's name, as in the claim ``iss``.
+        jwks: path of a file with the issuer's public keys; relative to the policy's file.
+        algorithms: the algorithms that the issuer signs certificates with; others are refused.
         max_lifetime_s: the longest time from ``iat``, or ``nbf`` if that is earlier, to ``exp``, in seconds.
     """
 
@@ -68,7 +68,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Refuse algorithms that no issuer may have."""
         for algorithm in self.algorithms:
             if algorithm not in ALGORITHMS:
-                raise ValueError(f"an issuer's algorithms are of {', '.join(ALGORITHMS)}")
+                raise ValueError(f"expected algorithms of {', '.join(ALGORITHMS)}, found another")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,10 +77,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     Args:
         effect: ``allow``, or ``deny``, which no other rule can outweigh.
         issuers: patterns of issuers, with ``*`` and ``?``.
-        subjects: patterns of subjects, likewise.
+        subjects: patterns of subjects, with ``*`` and ``?``.
         topics: patterns of topics, as interceptors take them; a leading ``!`` excludes.
-        headers: patterns of values by header name. To allow, a record must have the header and each of its
-            values must fit; to deny, one value that fits is enough, whatever the case of the name.
+        headers: patterns of values, by header name. A rule allows a record only if the record has the header
+            and all its values match. A rule denies a record if one value matches; then the case of the name
+            is ignored.
     """
 
     effect: Literal["allow", "deny"]
@@ -98,18 +99,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much each holder of a certificate may write, where something counts it (``headerware guard``).
+    """How much each holder of a certificate may write; ``headerware guard`` enforces it.
 
-    Each issuer and subject that fits has this for itself. Of several quotas that fit all count.
+    Each pair of issuer and subject that matches has the quota for itself. If several quotas match, all apply.
 
     Args:
         issuers: patterns of issuers, with ``*`` and ``?``.
-        subjects: patterns of subjects, likewise.
+        subjects: patterns of subjects, with ``*`` and ``?``.
         topics: patterns of topics, as interceptors take them; a leading ``!`` excludes.
-        records_per_s: how many records a second, 0.000001 or more; so is the next.
-        bytes_per_s: how many bytes of keys, values and headers a second.
-        burst_s: for how many seconds may be saved up.
-        over: what happens to what is above it: ``wait`` holds its partition back, ``refuse`` refuses it.
+        records_per_s: how many records a second, 0.000001 or more.
+        bytes_per_s: how many bytes of keys, values and headers a second, 0.000001 or more.
+        burst_s: for how many seconds an unused quota can be saved up.
+        over: what happens to a record above the quota: ``wait`` holds its partition back, ``refuse`` refuses
+            the record.
     """
 
     issuers: _Texts = ("*",)
@@ -121,9 +123,9 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     over: Literal["wait", "refuse"] = "wait"
 
     def __post_init__(self) -> None:
-        """Refuse patterns that match no topic, and a quota of nothing."""
+        """Refuse patterns that match no topic, and a quota without a limit."""
         if self.records_per_s is None and self.bytes_per_s is None:
-            raise ValueError("a quota has records_per_s, bytes_per_s or both")
+            raise ValueError("expected records_per_s, bytes_per_s or both, found neither")
         try:
             check_patterns(self.topics, path="topics")
         except ConfigError as error:
@@ -140,12 +142,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Known(NamedTuple):
-    """What is known of a certificate and a topic, from any of their records."""
+    """A verified certificate, and the rules that apply to its records in a topic."""
 
     certificate: Certificate
     permits: bool
     rules: tuple[Rule, ...]
-    """The rules of which only the conditions on headers are open."""
+    """The rules whose conditions hold, except for conditions on headers, which each record decides."""
 
 
 class Policy:
@@ -186,13 +188,13 @@ class Policy:
 
         Args:
             record: the record, with its ``hw.admit`` and with its verified signature.
-            now_ms: the clock here, in milliseconds since the epoch.
+            now_ms: the time by the local clock, in milliseconds since the epoch.
             clock_skew_ms: how far clocks may be apart, in milliseconds.
-            valid_at: the time at which the certificate must be valid: that of ``signing``, which the signer
-                states, or that of ``reading``, which is now.
+            valid_at: the time at which the certificate must be valid: ``signing``, the time that the signer
+                states, or ``reading``, the present time.
 
         Raises:
-            AdmissionError: why the record is not admitted.
+            AdmissionError: the record is not admitted; the message states why.
         """
         verified = record.verified
         if verified is None:
@@ -228,17 +230,17 @@ class Policy:
         return known is not None and not known[1].knows(certificate)
 
     def quotas(self, issuer: str, subject: str, topic: str) -> tuple[Quota, ...]:
-        """Return the quotas of whoever holds a certificate, for a topic; none if there is no limit."""
+        """Return the quotas for the holder of a certificate in a topic; none if there is no limit."""
         return self._quotas_of[issuer, subject, topic] if self._quotas else ()
 
     def idle_on(self, topics: Iterable[str]) -> list[str]:
-        """Return what the rules and quotas are that are for none of some topics; they may be misspelled."""
+        """Return the rules and quotas that match none of some topics; their patterns may be misspelled."""
         known = tuple(topics)
         rules = [(f"rules[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._rules)]
         quotas = [(f"quotas[{at}]", each.topics, fits) for at, (each, fits) in enumerate(self._quotas)]
         return [
-            f"{place} ({', '.join(patterns)})"
-            for place, patterns, fits in (*rules, *quotas)
+            f"{name} ({', '.join(patterns)})"
+            for name, patterns, fits in (*rules, *quotas)
             if not any(map(fits.matches, known))
         ]
 
@@ -282,8 +284,8 @@ class Policy:
 
 
 def _require_allowed(rules: tuple[Rule, ...], record: Record, verified: Verified) -> None:
-    # Each slice is judged, and only the first has the message's headers. The others follow its verdict,
-    # for without it there is no message, and all slices of a message have one signer.
+    # Each slice is judged, and only the first has the message's headers. Conditions on headers are not
+    # checked for later slices: without its first slice a message is nothing, and all slices have one signer.
     without_headers = any(rule.headers for rule in rules) and _is_later_slice(record)
     allowed = False
     for rule in rules:
@@ -304,20 +306,20 @@ def read_policy(path: str) -> Policy:
     """Read a policy file and the key sets that it names.
 
     Raises:
-        ConfigError: a file is missing, or wrong, and where.
+        ConfigError: a file is missing or wrong; the message states where.
         MissingPartError: joserfc is not installed.
     """
     return _read(Path(path))[0]
 
 
 class PolicyFile:
-    """Follow a policy file and its key sets; a bad one is refused, and the last good one goes on.
+    """Follow a policy file and its key sets; a bad version is refused, and the last good policy stays in use.
 
     Safe for use by several threads at once.
 
     Args:
         path: the policy file.
-        now_ms: the caller's clock now, in milliseconds.
+        now_ms: the present time of the caller's clock, in milliseconds.
 
     Raises:
         ConfigError: a file is missing or wrong.
@@ -329,7 +331,7 @@ class PolicyFile:
         self._lock = PerProcess(Lock)
         self._files: tuple[Path, ...] = (self._path,)
         self._stamp = _stamps(self._files)
-        """The stamp of the version that was read or refused; empty if it is to be read again in any case."""
+        """The stamp of the version that was read or refused; empty if the files must be read again anyway."""
         self._settled = self._stamp
         """The stamp of the version that has not changed for a moment."""
         if is_young(self._stamp[0]):
@@ -337,7 +339,7 @@ class PolicyFile:
         self._read()
         self._looked_ms = now_ms
         self.failure: str | None = None
-        """Why the file as it is now cannot be used; None if it can."""
+        """The reason why the present version of the file cannot be used; None if it can."""
         self.reloads: int = 0
         self.failures: int = 0
 
@@ -351,8 +353,8 @@ class PolicyFile:
         """Return the certificate by which the present policy admits a record; see :meth:`Policy.admit`.
 
         Raises:
-            AdmissionError: why the record is not admitted.
-            HeldBackError: it names a key of an issuer that is not known, and a file cannot be read.
+            AdmissionError: the record is not admitted; the message states why.
+            HeldBackError: the record's certificate names an unknown key, and a file cannot be read.
         """
         policy = self.current(now_ms)
         try:
@@ -383,23 +385,23 @@ class PolicyFile:
             except ConfigError as error:
                 self.failures += 1
                 if self.failure != str(error):
-                    _log.error("%s; the last good policy goes on", error)
+                    _log.error("%s; the last good policy stays in use", error)
                 self.failure = str(error)
                 return
             self.failure = None
             self.reloads += 1
 
     def _settle(self) -> None:
-        """Wait until the files change no more."""
+        """Wait until the files no longer change."""
         found = settled(lambda: _stamps(self._files), within_s=_WAIT_S)
         if found is None:
             raise ConfigError("it is being written", path=str(self._path))
         self._settled = found
 
     def _read(self) -> None:
-        """Read the files, and put them in force."""
+        """Read the files, and use the new policy."""
         stamp = self._settled
-        self._stamp = ()  # a child that is forked meanwhile has to read it, too
+        self._stamp = ()  # a child that is forked meanwhile must read the files, too
         try:
             policy, files = _read(self._path)
         except ConfigError:
@@ -420,11 +422,11 @@ def _read(path: Path) -> tuple[Policy, tuple[Path, ...]]:
         table = tomllib.loads(text)
         require_whole(table, text, str(path))
         policy = table_from(table, _File, source=str(path))
-    except (ValueError, RecursionError) as error:  # numbers and nestings beyond what Python takes, too
+    except (ValueError, RecursionError) as error:  # including numbers and nesting beyond Python's limits
         raise ConfigError(f"expected TOML: {error}", path=str(path)) from None
     names = [issuer.issuer for issuer in policy.issuers]
     if len(names) != len(set(names)):
-        raise ConfigError("an issuer stands twice", path=str(path))
+        raise ConfigError("an issuer appears twice", path=str(path))
     files = [path.parent / issuer.jwks for issuer in policy.issuers]
     issuers = [
         (issuer, IssuerKeys(_content(file), issuer.algorithms, source=str(file)))
@@ -457,12 +459,12 @@ def _require_valid(
         raise AdmissionError(f"its certificate had expired {at_ms - certificate.expires_ms} ms before")
     if at_ms < begins_ms or now_ms < begins_ms:
         raise AdmissionError("its certificate is not valid yet")
-    # Else an issuer could make its certificates look young for as long as it likes.
+    # Otherwise an issuer could make certificates look younger by issuing them in the future.
     if now_ms < certificate.issued_ms - clock_skew_ms:
         raise AdmissionError("its certificate was issued in the future, by its iat")
     written_ms = record.timestamp_ms
     by_broker = record.timestamp_type == TimestampType.LOG_APPEND_TIME
-    # The broker's word: who has signed before a certificate expires does not send long after it.
+    # The broker's timestamp shows a record that states an early time of signing, but was sent much later.
     if by_broker and written_ms is not None and written_ms > ends_ms:
         raise AdmissionError(
             f"its certificate had expired {written_ms - certificate.expires_ms} ms before the broker stored "
@@ -495,7 +497,7 @@ def _some_value_fits(record: Record, name: str, pattern: str) -> bool:
 
 
 def _value_fits(value: bytes | None, pattern: str, *, unreadable: bool) -> bool:
-    """Return whether a value fits; ``unreadable`` is the answer for one that is no text."""
+    """Return whether a value matches a pattern, or ``unreadable`` if the value is not text."""
     try:
         return unreadable if value is None else fits(pattern, value.decode())
     except UnicodeDecodeError:

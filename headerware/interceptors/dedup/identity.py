@@ -5,8 +5,8 @@
     source    16   kind 1: the producer, drawn at random; kind 2: the scope of the digest
     mark           kind 1: sequence, u64; kind 2: digest, 16 bytes
 
-Integers are big-endian. Scope and digest are the first 16 bytes of SHA-256 over a text of their own and
-the parts, each behind its length as u32.
+Integers are big-endian. Scope and digest are the first 16 bytes of SHA-256 over a domain of their own and
+the parts, each prefixed with its length as u32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MARK_AT: Final = 2 + SOURCE_BYTES
 NUMBERED: Final = b"\x01\x01"
 DERIVED: Final = b"\x01\x02"
 _LENGTHS: Final = {NUMBERED: MARK_AT + 8, DERIVED: MARK_AT + _DIGEST_BYTES}
-"""How long an identity is, by its first two bytes."""
+"""The length of an identity, by its first two bytes."""
 
 _VERSION: Final = 1
 _SCOPE: Final = b"hw.id scope\x00"
@@ -54,7 +54,7 @@ _pack_length: Final = struct.Struct(">I").pack
 class Identity(msgspec.Struct, frozen=True):
     """The identity of a record, the same however often it is sent.
 
-    A record that carries one in ``record.local["dedup"]`` is sent with it. :meth:`numbered` and
+    A record with an identity in ``record.local["dedup"]`` is sent with that identity. :meth:`numbered` and
     :meth:`derived` make the two kinds.
 
     Args:
@@ -63,7 +63,8 @@ class Identity(msgspec.Struct, frozen=True):
         digest: 16 bytes made from the record's content; None if there is a sequence.
 
     Raises:
-        WireFormatError: a part of another length or range, both, or neither.
+        WireFormatError: a part has a wrong length or range, or there is not exactly one of sequence and
+            digest.
     """
 
     source: bytes
@@ -73,13 +74,14 @@ class Identity(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Refuse what cannot be encoded."""
         if (self.sequence is None) == (self.digest is None):
-            raise WireFormatError("an identity has either a sequence or a digest")
+            found = "neither" if self.digest is None else "both"
+            raise WireFormatError(f"expected either a sequence or a digest, found {found}")
         if len(self.source) != SOURCE_BYTES:
-            raise WireFormatError(f"a source has {SOURCE_BYTES} bytes, not {len(self.source)}")
+            raise WireFormatError(f"expected a source of {SOURCE_BYTES} bytes, found {len(self.source)}")
         if self.digest is not None and len(self.digest) != _DIGEST_BYTES:
-            raise WireFormatError(f"a digest has {_DIGEST_BYTES} bytes, not {len(self.digest)}")
+            raise WireFormatError(f"expected a digest of {_DIGEST_BYTES} bytes, found {len(self.digest)}")
         if self.sequence is not None and not 0 <= self.sequence <= _MAX_SEQUENCE:
-            raise WireFormatError("a sequence is 0 to 2**64 - 1")
+            raise WireFormatError(f"expected a sequence of 0 to 2**64 - 1, found {self.sequence}")
 
     @classmethod
     def numbered(cls, producer: bytes, sequence: int) -> Identity:
@@ -90,16 +92,16 @@ class Identity(msgspec.Struct, frozen=True):
             sequence: a number that the producer uses for this record only.
 
         Raises:
-            WireFormatError: a part of another length or range.
+            WireFormatError: a part has a wrong length or range.
         """
         return cls(producer, sequence=sequence)
 
     @classmethod
     def derived(cls, scope: Iterable[str], parts: Iterable[bytes]) -> Identity:
-        """Make an identity from the content of a record, the same wherever it is made.
+        """Make an identity from the content of a record; the same content always has the same identity.
 
         Args:
-            scope: sets these records apart from others that may have the same parts.
+            scope: texts that distinguish these records from other records with the same parts.
             parts: the facts that identify the record within the scope, in order.
         """
         return cls(scope_of(scope), digest=content_digest(parts))
@@ -116,7 +118,7 @@ class Identity(msgspec.Struct, frozen=True):
         """Read a header's value.
 
         Raises:
-            WireFormatError: it is no identity of version 1.
+            WireFormatError: the value is not an identity of version 1.
         """
         layout = layout_of(value)
         source, mark = layout[2:MARK_AT], layout[MARK_AT:]
@@ -139,15 +141,15 @@ def scope_of(texts: Iterable[str]) -> bytes:
 
 
 def content_digest(parts: Iterable[bytes]) -> bytes:
-    """Return the digest of what identifies a record within its scope."""
+    """Return the digest of the parts that identify a record within its scope."""
     return _digest(_CONTENT, parts)
 
 
 def identity_of(record: Record) -> bytes:
     """Return the identity of a record with ``hw.id``: its layout, and for a dead letter also its origin.
 
-    A dead letter is the record as it came, followed by headers with the reason. It must not count as a copy
-    of the refused record, neither in the dead-letter topic nor when it is put back. So its identity also has
+    A dead letter is the refused record, with headers added that state the reason. It must not count as a copy
+    of the refused record, neither in the dead-letter topic nor after it is redriven. So its identity also has
     a digest of its topic and origin.
     """
     headers = record.headers
@@ -163,7 +165,7 @@ def identity_of(record: Record) -> bytes:
 
 
 def _dead_letter_digest(topic: str, reasons: Sequence[Pair]) -> bytes:
-    """Return what sets the dead letters of one record apart: their topic, and the position they come from."""
+    """Return a digest that distinguishes the dead letters of one record by their topic and origin."""
     origin = [part for name, value in reasons if name in _ORIGINS for part in (name.encode(), value or b"")]
     return _digest(_DEAD_LETTER, [topic.encode(), *origin])
 

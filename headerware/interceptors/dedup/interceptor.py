@@ -50,36 +50,37 @@ _new_headers: Final = tuple.__new__
 class Dedup(Interceptor, frozen=True, kw_only=True):
     """Give each record an identity on send, and drop copies on consume.
 
-    A record is a copy if its identity has come before from another position. The same identity at the same
-    topic, partition and offset is a record read again, after a seek or a restart, and is delivered.
+    A record is a copy if its identity was seen at another position. The same identity at the same topic,
+    partition and offset is a record read again, after a seek or a restart, and is delivered.
 
-    On send the identity is the one in ``record.local["dedup"]``; else, with ``id_from`` or ``id_from_key``,
-    a digest of what they name, the topic and ``producer``; else the session's random producer id with a
-    sequence. So a record that an application itself sends again is a second record, unless its identity comes
-    from its content. A copy that a mirror made byte for byte in another topic is a copy.
+    On send, the identity is taken from ``record.local["dedup"]``. If there is none there, it is made with
+    ``id_from`` or ``id_from_key`` as a digest of these parts, the topic and ``producer``. Without these
+    options it is the session's random producer id with a sequence. So a record that an application sends
+    twice is two records, unless its identity comes from its content. A record that a mirror copies byte for
+    byte into another topic is a copy.
 
-    A record is remembered once all steps have accepted it: if one was refused, a copy of it and its dead
-    letter are delivered. A record that was delivered but not processed comes again only from its own
-    position, so commit offsets after processing, not before. A step that gives a record another ``local``
-    must keep what is in it.
+    A record is remembered once all steps have accepted it. If a record was refused, a copy of it is
+    delivered, and so is its dead letter. A record that was delivered but not processed comes again only from
+    its own position, so commit offsets after processing, not before. A step that replaces a record's
+    ``local`` must keep the entries in it.
 
-    Without ``sign`` to its right, whoever can write to a topic can use the identities of others' records.
+    Without ``sign`` to its right, anybody who can write to a topic can use the identities of other records.
 
     Args:
         id_from: names of headers that the application sets and that together identify a record, such as
             ``ce_source`` and ``ce_id``. A record that lacks one is refused.
-        id_from_key: whether the key, too, is part of what identifies a record.
-        producer: a name that all instances of one logical producer share; it sets its digests apart from
-            those of others in the same topic.
+        id_from_key: whether the key, too, is a part that identifies a record.
+        producer: a name that all instances of one logical producer share; it distinguishes their digests from
+            other producers' digests in the same topic.
         window: how many identities of one producer are remembered in memory. A copy is recognised if fewer
-            records of its producer lie between it and the first.
-        max_identities: how many identities are remembered in all.
+            records of its producer lie between the first record and the copy.
+        max_identities: how many identities are remembered in total.
         store: path of a SQLite file to remember identities in, across restarts and for all consumers of one
-            group on one machine. In a TOML file it is relative to that file. None is memory.
+            group on one machine. In a TOML file, the path is relative to that file. None means memory.
         retain_ms: how long a store remembers an identity, in milliseconds.
 
     Raises:
-        ConfigError: options that contradict one another.
+        ConfigError: options contradict one another.
     """
 
     type: ClassVar[str] = "dedup"
@@ -96,27 +97,27 @@ class Dedup(Interceptor, frozen=True, kw_only=True):
     retain_ms: Annotated[int, msgspec.Meta(ge=1)] = 7 * _DAY_MS
 
     def __post_init__(self) -> None:
-        """Bring the options to one form, and refuse some that contradict one another."""
+        """Normalize the options, and refuse options that contradict one another."""
         if self.store is not None:
             msgspec.structs.force_setattr(self, "store", os.fspath(self.store) or None)
         if self.producer is not None and not (self.id_from or self.id_from_key):
             raise ConfigError(
-                "names the scope of identities from id_from or id_from_key, and neither is given; "
-                "producers of numbered records draw an id of their own",
+                "expected id_from or id_from_key together with producer, found neither; without them, each "
+                "session draws a producer id of its own",
                 path="producer",
             )
         if self.store is None and self.max_identities < 2 * self.window:
             raise ConfigError(
-                f"is {self.max_identities}, less than twice the window ({self.window}), which one producer "
-                f"may take",
+                f"expected at least twice the window ({self.window}), which one producer may take, found "
+                f"{self.max_identities}",
                 path="max_identities",
             )
 
     def open(self, context: Context) -> DedupStep:
-        """Return the hooks of one session; for a consumer the store is opened.
+        """Return the hooks of one session; a consumer's session opens the store.
 
         Raises:
-            ConfigError: a store that cannot be opened, or is a file of another kind.
+            ConfigError: the store cannot be opened, or is a file of another kind.
         """
         return DedupStep(self, context)
 
@@ -159,7 +160,7 @@ class DedupStep:
         if port is None:
             self.on_accepted: Callable[[Record], Any] = reader.on_accepted
             self.on_stopped: GivenUp = window.given_up
-        if store is not None:  # in memory a batch costs as much as its records do
+        if store is not None:  # in memory a batch costs as much as its single records
             self.on_accepted_batch: Callable[[Batch], Batch] = reader.on_accepted_batch
             self.close: Callable[[], None] = store.close
         _open_steps.add(self)
@@ -207,7 +208,7 @@ class DedupStep:
         return encode_text(DERIVED + self._scopes[topic] + content_digest(parts))
 
     def _scope(self, topic: str) -> bytes:
-        # The topic is part of it: one order in two topics is two records.
+        # The topic is part of the scope: one order in two topics is two records.
         return scope_of((self._options.producer or "", topic))
 
 
@@ -219,15 +220,15 @@ class _Unaccepted(msgspec.Struct, gc=False):
     record: Record
     """The record as it came to this step, for its position."""
     is_copy: bool | None = None
-    """Whether it is a copy; None as long as nobody has asked."""
+    """Whether the record is a copy; None until that is checked."""
 
 
 class _Reader:
-    """Take identities off consumed records, and drop copies; for one caller at a time.
+    """Remove identities from consumed records, and drop copies; for one caller at a time.
 
-    ``is_duplicate`` remembers a record by its identity, and returns whether it has come before from another
-    position. ``store`` takes many records at once; None if batches are no cheaper. ``at_once`` says that
-    records are remembered as they come, not when all steps have accepted them.
+    ``is_duplicate`` remembers a record by its identity, and returns whether the identity was seen at another
+    position. ``store`` remembers many records at once; it is None if batches are no cheaper. With ``at_once``
+    records are remembered when they arrive, not when all steps have accepted them.
     """
 
     __slots__ = ("_at_once", "_duplicates", "_is_duplicate", "_store", "_without_id")
@@ -245,7 +246,7 @@ class _Reader:
         self._duplicates = self._without_id = 0
 
     def on_consume(self, record: Record) -> HookResult:
-        """Take the identity off, and keep it for :meth:`on_accepted`."""
+        """Remove the identity, and keep it for :meth:`on_accepted`."""
         headers = record.headers
         kept = [pair for pair in headers if pair[0] != ID_HEADER]
         found = len(headers) - len(kept)
@@ -282,7 +283,7 @@ class _Reader:
 
     def on_accepted_batch(self, batch: Batch) -> Batch:
         """Remember many records in one transaction of the store; leave copies to :meth:`on_accepted`."""
-        assert self._store is not None  # noqa: S101 - batches come only if there is one
+        assert self._store is not None  # noqa: S101 - this hook exists only with a store
         local = list(batch.locals)
         found = {at: mine for at, own in enumerate(local) if (mine := self._unaccepted(own)) is not None}
         wanted = [(unaccepted.identity, unaccepted.record) for unaccepted in found.values()]
@@ -297,7 +298,7 @@ class _Reader:
         return None if unaccepted is None or unaccepted.reader is not self else unaccepted
 
     def stats(self) -> dict[str, int]:
-        """Count the copies that were dropped, the records without an identity, and the store's failures."""
+        """Return the counts of dropped copies, of records without an identity, and of store failures."""
         counts = {"duplicates": self._duplicates, "without_id": self._without_id}
         return counts if self._store is None else {**counts, "store_failures": self._store.failures}
 
@@ -316,7 +317,7 @@ def _given(identity: object) -> bytes:
 
 
 def _store(options: Dedup, context: Context) -> SqliteWindow | None:
-    """Open the store, if there is one and this session itself has to remember for longer than it lasts."""
+    """Open the store, if there is one and this session remembers the records itself."""
     if (
         options.store is None
         or context.side == "producer"

@@ -1,4 +1,4 @@
-"""The identities that were seen, and the position where each stood first: in memory, or in a SQLite file.
+"""Remember identities with the position at which each was first seen: in memory, or in a SQLite file.
 
 The same identity at the same position (topic, partition and offset) is a record read again, as after a seek
 or a restart; at any other position it is a copy. A record without an offset is never a record read again.
@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 MAX_PRODUCERS: Final = 10_000
 
 _Generations = list[dict[bytes, int]]
-"""Two dicts from marks to positions: what came lately, and what came before that."""
+"""Two dicts from marks to positions: the recent ones, and the earlier ones."""
 
 
 class MemoryWindows:
-    """Remember identities in memory: a bounded number of each source, and in all.
+    """Remember identities in memory: a bounded number for each source, and in total.
 
-    A source is a producer, or the scope of digests. Each has a window of its own, so that none pushes out
-    another's. If there are too many in all, the window of the source that was silent for longest goes as a
-    whole. A copy of a record that has left its window passes. Not safe for use by several threads at once.
+    A source is a producer, or the scope of digests. Each source has a window of its own, so that no source
+    pushes out another's identities. If there are too many identities in total, the window of the source that
+    was silent for longest is dropped. A copy of a record that has left its window passes. Not safe for use by
+    several threads at once.
 
     A window holds at least ``window`` identities, and at most twice as many.
     """
@@ -53,16 +54,16 @@ class MemoryWindows:
         self._generations: _Generations = [{}, {}]
 
     def __len__(self) -> int:
-        """Count the identities that are remembered."""
+        """Return the number of remembered identities."""
         return self._held
 
     def is_duplicate(self, identity: bytes, record: Record) -> bool:
-        """Remember a record, or return True if it has come before from another position."""
+        """Remember a record, or return True if its identity was seen at another position."""
         source = identity[:MARK_AT]
         recent, earlier = self._generations if source == self._latest else self._switch_to(source)
         mark = identity[MARK_AT:]
         offset = record.offset
-        # A position is kept as its hash: if two have the same hash, a copy passes, and nothing is lost.
+        # A position is kept as its hash: if two positions have one hash, a copy passes; no record is lost.
         position = _position_hash(record)
         seen = recent.get(mark)
         if seen is None:
@@ -93,7 +94,7 @@ class MemoryWindows:
         return generations
 
     def _make_room(self) -> None:
-        # Generations rather than one queue: dropping the oldest of a dict one by one takes ever longer.
+        # Generations rather than one queue: dropping the oldest items of a dict one by one takes ever longer.
         recent, earlier = self._generations
         if len(recent) >= self._window:
             self._held -= len(earlier)
@@ -144,12 +145,13 @@ AND (seen_ms < ? OR number <= (SELECT max(number) FROM seen) - ?)
 class SqliteWindow:
     """Remember identities in a SQLite file, which the processes of a machine share and a restart keeps.
 
-    A record is remembered and committed before it is delivered. A process that is killed in between reads it
-    again from the same position, which is no copy; so no kill loses a record. While the file cannot be read
-    or written, records are delivered and counted. Not safe for use by several threads at once, and not to be
-    carried over a fork.
+    A record is remembered and committed before it is delivered. A process that is killed in between reads the
+    record again at the same position, so the record is not a copy, and no kill loses a record. While the file
+    cannot be read or written, records are delivered, and the failures are counted. Not safe for use by
+    several threads at once, nor across a fork.
 
-    Each consumer ``group`` remembers on its own, but ``max_identities`` counts those of all groups together.
+    Each consumer ``group`` has identities of its own, but ``max_identities`` counts the identities of all
+    groups together.
     """
 
     __slots__ = (
@@ -181,10 +183,10 @@ class SqliteWindow:
         self._connection = _open(path)
         self._schema_version = -1
         self.given_up: Final = GivenUp(_position_digest)
-        """As of :class:`MemoryWindows`; it ends with this window, for what is in the file does not tell."""
+        """As in :class:`MemoryWindows`; the file does not have it, so a restart loses it."""
 
     def is_duplicate(self, identity: bytes, record: Record) -> bool:
-        """Remember a record, or return True if it has come before from another position."""
+        """Remember a record, or return True if its identity was seen at another position."""
         return self.are_duplicates([(identity, record)])[0]
 
     def are_duplicates(self, wanted: Sequence[tuple[bytes, Record]]) -> list[bool]:
@@ -216,8 +218,8 @@ class SqliteWindow:
                     self._unpruned += 1
                 else:
                     [before] = connection.execute(_RECALL, (_POSITION_BYTES, key)).fetchone() or [None]
-                    if before is None:  # we did not write it; no record is dropped for it
-                        raise sqlite3.DatabaseError("it holds rows that are none of ours")
+                    if before is None:  # Headerware did not write this row; no record is dropped for it
+                        raise sqlite3.DatabaseError("found rows that Headerware did not write")
                     if before != position and before in self.given_up:
                         self.given_up.discard(before)
                         connection.execute(_REPLACE, (position, key))
@@ -246,8 +248,8 @@ class SqliteWindow:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "dedup store %s: %s; records are delivered, copies among them too (further failures are only "
-                "counted)",
+                "dedup store %s: %s; until the store works again, copies are delivered, too (further "
+                "failures are only counted)",
                 self._path,
                 error,
             )

@@ -29,8 +29,8 @@ Numbers are big-endian. The nonce is 12 zero bytes, because each record has a ke
 the salt is the statement; it is the same for all records of a data key and a topic, so both ends prepare it
 once.
 
-The signer is part of what is authenticated. Otherwise somebody could take a signature off, and sign the
-ciphertext as their own.
+The signer is authenticated, too. Otherwise somebody could remove a signature, and sign the ciphertext as
+their own.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ SALT_BYTES: Final = 24
 COMMITMENT_BYTES: Final = 32
 TAG_BYTES: Final = 16
 TAIL_BYTES: Final = SALT_BYTES + COMMITMENT_BYTES
-"""What follows the statement, without the tag of a null value."""
+"""The size of the salt and the key commitment, which follow the statement."""
 ALWAYS_BOUND: Final = frozenset({
     *("hw.compress", "hw.id", "hw.schema", "avro.schema", "avro.schema.key"),
     *("content-type", "Content-Type", "key-content-type", "Key-Content-Type"),
     *("__key_schema_id", "__value_schema_id"),
 })  # fmt: skip
-"""Headers that say what the plaintext is; they are bound in every record, and not named in it."""
+"""Headers that describe the plaintext; they are bound in every record, and no statement names them."""
 _EVENT: Final = "ce_"
-"""What the names of CloudEvents' headers begin with, which are always bound, too."""
+"""The prefix of CloudEvents' headers, which are always bound, too."""
 DOMAIN: Final = b"headerware/hw.encrypt/1"
 
 MAX_BOUND_HEADERS: Final = 64
@@ -89,7 +89,7 @@ class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """The part of ``hw.encrypt`` that all records of a data key and a topic share.
 
     ``key_version``, ``cluster`` and ``signer`` are empty if there is none. ``bound`` has the names of bound
-    headers beside those that always are, in ascending order.
+    headers in ascending order, without the headers that are always bound.
     """
 
     key_id: str
@@ -105,7 +105,7 @@ class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         """Return the statement's bytes; texts have at most 255 bytes each, a wrapped key 65,535."""
         if not 0 < len(self.wrapped) <= _MAX_WRAPPED_BYTES:
             raise WireFormatError(
-                f"a wrapped data key has 1 to {_MAX_WRAPPED_BYTES} bytes, not {len(self.wrapped)}"
+                f"expected a wrapped data key of 1 to {_MAX_WRAPPED_BYTES} bytes, found {len(self.wrapped)}"
             )
         return b"".join(
             (
@@ -124,10 +124,10 @@ class Statement(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 def decode_statement(statement: bytes) -> Statement:
-    """Read a statement, which takes all the bytes that are given.
+    """Decode a statement that fills all of the given bytes.
 
     Raises:
-        WireFormatError: it has another version or suite, is cut off, or has bytes too many.
+        WireFormatError: it has another version or suite, is cut off, or has extra bytes.
     """
     reader = _Reader(statement)
     version, suite = reader.take(2)
@@ -139,9 +139,9 @@ def decode_statement(statement: bytes) -> Statement:
     mode, count = reader.take(2)
     bound = tuple(reader.text() for _ in range(count))
     if not reader.is_at_end():
-        raise WireFormatError("it has bytes too many, or too few behind them")
+        raise WireFormatError("it has bytes too many, or too few bytes follow its statement")
     if mode >= len(_KEY_MODES):
-        raise WireFormatError(f"its record's key has mode {mode}; 0 and 1 are known")
+        raise WireFormatError(f"expected mode 0 or 1 for the record's key, found mode {mode}")
     if not key_id or not wrapped:
         raise WireFormatError("it names no key, or holds no wrapped data key")
     if list(bound) != sorted(set(bound)):
@@ -180,19 +180,19 @@ def _states(data_key: bytes, domain: bytes) -> tuple[CopyState, CopyState]:
 Seal = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], tuple[bytes, bytes | None]]
 """Takes salt, key, value and headers, and returns the value of ``hw.encrypt`` and the value to send."""
 Open = Callable[[bytes, bytes | None, bytes | None, "tuple[Pair, ...]"], bytes | None]
-"""Takes what follows the statement, and key, value and headers as they came, and returns the plain value."""
+"""Takes the bytes after the statement, and the received key, value and headers; returns the plain value."""
 
 
 def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
     """Return the function that encrypts records under a data key and a statement."""
-    # Derivation and context are written out here, because this runs once a record.
+    # Derivation and context are written out here, because seal() runs for each record.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
     context, names = _contexts(bound), _bound_names(bound)
     (of_value, of_null), pack, to_text = _beginnings(statement), _pack_u32, encode_text
     cipher, nonce, block_number, no_headers = AESGCM, NONCE, _BLOCK_NUMBER, _NO_HEADERS
-    # Base64 takes three bytes at a time, so all of the statement but its last bytes is written once.
-    whole = len(statement) // 3 * 3
-    text, rest = to_text(statement[:whole]), statement[whole:]
+    # Base64 encodes three bytes at a time, so all of the statement but its last bytes is encoded once.
+    end = len(statement) // 3 * 3
+    text, rest = to_text(statement[:end]), statement[end:]
 
     def seal(
         salt: bytes, key: bytes | None, value: bytes | None, headers: tuple[Pair, ...], /
@@ -220,7 +220,7 @@ def sealer(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Seal:
 
 def opener(data_key: bytes, statement: bytes, bound: Iterable[str]) -> Open:
     """Return the function that decrypts records of a data key and a statement, or raises DecryptionError."""
-    # As in sealer; decrypted() has the same steps.
+    # Written out as in sealer(); decrypted() has the same steps.
     copy_inner, copy_outer = _states(data_key, DOMAIN)
     context, names = _contexts(bound), _bound_names(bound)
     (of_value, of_null), pack, same = _beginnings(statement), _pack_u32, compare_digest
@@ -277,20 +277,20 @@ _CHANGED: Final = (
 
 
 def _beginnings(statement: bytes) -> tuple[bytes, bytes]:
-    """Return how what is authenticated begins, for values and for null values."""
+    """Return the first bytes of the authenticated data, for values and for null values."""
     beginning = DOMAIN + prefixed(statement)
     return beginning + b"\0", beginning + b"\x01"
 
 
 def _bound_names(bound: Iterable[str]) -> frozenset[str]:
-    """Return the names of headers that the context looks at; a second ``hw.encrypt`` is refused there."""
+    """Return the names of bound headers, and ``hw.encrypt``, because the context refuses a second one."""
     return ALWAYS_BOUND.union(bound, (ENCRYPT_HEADER,))
 
 
 def _contexts(
     bound: Iterable[str],
 ) -> Callable[[bytes | None, bytes, tuple[Pair, ...]], bytes]:
-    """Return the function that makes the additional authenticated data of a record from their beginning."""
+    """Return the function that makes the authenticated data of a record, given their first bytes."""
     names, pack = _bound_names(bound), _pack_u32
 
     def context(key: bytes | None, beginning: bytes, headers: tuple[Pair, ...]) -> bytes:
@@ -308,12 +308,12 @@ def _contexts(
 
 
 def prefixed(content: bytes) -> bytes:
-    """Return bytes with their length before them."""
+    """Return bytes, prefixed with their length."""
     return _pack_u32(len(content)) + content
 
 
 class _Reader:
-    """Read a layout from left to right; WireFormatError where it is cut off."""
+    """Read a layout from left to right; raise WireFormatError if it is cut off."""
 
     def __init__(self, layout: bytes) -> None:
         self._layout = layout
@@ -339,5 +339,5 @@ class _Reader:
 def _text(what: str, text: str) -> bytes:
     encoded = text.encode()
     if len(encoded) > _MAX_TEXT_BYTES:
-        raise WireFormatError(f"the {what} has {len(encoded)} bytes; {_MAX_TEXT_BYTES} are possible")
+        raise WireFormatError(f"the {what} has {len(encoded)} bytes, expected at most {_MAX_TEXT_BYTES}")
     return bytes((len(encoded),)) + encoded

@@ -49,7 +49,7 @@ from headerware.interceptors.encrypt.envelope import (
     prefixed,
 )
 from headerware.interceptors.encrypt.keys import (
-    ASK_EVERY_MS,
+    CHECK_EVERY_MS,
     EncryptionOptions,
     Known,
     KnownStatements,
@@ -69,53 +69,53 @@ _DOMAIN: Final = b"headerware/hw.field/1"
 _MAX_TOPICS: Final = 1024
 _SCALARS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _Missing = Literal["refuse", "pass"]
-_Place = tuple[str | int, ...]
-"""The steps to a field: names, and indices in lists."""
-_Change = Callable[[Any, _Place], Any]
+_Path = tuple[str | int, ...]
+"""The path of a field in a value: names, and indices in lists."""
+_Change = Callable[[Any, _Path], Any]
 
-SealField = Callable[[bytes, bytes, _Place, bytes], str]
-"""Takes salt, the key's part of what is authenticated, place and plaintext, and returns the field's text."""
-OpenField = Callable[[bytes, bytes, _Place], bytes]
-"""Takes what follows the statement, the key's part and the place, and returns the plaintext."""
+SealField = Callable[[bytes, bytes, _Path, bytes], str]
+"""Takes salt, the authenticated form of the record's key, path and plaintext; returns the field's text."""
+OpenField = Callable[[bytes, bytes, _Path], bytes]
+"""Takes the bytes after the statement, the authenticated form of the key, and path; returns the plaintext."""
 
 
 class EncryptFields(EncryptionOptions, frozen=True, kw_only=True):
-    r"""Encrypt fields of objects, so that each becomes a text; whoever may not decrypt them reads the rest.
+    r"""Encrypt fields of objects, each to a text; readers without the key can still read the other fields.
 
     Values are dicts, with dicts and lists in them. A field may hold text, numbers, booleans, bytes, null, and
-    lists and dicts of these. Each is bound to its path, to the record's key, and to the cluster and topic.
+    lists and dicts of these. Each field is bound to its path, the record's key, and the cluster and topic.
 
     Args:
         fields: paths of the fields: names with dots between them, where ``\.`` is a dot in a name. A list on
-            the path stands for all its elements.
-        missing: what happens to a record without one of the fields: ``refuse`` refuses it, ``pass`` lets it
-            pass.
-        bind_key: whether a field is bound to the record's key, which is then bytes, text or null at both
-            ends.
-        key_service: what wraps the data keys, as for ``encrypt``.
+            the path selects all its elements.
+        missing: what happens to a record without one of the fields: ``refuse`` refuses it, ``pass`` passes
+            it.
+        bind_key: whether a field is bound to the record's key; the key must then be bytes, text or null at
+            both ends.
+        key_service: the key service that wraps the data keys, as for ``encrypt``.
         key_id: the key-encryption key to encrypt under; fields that name it are accepted, too.
         key_ids: further key-encryption keys that fields may name.
-        require: what happens to a record one of whose fields is plaintext: ``off`` passes it, ``warn`` counts
-            it and logs each topic once, ``enforce`` refuses it.
+        require: what happens to a record with one of the fields in plaintext: ``off`` passes it, ``warn``
+            counts it and logs each topic once, ``enforce`` refuses it.
         cluster: this cluster's id; None asks the client.
-        accept_origins: other topics whose records may stand here too, as for ``encrypt``.
+        accept_origins: other topics whose records are accepted here, too, as for ``encrypt``.
         data_key_max_age_ms: how long a data key encrypts, in milliseconds.
-        data_key_max_uses: how many fields it encrypts.
-        data_key_max_bytes: how many bytes it encrypts.
+        data_key_max_uses: how many fields a data key encrypts.
+        data_key_max_bytes: how many bytes a data key encrypts.
         data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
-        data_key_cache_entries: how many of them are at most; half as many may be in use at a time without
-            further calls.
+        data_key_cache_entries: how many unwrapped data keys are remembered; up to half as many can be in use
+            at a time without further calls of the key service.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option is not valid.
     """
 
     type: ClassVar[str] = "encrypt_fields"
     stage: ClassVar[Stage] = Stage.OBJECTS
     needs_serializer: ClassVar[str | None] = (
-        "fields are those of objects, and no step behind it serializes these: values that are bytes are "
-        "refused, and null ones pass; put serialize behind it, unless the client serializes by itself"
+        "it encrypts fields of objects, and no step after it serializes objects: values that are bytes are "
+        "refused, and null values pass; put serialize after it, unless the client serializes by itself"
     )
 
     fields: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
@@ -123,15 +123,15 @@ class EncryptFields(EncryptionOptions, frozen=True, kw_only=True):
     bind_key: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse options that are not valid."""
         super().__post_init__()
-        if self.missing not in get_args(_Missing):  # in code it was not checked before
-            raise ConfigError(f"refuse or pass, not {self.missing!r}", path="missing")
+        if self.missing not in get_args(_Missing):  # options from code are not checked before
+            raise ConfigError(f"expected refuse or pass, found {self.missing!r}", path="missing")
         steps = sorted(_steps(field) for field in self.fields)
         for outer, inner in pairwise(steps):
             if inner[: len(outer)] == outer:
                 raise ConfigError(
-                    f"the field {'.'.join(inner)!r} is within {'.'.join(outer)!r}, which is encrypted whole",
+                    f"the field {'.'.join(inner)!r} is within {'.'.join(outer)!r}, which is encrypted, too",
                     path="fields",
                 )
 
@@ -139,8 +139,8 @@ class EncryptFields(EncryptionOptions, frozen=True, kw_only=True):
         """Open the key service, and return the hooks of one session.
 
         Raises:
-            ConfigError: a producer's chain without a ``key_id``.
-            KeyringError: a key service that cannot be opened.
+            ConfigError: a producer's chain has no ``key_id``.
+            KeyringError: the key service cannot be opened.
         """
         return EncryptFieldsStep(self, context)
 
@@ -170,12 +170,12 @@ class EncryptFieldsStep:
         if record.value is None:
             return record
         if key_id is None:
-            raise InterceptorError("sending takes a key_id to encrypt with, and none is configured")
+            raise InterceptorError("sending needs a key_id to encrypt with, and none is configured")
         topic, bound_key, cluster = record.topic, self._bound_key(record), self._keys.own_cluster() or ""
         scope = scope_of(cluster, topic)
 
-        def encrypt(value: Any, place: _Place) -> str:
-            plain = _packed(value, place)
+        def encrypt(value: Any, path: _Path) -> str:
+            plain = _packed(value, path)
             try:
                 data_key = self._keys.data_keys.to_send(key_id, scope, len(plain))
             except KeyServiceError as error:
@@ -184,7 +184,7 @@ class EncryptFieldsStep:
             if found is None or found[0] is not data_key:
                 found = self._sealers[cluster, topic] = data_key, self._sealer(data_key, cluster, topic)
             self._encrypted += 1
-            return found[1](os.urandom(SALT_BYTES), bound_key, place, plain)
+            return found[1](os.urandom(SALT_BYTES), bound_key, path, plain)
 
         return record.with_value(self._changed(record.value, encrypt))
 
@@ -194,21 +194,21 @@ class EncryptFieldsStep:
             return record
         bound_key = self._bound_key(record)
 
-        def decrypt(value: Any, place: _Place) -> Any:
+        def decrypt(value: Any, path: _Path) -> Any:
             if type(value) is not str or not value.startswith(FIELD_PREFIX):
                 self._keys.unprotected.judge(record)
                 return value
-            encoded, tail = _parts(value, place)
+            encoded, tail = _parts(value, path)
             ready = self._find(record, encoded)
             try:
-                plain = msgspec.msgpack.decode(ready.open(tail, bound_key, place))
+                plain = msgspec.msgpack.decode(ready.open(tail, bound_key, path))
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
                 raise DecryptionError(
-                    f"the field {_shown(place)} holds something other than MessagePack"
+                    f"the field {_shown(path)} holds something other than MessagePack"
                 ) from None
             except DecryptionError as error:
                 raise DecryptionError(
-                    f"the field {_shown(place)} cannot be decrypted: {error.message}"
+                    f"the field {_shown(path)} cannot be decrypted: {error.message}"
                 ) from error
             if not ready.opened:
                 ready.opened = True
@@ -219,7 +219,7 @@ class EncryptFieldsStep:
         return record.with_value(self._changed(record.value, decrypt))
 
     def stats(self) -> dict[str, int]:
-        """Count fields, and what the data keys count."""
+        """Return the counts of fields and of data keys."""
         return {"encrypted": self._encrypted, "decrypted": self._decrypted, **self._keys.stats()}
 
     def close(self) -> None:
@@ -239,7 +239,7 @@ class EncryptFieldsStep:
 
     def _find(self, record: Record, encoded: bytes) -> Known[OpenField]:
         known = self._known.remembered.get((record.topic, encoded))
-        if known is None or not 0 <= self._keys.now_ms() - known.asked_ms < ASK_EVERY_MS:
+        if known is None or not 0 <= self._keys.now_ms() - known.checked_ms < CHECK_EVERY_MS:
             return self._known.find(record, encoded)
         check_signer(known.statement, record, self._signer)
         return known
@@ -247,27 +247,27 @@ class EncryptFieldsStep:
     def _changed(self, value: Any, change: _Change) -> Any:
         if not isinstance(value, Mapping):
             raise InterceptorError(f"expected a dict to find fields in, found {type(value).__name__}")
-        for path in self._paths:
-            value = self._along(value, path, (), change)
+        for steps in self._paths:
+            value = self._along(value, steps, (), change)
         return value
 
-    def _along(self, value: Any, path: tuple[str, ...], place: _Place, change: _Change) -> Any:
-        """Return a value with the field at a path changed; values on the way are copied, not altered."""
-        if not path:
-            return change(value, place)
+    def _along(self, value: Any, steps: tuple[str, ...], path: _Path, change: _Change) -> Any:
+        """Return a copy of the value at a path, with the field changed that the steps lead to."""
+        if not steps:
+            return change(value, path)
         if isinstance(value, list):
-            return [self._along(item, path, (*place, index), change) for index, item in enumerate(value)]
-        name = path[0]
+            return [self._along(item, steps, (*path, index), change) for index, item in enumerate(value)]
+        name = steps[0]
         if not isinstance(value, Mapping) or name not in value:
             if self._options.missing == "pass":
                 return value
             raise InterceptorError(
-                f'expected a field {_shown((*place, *path))}, found none (missing = "refuse")'
+                f'expected a field {_shown((*path, *steps))}, found none (missing = "refuse")'
             )
-        return {**value, name: self._along(value[name], path[1:], (*place, name), change)}
+        return {**value, name: self._along(value[name], steps[1:], (*path, name), change)}
 
     def _bound_key(self, record: Record) -> bytes:
-        """Return the key's part of what is authenticated."""
+        """Return the record's key as it is authenticated."""
         key: object = record.key
         if not self._options.bind_key:
             return b"\0"
@@ -277,8 +277,8 @@ class EncryptFieldsStep:
             key = key.encode()
         if not isinstance(key, bytes):
             raise InterceptorError(
-                f"expected a key of bytes or text, to which fields can be bound, found {type(key).__name__}; "
-                "set bind_key = false for such keys"
+                f"expected a key of bytes or text to bind fields to, found {type(key).__name__}; set "
+                "bind_key = false for such keys"
             )
         return b"\x01" + prefixed(key)
 
@@ -288,9 +288,9 @@ def field_sealer(data_key: bytes, statement: bytes) -> SealField:
     derive, beginning = deriver(data_key, _DOMAIN), _DOMAIN + prefixed(statement)
     text = FIELD_PREFIX + encode_text(statement).decode() + "."
 
-    def seal(salt: bytes, bound_key: bytes, place: _Place, plain: bytes, /) -> str:
+    def seal(salt: bytes, bound_key: bytes, path: _Path, plain: bytes, /) -> str:
         derived = derive(salt)
-        context = beginning + bound_key + _encoded(place)
+        context = beginning + bound_key + _encoded(path)
         sealed = AESGCM(derived[:KEY_BYTES]).encrypt(NONCE, plain, context)
         return text + encode_text(salt + derived[KEY_BYTES:] + sealed).decode()
 
@@ -301,64 +301,64 @@ def field_opener(data_key: bytes, statement: bytes) -> OpenField:
     """Return the function that decrypts fields of a data key and a statement, or raises DecryptionError."""
     derive, beginning = deriver(data_key, _DOMAIN), _DOMAIN + prefixed(statement)
 
-    def unseal(tail: bytes, bound_key: bytes, place: _Place, /) -> bytes:
-        return decrypted(derive, tail, tail[TAIL_BYTES:], beginning + bound_key + _encoded(place))
+    def unseal(tail: bytes, bound_key: bytes, path: _Path, /) -> bytes:
+        return decrypted(derive, tail, tail[TAIL_BYTES:], beginning + bound_key + _encoded(path))
 
     return unseal
 
 
-def _opener(data_key: bytes, encoded: bytes, statement: Statement) -> OpenField:  # noqa: ARG001 - as others are called
+def _opener(data_key: bytes, encoded: bytes, statement: Statement) -> OpenField:  # noqa: ARG001 - a signature that KnownStatements calls
     return field_opener(data_key, encoded)
 
 
-def _encoded(place: _Place) -> bytes:
-    """Return the steps to a field as they are authenticated."""
+def _encoded(path: _Path) -> bytes:
+    """Return the path of a field as it is authenticated."""
     steps = [
         b"\0" + prefixed(step.encode()) if isinstance(step, str) else b"\x01" + prefixed(b"%d" % step)
-        for step in place
+        for step in path
     ]
     return bytes((len(steps),)) + b"".join(steps)
 
 
-def _parts(text: str, place: _Place) -> tuple[bytes, bytes]:
-    """Return the statement of a field's text, and what follows it."""
+def _parts(text: str, path: _Path) -> tuple[bytes, bytes]:
+    """Return the statement in a field's text, and the bytes after it."""
     statement, _, tail = text.removeprefix(FIELD_PREFIX).partition(".")
     try:
         return tuple(decode_text(part.encode(), "field") for part in (statement, tail))  # type: ignore[return-value]  # two
     except (WireFormatError, UnicodeEncodeError):
         raise DecryptionError(
-            f"the field {_shown(place)} cannot be read: expected two parts in base64 behind {FIELD_PREFIX!r}"
+            f"the field {_shown(path)} cannot be read: expected two parts in base64 after {FIELD_PREFIX!r}"
         ) from None
 
 
-def _packed(value: Any, place: _Place) -> bytes:
-    _require_plain(value, place)
+def _packed(value: Any, path: _Path) -> bytes:
+    _require_plain(value, path)
     try:
         return msgspec.msgpack.encode(value)
-    except (OverflowError, ValueError):  # its text may quote the value
+    except (OverflowError, ValueError):  # the exception's text may quote the value
         raise InterceptorError(
-            f"the field {_shown(place)} has a number of more than 64 bits, or text that UTF-8 cannot express"
+            f"the field {_shown(path)} has a number of more than 64 bits, or text that UTF-8 cannot express"
         ) from None
 
 
-def _require_plain(value: Any, place: _Place) -> None:
-    """Refuse what would not come back as it was."""
+def _require_plain(value: Any, path: _Path) -> None:
+    """Refuse a value that MessagePack would not give back with the same types."""
     kind = type(value)
     if kind in _SCALARS:
         return
     if kind is list:
         for item in value:
-            _require_plain(item, place)
+            _require_plain(item, path)
         return
     if kind is dict and all(type(name) is str for name in value):
         for item in value.values():
-            _require_plain(item, place)
+            _require_plain(item, path)
         return
     raise InterceptorError(
-        f"the field {_shown(place)} holds a {kind.__name__}; expected text, numbers, booleans, bytes, null, "
-        "and lists and dicts of these, by names that are text"
+        f"the field {_shown(path)} holds a {kind.__name__}; expected text, numbers, booleans, bytes, null, "
+        "and lists and dicts of these, with names that are text"
     )
 
 
-def _shown(place: _Place) -> str:
-    return repr(".".join(map(str, place)))
+def _shown(path: _Path) -> str:
+    return repr(".".join(map(str, path)))

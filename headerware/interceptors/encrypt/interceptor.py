@@ -2,7 +2,7 @@
 
 Each value is encrypted with AES-256-GCM under a key of its own, which is derived from a data key; a key
 service keeps the key-encryption key under which data keys are wrapped. The layout of ``hw.encrypt`` and of
-what is authenticated is in :mod:`headerware.interceptors.encrypt.envelope`.
+the authenticated data is in :mod:`headerware.interceptors.encrypt.envelope`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headerware.interceptors.encrypt.envelope import (
     sealer,
 )
 from headerware.interceptors.encrypt.keys import (
-    ASK_EVERY_MS,
+    CHECK_EVERY_MS,
     EncryptionOptions,
     KnownStatements,
     SessionKeys,
@@ -64,53 +64,54 @@ _Nulls = Literal["authenticate", "pass"]
 _KeyMode = Literal["plain", "deterministic"]
 _NULL_TAIL_BYTES: Final = TAIL_BYTES + TAG_BYTES
 _TAIL_TEXT_BYTES: Final = text_bytes(_NULL_TAIL_BYTES + 2)
-"""The end of a header's text that differs between records of a statement."""
+"""The size of the end of a header's text, which differs between records with the same statement."""
 _MAX_TOPICS: Final = 1024
-_ASK_EVERY_MS: Final = 100
-"""For how long a data key encrypts without asking whether it still counts."""
-_ASK_EVERY_PART: Final = 128
-"""After which part of a data key's uses or bytes it is asked, too."""
+_CHECK_EVERY_MS: Final = 100
+"""How long a data key encrypts before its validity is checked again, in milliseconds."""
+_CHECKS_PER_KEY: Final = 128
+"""The validity is also checked after this fraction of a data key's uses or bytes."""
 _FRAMING_BYTES: Final = 10
-"""The most that the record format spends on a header's two lengths."""
+"""The largest size of a header's two lengths in the record format."""
 _FIRST_STATEMENT_BYTES: Final = 2048
-"""An upper bound of a statement's size, as long as none was made."""
+"""An upper bound of a statement's size, until the first statement is made."""
 
 
 class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
-    """Encrypt each value, and refuse records that are plaintext, changed, or out of place.
+    """Encrypt each value, and refuse records that are plaintext, changed, or from another topic.
 
     Decryption removes ``hw.encrypt``. It also authenticates the record's key, its cluster and topic, the key
-    that signs it, and the headers that say what the plaintext is.
+    that signs the record, and the headers that describe the plaintext.
 
     Args:
-        key_service: what wraps the data keys: the word for a service, a table of ``type`` and its options, or
+        key_service: the key service that wraps the data keys: its type, a table of ``type`` and options, or
             an object (docs/key-services.md).
-        key_id: the key-encryption key to encrypt under; records that name it are accepted, too. Consumers may
-            do without.
-        key_ids: further key-encryption keys that records may name. A record that names another one is refused
+        key_id: the key-encryption key to encrypt under; records that name it are accepted, too. Consumers
+            need none.
+        key_ids: further key-encryption keys that records may name. A record that names another key is refused
             without a call of the service.
         require: what happens to records in plaintext: ``off`` passes them, ``warn`` counts them and logs
             each topic once, ``enforce`` refuses them. False and True mean off and enforce.
         nulls: what happens to null values: ``authenticate`` leaves them null and adds a tag, so that nobody
             else can delete a key of a compacted topic; ``pass`` neither writes nor requires one.
-        key: what becomes of the record's key: ``plain`` leaves it as it is, ``deterministic`` encrypts equal
-            keys to equal ones.
+        key: how the record's key is sent: ``plain`` leaves it unchanged, ``deterministic`` encrypts equal
+            keys to equal ciphertexts.
         key_secret: the wrapped secret for ``deterministic``; ``headerware keys key-secret`` makes it.
-        bind_headers: names of headers that are authenticated with the value, and that records must have
-            authenticated. ``hw.compress``, ``hw.id`` and ``hw.schema`` always are.
+        bind_headers: names of headers that are authenticated with the value; on consume, records must have
+            them authenticated. ``hw.compress``, ``hw.id`` and ``hw.schema`` always are authenticated.
         cluster: this cluster's id; None asks the client.
-        accept_origins: other topics whose records may stand here too, copied byte for byte by a mirror:
-            ``cluster/topic``, in which ``*`` and ``?`` are wildcards. ``{topic}`` is the topic that is read.
+        accept_origins: other topics whose records are accepted here, too, if a mirror copies them byte for
+            byte: ``cluster/topic``, in which ``*`` and ``?`` are wildcards, and ``{topic}`` is the topic that
+            is read.
         data_key_max_age_ms: how long a data key encrypts, in milliseconds.
-        data_key_max_uses: how many records it encrypts.
-        data_key_max_bytes: how many bytes of values it encrypts.
+        data_key_max_uses: how many records a data key encrypts.
+        data_key_max_bytes: how many bytes of values a data key encrypts.
         data_key_cache_ms: how long an unwrapped data key is remembered, in milliseconds.
-        data_key_cache_entries: how many of them are at most; half as many may be in use at a time without
-            further calls.
+        data_key_cache_entries: how many unwrapped data keys are remembered; up to half as many can be in use
+            at a time without further calls of the key service.
         key_service_timeout_ms: how long a caller waits for the key service, in milliseconds.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option is not valid.
     """
 
     type: ClassVar[str] = "encrypt"
@@ -123,21 +124,21 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
     bind_headers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
+        """Refuse options that are not valid."""
         super().__post_init__()
         for path, given, known in (("nulls", self.nulls, _Nulls), ("key", self.key, _KeyMode)):
-            if given not in get_args(known):  # in code it was not checked before
+            if given not in get_args(known):  # options from code are not checked before
                 raise ConfigError(f"expected one of {', '.join(get_args(known))}, found {given!r}", path=path)
         if (self.key == "deterministic") != (self.key_secret is not None):
             raise ConfigError(
-                'key = "deterministic" takes a key_secret, and "plain" takes none; '
+                'key = "deterministic" needs a key_secret, and "plain" takes none; '
                 "headerware keys key-secret makes one",
                 path="key_secret",
             )
         if self.key == "deterministic" and self.nulls == "pass":
             raise ConfigError(
-                'expected "authenticate" with encrypted keys: without its header, nothing says that the key '
-                "of a null value is encrypted",
+                'expected "authenticate" with encrypted keys, found "pass": without hw.encrypt, a reader '
+                "cannot know that the key of a null value is encrypted",
                 path="nulls",
             )
         if self.key_secret is not None:
@@ -147,7 +148,7 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
                 raise ConfigError(f"cannot be read: {error}", path="key_secret") from None
             if secret.key_id not in self.accepted_ids:
                 raise ConfigError(
-                    f"it is wrapped under the key {secret.key_id!r}, which is not among the key_ids",
+                    f"the secret is wrapped under the key {secret.key_id!r}, which is not among the key_ids",
                     path="key_secret",
                 )
         _check_bound(self.bind_headers)
@@ -156,8 +157,8 @@ class Encrypt(EncryptionOptions, frozen=True, kw_only=True):
         """Open the key service, and return the hooks of one session.
 
         Raises:
-            ConfigError: a producer's chain without a ``key_id``.
-            KeyringError: a key service that cannot be opened.
+            ConfigError: a producer's chain has no ``key_id``.
+            KeyringError: the key service cannot be opened.
         """
         return EncryptStep(self, context)
 
@@ -168,27 +169,27 @@ def _check_bound(names: Sequence[str]) -> None:
     for name in names:
         if name.casefold() in {ENCRYPT_HEADER, "hw.sig"}:
             raise ConfigError(
-                f"{name!r} holds or follows the ciphertext and cannot be bound", path="bind_headers"
+                f"{name!r} depends on the ciphertext, so it cannot be bound", path="bind_headers"
             )
         if not 1 <= len(name.encode()) <= 255:
             raise ConfigError("expected names of 1 to 255 bytes", path="bind_headers")
 
 
 class _Topic:
-    """A topic that records are sent to: what encrypts them, and what it did since its key was asked for."""
+    """A topic that records are sent to: the function that encrypts them, and its uses since a check."""
 
-    __slots__ = ("asked_ms", "data_key", "records", "scope", "seal", "size_bytes")
+    __slots__ = ("checked_ms", "data_key", "records", "scope", "seal", "size_bytes")
 
     def __init__(self, scope: str) -> None:
         self.scope: Final = scope
         self.data_key: DataKey | None = None
         self.seal: Seal
-        self.asked_ms: float = -math.inf
+        self.checked_ms: float = -math.inf
         self.records = self.size_bytes = 0
 
 
 class _Cluster:
-    """The topics of a cluster; both change together, so that no thread mixes two clusters."""
+    """A cluster's id and topics; both are replaced together, so that no thread mixes two clusters."""
 
     __slots__ = ("id", "topics")
 
@@ -217,7 +218,7 @@ class EncryptStep:
             self._keys, self._opener, self._signer, self._judge
         )
         self._shared_bytes = 0
-        """The most of a statement that does not depend on the topic; 0 as long as there was none."""
+        """The largest size so far of a statement's parts that do not depend on the topic."""
         self._encrypted = self._decrypted = 0
         self._encrypted_parts: Final[Callable[..., _Parts | None]] = self._encrypting()
         self._plain_parts: Final[Callable[[Record], _Parts | None]] = self._decrypting()
@@ -251,7 +252,7 @@ class EncryptStep:
         return len(ENCRYPT_HEADER) + _FRAMING_BYTES + header + TAG_BYTES + siv
 
     def stats(self) -> dict[str, int]:
-        """Count records, and what the data keys count."""
+        """Return the counts of records and of data keys."""
         return {"encrypted": self._encrypted, "decrypted": self._decrypted, **self._keys.stats()}
 
     def close(self) -> None:
@@ -266,8 +267,8 @@ class EncryptStep:
         now_ms, random, new = self._keys.now_ms, os.urandom, tuple.__new__
         cluster_of, passes_nulls = self._keys.own_cluster, self._options.nulls == "pass"
         encrypts_keys = self._secret is not None
-        max_records = self._options.data_key_max_uses // _ASK_EVERY_PART
-        max_bytes = self._options.data_key_max_bytes // _ASK_EVERY_PART
+        max_records = self._options.data_key_max_uses // _CHECKS_PER_KEY
+        max_bytes = self._options.data_key_max_bytes // _CHECKS_PER_KEY
         current = _Cluster(self._keys.known_cluster())
 
         def encrypted(topic: str, value: Any, key: Any, headers: Headers) -> _Parts | None:
@@ -280,7 +281,7 @@ class EncryptStep:
             to = cluster.topics[topic]
             size_bytes = 0 if value is None else len(value)
             if (
-                not 0 <= now_ms() - to.asked_ms < _ASK_EVERY_MS
+                not 0 <= now_ms() - to.checked_ms < _CHECK_EVERY_MS
                 or to.records >= max_records
                 or to.size_bytes >= max_bytes
             ):
@@ -297,13 +298,13 @@ class EncryptStep:
         return encrypted
 
     def _renew(self, to: _Topic, cluster: str, topic: str, size_bytes: int) -> None:
-        """Ask whether a topic's data key still counts for one more record, and take the new one if not."""
+        """Check that a topic's data key may encrypt one more record; if not, replace it by a new one."""
         now_ms = self._keys.now_ms()
         if self._options.key_id is None:
-            raise InterceptorError("sending takes a key_id to encrypt with, and none is configured")
+            raise InterceptorError("sending needs a key_id to encrypt with, and none is configured")
         data_keys = self._keys.data_keys
         if to.data_key is not None:
-            # Other threads may count on meanwhile.
+            # Other threads may go on counting meanwhile.
             (records, to.records), (in_bytes, to.size_bytes) = (to.records, 0), (to.size_bytes, 0)
             data_keys.note_use(to.data_key, to.scope, records=records, size_bytes=in_bytes)
         try:
@@ -312,7 +313,7 @@ class EncryptStep:
             cannot_encrypt(error)
         if data_key is not to.data_key:
             to.seal, to.data_key = self._sealer(data_key, cluster, topic), data_key
-        to.asked_ms = now_ms
+        to.checked_ms = now_ms
 
     def _sealer(self, data_key: DataKey, cluster: str, topic: str) -> Seal:
         statement = Statement(
@@ -329,7 +330,7 @@ class EncryptStep:
         return sealer(data_key.secret, statement, self._bound)
 
     def _topic_bytes(self, topic: str) -> int:
-        """Return the length of what a statement says of a topic."""
+        """Return the size of a statement's parts that depend on the topic."""
         return len(topic.encode()) + len((self._signer(topic) or "").encode())
 
     # Consuming
@@ -362,7 +363,7 @@ class EncryptStep:
             except KeyError:
                 ready = find(record, encoded)
             else:
-                if not 0 <= now_ms() - ready.asked_ms < ASK_EVERY_MS:
+                if not 0 <= now_ms() - ready.checked_ms < CHECK_EVERY_MS:
                     ready = find(record, encoded)
                 elif ready.statement.signer:
                     check_signer(ready.statement, record, signer)
@@ -383,7 +384,7 @@ class EncryptStep:
         return opener(data_key, encoded, statement.bound)
 
     def _judge(self, statement: Statement) -> None:
-        """Refuse a statement that does not protect what is required here."""
+        """Refuse a statement that does not protect the headers and the key as the options require."""
         missing = set(self._bound).difference(statement.bound)
         if missing:
             raise DecryptionError(
@@ -393,10 +394,10 @@ class EncryptStep:
         if statement.key_is_encrypted and self._secret is None:
             raise DecryptionError('its key is encrypted; configure key = "deterministic" and the key_secret')
         if not statement.key_is_encrypted and self._secret is not None and self._options.require == "enforce":
-            raise DecryptionError('its key is in plaintext, and key = "deterministic" requires it encrypted')
+            raise DecryptionError('its key is plaintext, and key = "deterministic" requires an encrypted key')
 
     def _cipher_of_keys(self) -> RecordKeys:
-        """Return what encrypts record keys; ask the key service for the secret if it is not known."""
+        """Return the cipher of record keys; unwrap the secret with the key service if it is not cached."""
         if self._secret is None:
             raise DecryptionError("there is no key_secret for record keys")
         secret = self._keys.to_read(self._secret.key_id, self._secret.wrapped, RECORD_KEY_SCOPE).secret
@@ -423,7 +424,7 @@ class EncryptStep:
             try:
                 layout = decode_text(text, ENCRYPT_HEADER)
             except WireFormatError:
-                continue  # the record itself will say so
+                continue  # decrypting the record raises the error
             end = len(layout) - (_NULL_TAIL_BYTES if record.value is None else TAIL_BYTES)
             found.append((record, layout[: max(0, end)]))
         return found

@@ -1,4 +1,4 @@
-"""The keys of one session: which ones a record may name, and how it is answered when there is none."""
+"""The keys of one session: the keys that a record may name, and the errors if a key cannot be used."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headerware.core.context import Context
     from headerware.core.record import Record
 
-ASK_EVERY_MS: Final = 1_000
-"""For how long a data key is used without asking whether it still counts, in milliseconds."""
+CHECK_EVERY_MS: Final = 1_000
+"""How long a data key decrypts before its validity is checked again, in milliseconds."""
 _MAX_STATEMENTS: Final = 4096
 _MAX_STATEMENTS_BYTES: Final = 4 << 20
 _log = logging.getLogger("headerware.interceptors.encrypt")
@@ -67,9 +67,9 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
     key_service_timeout_ms: Annotated[int, msgspec.Meta(ge=1)] = 5_000
 
     def __post_init__(self) -> None:
-        """Bring the options to one form, and refuse what cannot work."""
+        """Normalize the options, and refuse options that are not valid."""
         msgspec.structs.force_setattr(self, "require", requirement(self.require))
-        if isinstance(self.key_service, str | Mapping):  # code may give it so, too, with secrets
+        if isinstance(self.key_service, str | Mapping):  # code may give a type or a table, too, with secrets
             service = from_option(self.key_service, key_service_type, path="key_service")
             msgspec.structs.force_setattr(self, "key_service", service)
         for path, key_id in (("key_id", self.key_id), *(("key_ids", each) for each in self.key_ids)):
@@ -83,7 +83,7 @@ class EncryptionOptions(Interceptor, frozen=True, kw_only=True):
         Origins(self.accept_origins)
 
     def shown(self, option: str, written: Any) -> Any:
-        """Return an option as it may be printed, without a secret of the key service's."""
+        """Return an option as it may be printed, with the secrets of the key service hidden."""
         if option != "key_service" or not isinstance(written, Mapping):
             return written
         return {name: "[hidden]" if _is_secret(name, value) else value for name, value in written.items()}
@@ -104,7 +104,7 @@ class SessionKeys:
 
     def __init__(self, options: EncryptionOptions, context: Context, *, expected: str) -> None:
         if context.side == "producer" and options.key_id is None:
-            raise ConfigError("sending takes the id of a key to encrypt with", path="key_id")
+            raise ConfigError("sending needs the id of a key to encrypt with", path="key_id")
         self.accepted: Final = options.accepted_ids
         self.now_ms: Final = context.now_ms
         self.known_cluster: Final = cluster_port(options.cluster, context.cluster_id)
@@ -135,10 +135,10 @@ class SessionKeys:
                 raise KeyringError(f"key_service: {error}") from error
 
     def examine(self, encoded: bytes, topic: str, own: str | None) -> Statement:
-        """Return a statement that names an accepted key and may stand in a topic; call no service.
+        """Return a decoded statement if its key and origin are accepted; the key service is not called.
 
         Raises:
-            DecryptionError: it cannot be read, or it is not acceptable.
+            DecryptionError: the statement cannot be read, or is not accepted.
         """
         try:
             statement = decode_statement(encoded)
@@ -150,7 +150,7 @@ class SessionKeys:
                 f"accepted here"
             )
         if "/" in statement.topic:
-            raise DecryptionError("it states a topic with a slash, which no topic has")
+            raise DecryptionError("it names a topic with a slash, which no topic's name has")
         problem = self.origins.problem(statement.cluster, statement.topic, own=own, found_in=topic)
         if problem:
             raise DecryptionError(f"encrypted {problem}")
@@ -160,9 +160,9 @@ class SessionKeys:
         """Return a data key to decrypt with.
 
         Raises:
-            HeldBackError: it cannot be had now.
-            ShreddedError: its key-encryption key was deleted.
-            DecryptionError: it was not wrapped under this key for this scope.
+            HeldBackError: the key service cannot be reached now.
+            ShreddedError: the key-encryption key was deleted.
+            DecryptionError: the data key was not wrapped under this key for this scope.
         """
         try:
             return self.data_keys.to_read(key_id, wrapped, scope)
@@ -172,7 +172,7 @@ class SessionKeys:
             raise DecryptionError(f"its data key cannot be unwrapped: {error}") from error
 
     def stats(self) -> dict[str, int]:
-        """Count what passed in plaintext, and what the data keys count."""
+        """Return the counts of records that passed in plaintext, and of data keys."""
         counts = {f"data_keys_{name}": count for name, count in self.data_keys.stats().items()}
         return {"plaintext": self.unprotected.count, **counts}
 
@@ -182,12 +182,12 @@ class SessionKeys:
 
 
 def scope_of(cluster: str, topic: str) -> str:
-    """Return what a data key is wrapped for; topics have no slash, so no two scopes look alike."""
+    """Return the scope that a data key is wrapped for; a topic has no slash, so no two scopes are equal."""
     return f"{cluster}/{topic}"
 
 
 def cannot_encrypt(error: KeyServiceError) -> NoReturn:
-    """Raise the error of a record that is not sent, because there is no key to encrypt it with."""
+    """Raise the error for a record that is not sent because there is no key to encrypt it with."""
     kind = HeldBackError if isinstance(error, KeyServiceUnavailableError) else InterceptorError
     raise kind(f"cannot encrypt, so nothing was sent: {error}") from error
 
@@ -195,7 +195,7 @@ def cannot_encrypt(error: KeyServiceError) -> NoReturn:
 def check_signer(statement: Statement, record: Record, signer: Callable[[str], str | None]) -> None:
     """Refuse a record whose signature was removed, or replaced by another signer's.
 
-    ``signer`` is that of :class:`~headerware.Context`; if no step verifies, signatures are not looked at.
+    ``signer`` is :attr:`headerware.Context.signer`; if no step verifies, signatures are ignored.
     """
     if not statement.signer:
         return
@@ -217,28 +217,30 @@ def _accept(statement: Statement) -> None:
 
 
 class Known(Generic[Opener]):
-    """A statement, and what opens the records that have it."""
+    """A statement, and the opener: the function that decrypts records with this statement."""
 
-    __slots__ = ("asked_ms", "data_key", "open", "opened", "statement")
+    __slots__ = ("checked_ms", "data_key", "open", "opened", "statement")
 
-    def __init__(self, statement: Statement, open_: Opener, data_key: DataKey, asked_ms: int) -> None:
+    def __init__(self, statement: Statement, open_: Opener, data_key: DataKey, checked_ms: int) -> None:
         self.statement: Final = statement
         self.open: Final = open_
         self.data_key: Final = data_key
-        self.asked_ms: int = asked_ms
-        """When it was last asked whether the data key still counts."""
+        self.checked_ms: int = checked_ms
+        """When the validity of the data key was last checked."""
         self.opened: bool = False
-        """Whether it has opened a record, so that its statement is genuine."""
+        """Whether the opener has decrypted a record, which proves that the statement is genuine."""
 
 
 class KnownStatements(Generic[Opener]):
-    """Find what opens a record by the statement that it has.
+    """Find the opener for a record's statement.
 
-    ``remembered`` has what has opened a record, by topic and statement; the caller adds to it, and asks again
-    after :data:`ASK_EVERY_MS`. So nobody without a data key fills the memory, and no key is used for long
-    after it was forgotten. ``prepare`` makes the opener of ``(data key, statement's bytes, statement)``;
-    ``judge`` refuses statements beyond what :meth:`SessionKeys.examine` refuses, and ``signer`` is that of
-    :class:`~headerware.Context`. For one caller at a time.
+    ``remembered`` has the openers that have decrypted a record, by topic and statement. The caller adds an
+    opener after it has decrypted a record, and calls :meth:`find` again after :data:`CHECK_EVERY_MS`. So only
+    somebody with a data key can fill the cache, and a forgotten key is soon no longer used.
+
+    ``prepare`` makes an opener from ``(data key, statement's bytes, statement)``. ``judge`` refuses some of
+    the statements that :meth:`SessionKeys.examine` accepts. ``signer`` is :attr:`headerware.Context.signer`.
+    For one caller at a time.
     """
 
     def __init__(
@@ -258,11 +260,11 @@ class KnownStatements(Generic[Opener]):
         )
 
     def find(self, record: Record, encoded: bytes) -> Known[Opener]:
-        """Return what opens a record with a statement; the key service is asked last.
+        """Return the opener for a record's statement; the key service is called after all checks.
 
         Raises:
-            HeldBackError: its data key cannot be had now.
-            DecryptionError: the statement or its signer is refused, or its key is gone.
+            HeldBackError: the key service cannot be reached now.
+            DecryptionError: the statement or its signer is refused, or its key was deleted.
         """
         keys, topic = self._keys, record.topic
         if self._own is None and keys.own_cluster() is not None:
@@ -276,11 +278,11 @@ class KnownStatements(Generic[Opener]):
         now_ms = keys.now_ms()
         if known is None or data_key is not known.data_key:
             return Known(statement, self._prepare(data_key.secret, encoded, statement), data_key, now_ms)
-        known.asked_ms = now_ms
+        known.checked_ms = now_ms
         return known
 
     def prefetch(self, statements: Iterable[tuple[Record, bytes]]) -> None:
-        """Unwrap the data keys of those that are not known, several at once."""
+        """Unwrap the data keys of statements that are not remembered, several at once."""
         unknown = [asked for asked in statements if self.remembered.get((asked[0].topic, asked[1])) is None]
         wanted = []
         for record, encoded in unknown if len(unknown) > 1 else ():
@@ -288,7 +290,7 @@ class KnownStatements(Generic[Opener]):
                 statement = self._examined(record.topic, encoded)
                 check_signer(statement, record, self._signer)
             except DecryptionError:
-                continue  # the record itself will say so
+                continue  # decrypting the record raises the error
             wanted.append((statement.key_id, statement.wrapped, scope_of(statement.cluster, statement.topic)))
         if wanted:
             self._keys.data_keys.prefetch(wanted)

@@ -1,8 +1,8 @@
-"""Record keys, encrypted so that equal keys stay equal: AES-SIV (RFC 5297), under a secret that stays.
+"""Encrypt record keys so that equal keys stay equal: AES-SIV (RFC 5297), under a secret that never changes.
 
-Compaction and partitioning compare a record's key as it is on the wire. So its ciphertext must be the same
-for years, whatever becomes of data keys and key-encryption keys: the secret is drawn once, and only its
-wrapping changes.
+Compaction and partitioning compare a record's key as it is on the wire. So the ciphertext of a key must stay
+the same for years, while data keys and key-encryption keys change. The secret is therefore generated once,
+and only its wrapping changes.
 
     key secret    u8      version, 1
                   u8 + n  id of the key-encryption key, UTF-8
@@ -42,7 +42,7 @@ _MAX_TOPICS: Final = 1024
 
 
 class KeySecret(NamedTuple):
-    """The secret under which record keys are encrypted, as configuration has it: wrapped."""
+    """The secret under which record keys are encrypted, wrapped, as it is written in configuration."""
 
     key_id: str
     wrapped: bytes
@@ -54,11 +54,11 @@ class KeySecret(NamedTuple):
 
 
 def decode_key_secret(text: str) -> KeySecret:
-    """Read the text of the option ``key_secret``; WireFormatError for anything else."""
+    """Decode the text of the option ``key_secret``, or raise WireFormatError."""
     layout = decode_text(text.encode(), "key_secret")
     end = 2 + layout[1] if len(layout) > 1 else len(layout)
     if layout[0] != _VERSION or not 2 < end < len(layout):
-        raise WireFormatError("it is no wrapped secret of version 1")
+        raise WireFormatError("expected a wrapped secret of version 1, found something else")
     try:
         return KeySecret(layout[2:end].decode(), layout[end:])
     except UnicodeDecodeError:
@@ -69,27 +69,27 @@ def new_key_secret(service: KeyService, key_id: str) -> str:
     """Return a new secret for record keys, wrapped, as the text for the option ``key_secret``.
 
     Args:
-        service: the key service that wraps it.
-        key_id: the key-encryption key.
+        service: the key service that wraps the secret.
+        key_id: the key-encryption key to wrap the secret under.
 
     Raises:
-        KeyServiceError: the service does not wrap it.
+        KeyServiceError: the service does not wrap the secret.
     """
     wrapped = service.wrap(key_id, os.urandom(_SECRET_BYTES), RECORD_KEY_SCOPE.encode())
     return KeySecret(key_id, wrapped.wrapped).encode()
 
 
 def rewrapped_key_secret(service: KeyService, key_secret: str, key_id: str) -> str:
-    """Return the same secret, wrapped again: under another key, or under the newest version of its own.
+    """Return the same secret, wrapped again: under another key, or under the newest version of the same key.
 
     Args:
         service: the key service that holds both keys.
-        key_secret: the text as it is now.
-        key_id: the key-encryption key to wrap under.
+        key_secret: the present text of the option ``key_secret``.
+        key_id: the key-encryption key to wrap the secret under.
 
     Raises:
-        KeyServiceError: the service does not unwrap or wrap it.
-        WireFormatError: the text is no wrapped secret.
+        KeyServiceError: the service does not unwrap or wrap the secret.
+        WireFormatError: the text is not a wrapped secret.
     """
     old = decode_key_secret(key_secret)
     secret = service.unwrap(old.key_id, old.wrapped, RECORD_KEY_SCOPE.encode())
@@ -104,14 +104,14 @@ class RecordKeys:
         self._ciphers: BoundedCache[str, tuple[AESSIV, list[bytes]]] = BoundedCache(_MAX_TOPICS, self._cipher)
 
     def encrypt(self, topic: str, key: bytes | None) -> bytes | None:
-        """Return a key as it is on the wire."""
+        """Return the encrypted key; null and empty keys are returned unchanged."""
         if not key:
             return key
         cipher, context = self._ciphers[topic]
         return cipher.encrypt(key, context)
 
     def decrypt(self, topic: str, key: bytes | None) -> bytes | None:
-        """Return a plain key; DecryptionError for one that was not encrypted for the topic."""
+        """Return the plain key, or raise DecryptionError if the key was not encrypted for the topic."""
         if not key:
             return key
         cipher, context = self._ciphers[topic]

@@ -1,7 +1,7 @@
-"""Lineage: which job reads which topics and writes which, told to OpenLineage.
+"""Lineage: report to OpenLineage which topics each job reads and writes.
 
-``jobs`` has jobs, their runs and datasets, and reads them in trails; ``events`` makes OpenLineage's events of
-them; ``reporter`` is the thread that sends these; ``interceptor`` has the options and the hooks.
+``jobs`` has jobs, their runs and datasets, and finds runs in trails; ``events`` makes OpenLineage's events of
+runs; ``reporter`` has the thread that sends events; ``interceptor`` has the options and the hooks.
 """
 
 from headerware.interceptors.lineage.interceptor import Lineage

@@ -1,4 +1,4 @@
-"""Runs as OpenLineage's events, and the client that sends them; this needs the extra ``lineage``."""
+"""Make OpenLineage's events of runs, and open the client that sends events; needs the extra ``lineage``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL"]
 _VERSION: Final = version("kafka-headerware")
 _PRODUCER: Final = f"urn:headerware:{_VERSION}"
-"""What OpenLineage asks of every event and facet: a URI of the code that made it."""
+"""The URI of the code that makes an event or facet; OpenLineage requires it in each of them."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def run_event(run: JobRun, kind: Kind, when_ms: int) -> RunEvent:
-    """Return the event of a run with all that it has read and written so far.
+    """Return an event of a run with all datasets that the run has read and written so far.
 
     Args:
         run: the run.
-        kind: what has happened to it.
-        when_ms: when, in milliseconds since the epoch.
+        kind: the type of the event.
+        when_ms: the time of the event, in milliseconds since the epoch.
     """
     engine = processing_engine_run.ProcessingEngineRunFacet(
         version=_VERSION, name="Headerware", producer=_PRODUCER
@@ -67,15 +67,15 @@ def run_event(run: JobRun, kind: Kind, when_ms: int) -> RunEvent:
 
 
 def as_json_object(event: RunEvent) -> dict[str, Any]:
-    """Return an event as OpenLineage writes it."""
+    """Return an event as a JSON object in OpenLineage's form."""
     return Serde.to_dict(event)
 
 
 def open_client() -> OpenLineageClient:
-    """Return OpenLineage's client, configured as it is everywhere: by its file or its variables.
+    """Return OpenLineage's client, configured by its own file or environment variables.
 
     Raises:
-        ConfigError: its configuration is wrong.
+        ConfigError: the client's configuration is wrong.
     """
     try:
         return OpenLineageClient()
@@ -87,12 +87,12 @@ def open_client() -> OpenLineageClient:
 
 
 def require_receiver(client: OpenLineageClient) -> None:
-    """Raise a ConfigError if nobody would receive what a client sends, because nothing says where to."""
+    """Raise a ConfigError if a client has no receiver for its events."""
     if client.transport.kind == "noop":
         raise ConfigError("nothing would be sent: OPENLINEAGE_DISABLED switches OpenLineage's client off")
     if client.transport.kind == "console" and not client.config.transport:
         raise ConfigError(
-            "nothing says where OpenLineage's events go: set OPENLINEAGE_URL to the address of the receiver, "
+            "found no receiver of OpenLineage's events: set OPENLINEAGE_URL to the address of the receiver, "
             "or name a transport in openlineage.yml"
         )
 

@@ -1,4 +1,4 @@
-"""The interceptor: it counts what a client reads and writes by topic, and the reporter tells of it."""
+"""The interceptor ``lineage``: it counts the records that a client reads and writes, for the reporter."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ _DEFAULT_NAMESPACE: Final = "default"
 
 
 class Lineage(Interceptor, frozen=True, kw_only=True):
-    """Tell OpenLineage which topics this service reads and writes.
+    """Report to OpenLineage which topics this service reads and writes.
 
     The service is a job. All its clients in one process take part in one run, which begins with the first
-    record and ends when the last of them is closed. An event goes out when there is another topic and every
-    ``interval_s``, never for a record. A record counts as read when no interceptor has refused it, and as
+    record and ends when the last client is closed. An event is sent when a new topic is used and every
+    ``interval_s``, not for each record. A record counts as read when no interceptor has refused it, and as
     written when it is stored.
 
-    OpenLineage's own client sends the events, from a thread of its own; its file and variables
-    (``openlineage.yml``, ``OPENLINEAGE_URL`` and others) say where to. This needs the extra ``lineage``. In
-    Spark the driver reports, and the executors do not.
+    OpenLineage's own client sends the events, from a thread of its own; its file and environment variables
+    (``openlineage.yml``, ``OPENLINEAGE_URL`` and others) name the receiver. This interceptor needs the extra
+    ``lineage``. In Spark the driver reports, and the executors do not.
 
     Args:
-        service: the name of the job; None is the client's id, or the host's name if there is no client's id.
-        job_namespace: the namespace of the job; None is the variable OPENLINEAGE_NAMESPACE, or ``default``.
-        dataset_namespace: the namespace of the topics; None is ``kafka://`` with the first of the client's
+        service: the name of the job; None means the client's id, or the host's name if the client has no id.
+        job_namespace: the namespace of the job; None means the variable OPENLINEAGE_NAMESPACE, or
+            ``default``.
+        dataset_namespace: the namespace of the topics; None means ``kafka://`` with the first of the client's
             bootstrap servers.
-        interval_s: how often to send an event at least, in seconds.
+        interval_s: the longest time between two events, in seconds.
 
     Safe for use by several threads at once.
     """
@@ -67,12 +68,12 @@ class Lineage(Interceptor, frozen=True, kw_only=True):
         """
         if context.bootstrap_servers is None and not context.dry_run:
             return _LineageStep(None, None)
-        # It imports OpenLineage's client, which takes long, and need not be where nothing is reported.
+        # OpenLineage's client takes long to import, and need not be installed where nothing is reported.
         from headerware.interceptors.lineage.events import open_client  # noqa: PLC0415
         from headerware.interceptors.lineage.reporter import reporter  # noqa: PLC0415 - likewise
 
         if context.dry_run or context.bootstrap_servers is None:
-            open_client().close()  # what is missing or wrong is to be known
+            open_client().close()  # raises if the configuration is wrong
             return _LineageStep(None, None)
         namespace = self.dataset_namespace or kafka_namespace(context.bootstrap_servers)
         job = self.job(context.client_id or socket.gethostname() or "headerware")
@@ -90,7 +91,7 @@ class _LineageStep:
         self._member = member
 
     def on_accepted(self, record: Record) -> Record:
-        """Count a record that was read, and that nobody refused."""
+        """Count a record that was read, and that no step refused."""
         if self._member is not None:
             self._member.read(record.topic)
         return record
@@ -103,7 +104,7 @@ class _LineageStep:
             self._member.wrote(record.topic if metadata is None else metadata.topic)
 
     def stats(self) -> Mapping[str, int]:
-        """Return what was sent for all jobs of this process."""
+        """Return the counts of the events for all jobs of this process."""
         return {} if self._reporter is None else self._reporter.stats()
 
     def close(self) -> None:

@@ -34,16 +34,16 @@ class Job(msgspec.Struct, frozen=True, order=True):
 
 
 class JobRun(msgspec.Struct, kw_only=True):
-    """What one run of a job has read and written.
+    """One run of a job, with the datasets that the run has read and written.
 
     Args:
         job: the job.
         run_id: the id of the run.
-        began_ms: when it began, in milliseconds since the epoch.
-        latest_ms: when it was last seen at work.
-        inputs: how many records it read from each dataset; None if that is not known.
-        outputs: how many records it wrote to each; likewise.
-        processing: what kind of job it is, in OpenLineage's words.
+        began_ms: when the run began, in milliseconds since the epoch.
+        latest_ms: when the run was last seen at work, in milliseconds since the epoch.
+        inputs: how many records the run read from each dataset; None if that is not known.
+        outputs: how many records the run wrote to each dataset; None if that is not known.
+        processing: OpenLineage's processing type of the job.
     """
 
     job: Job
@@ -58,7 +58,7 @@ class JobRun(msgspec.Struct, kw_only=True):
 def kafka_namespace(bootstrap_servers: str) -> str:
     """Return the namespace of a cluster's topics: ``kafka://`` with the first of its addresses.
 
-    (OpenLineage, Dataset Naming, Kafka.) The port is 9092 if the address has none, as in librdkafka.
+    This follows OpenLineage's "Dataset Naming". The port is 9092 if the address has none, as in librdkafka.
     """
     first = bootstrap_servers.split(",", maxsplit=1)[0].strip()
     address = first.rpartition("://")[2].rstrip("/")
@@ -71,12 +71,12 @@ def kafka_namespace(bootstrap_servers: str) -> str:
 class TrailRuns:
     """The runs of all jobs that the trails of some records name.
 
-    Each job has one run, which lasts from its first entry to its last. Its id comes from the job and the
-    first entry, so the same records have the same runs whoever reads them.
+    Each job has one run, which lasts from its first entry to its last. The run's id is made from the job and
+    the first entry, so every reader of the same records gets the same runs.
 
     Args:
         job_namespace: the namespace of the jobs.
-        clusters: the namespaces of clusters, by the name or id that stands in trails.
+        clusters: the namespaces of clusters, by the name or id in trails.
     """
 
     def __init__(self, job_namespace: str, clusters: Mapping[str, str]) -> None:
@@ -85,10 +85,10 @@ class TrailRuns:
         self._runs: dict[Job, JobRun] = {}
 
     def add(self, trail: TrailReading, found_in: Dataset | None = None) -> None:
-        """Add what one record's trail says.
+        """Add the entries of one record's trail.
 
-        ``found_in`` is where the record was found: the latest entry may name only the topic, if the producer
-        did not know its cluster.
+        ``found_in`` is the dataset in which the record was found. It is used as the output of
+        the latest entry if this entry names only the topic, because the producer did not know the cluster.
         """
         for number, entry in enumerate(trail, 1):
             run = self._run(entry.by_whom, entry.when_ms)
@@ -103,7 +103,7 @@ class TrailRuns:
                     datasets[dataset] = (datasets.get(dataset) or 0) + 1
 
     def runs(self) -> list[JobRun]:
-        """Return the runs, in the order of their beginnings."""
+        """Return the runs, ordered by their beginning."""
         for run in self._runs.values():
             run.run_id = uuid5(_RUNS, f"{run.job.namespace}\n{run.job.name}\n{run.began_ms}")
         return sorted(self._runs.values(), key=lambda run: (run.began_ms, run.job))

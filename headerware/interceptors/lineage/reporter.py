@@ -1,13 +1,13 @@
-"""The reporter: one thread of a process that tells OpenLineage what its jobs read and write.
+"""The reporter: one thread in a process that reports to OpenLineage what the jobs there read and write.
 
-Sessions only count, and say when there is something new. The thread waits a moment, so that the first topics
-of a job come as one event, and takes the totals of the run: START, RUNNING when there is another topic
-and every interval, and COMPLETE when the last session of the job is closed. So there is no queue that could
-run full of records, however slow the receiver is: what it missed is in the next event. Ends of runs are kept
-until they are sent, up to a bound; more are dropped and counted.
+Sessions only count records, and notify the thread of new topics. The thread waits a moment, so that the first
+topics of a job go into one event, and sends the totals of the run: START first, RUNNING for a new topic and
+after every interval, and COMPLETE when the last session of the job is closed. There is no queue of records
+that could fill up, however slow the receiver is: a later event contains the totals of an event that failed.
+Final events are kept until they are sent, up to a bound; above it they are dropped and counted.
 
-The thread ends when no session is left. When the process ends, it has a few seconds for the rest. A child of
-a fork has runs of its own.
+The thread ends when no session is left. When the process ends, the thread has a few seconds to send the
+remaining events. The child of a fork has runs of its own.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _MAX_ENDED: Final = 256
 
 
 _Key = tuple[Job, UUID | None]
-"""A job, and the id of its run if somebody else has drawn it."""
+"""A job, and the id of its run if the caller has chosen it."""
 
 
 class Member:
-    """One session's share in a run: what it reads and writes, by topic.
+    """One session's share in a run: the counts of records that it reads and writes, by topic.
 
-    A topic counts None if nobody knows how many records there were. ``wrote`` may be called by several
-    threads at once, ``read`` by one at a time.
+    A topic's count is None if the number of records is unknown. ``wrote`` may be called by several threads at
+    once, ``read`` by one at a time.
     """
 
     __slots__ = ("__weakref__", "_leave", "_lock", "_news", "inputs", "namespace", "outputs")
@@ -86,7 +86,7 @@ class Member:
 
 
 class _Run(msgspec.Struct, kw_only=True, eq=False):
-    """A run under way: its members, what others left, and when it is told of next, by the monotonic clock."""
+    """A current run: its members, the counts of former members, and the monotonic time of its next event."""
 
     key: _Key
     job: Job
@@ -101,7 +101,7 @@ class _Run(msgspec.Struct, kw_only=True, eq=False):
     is_started: bool = False
 
     def totals(self) -> JobRun:
-        """Return what all members have read and written, those that have left included."""
+        """Return the run with the counts of all members, former members included."""
         run = JobRun(
             job=self.job,
             run_id=self.run_id,
@@ -117,7 +117,7 @@ class _Run(msgspec.Struct, kw_only=True, eq=False):
         return run
 
     def leave(self, member: Member) -> bool:
-        """Keep what a member has read and written, and not the member; return False if it had left."""
+        """Remove a member, and keep its counts; return False if it had left before."""
         if member not in self.members:
             return False
         self.members.discard(member)
@@ -138,7 +138,7 @@ class Reporter:
     """Follow the runs of this process, and emit their events.
 
     Args:
-        emit: sends one event, and may take its time or fail.
+        emit: a function that sends one event; it may be slow, and may raise.
         settle_s: how long to wait for further topics after a new one.
     """
 
@@ -167,14 +167,14 @@ class Reporter:
         run_id: UUID | None = None,
         processing: str = "STREAMING",
     ) -> Member:
-        """Take part in the run of a job, or begin one.
+        """Join the run of a job, or begin one, and return the new member.
 
         Args:
             job: the job.
             namespace: the namespace of the datasets that this member will name.
-            interval_s: how often to tell of the run at least, in seconds.
-            run_id: the id of the run, if somebody else has drawn one, as Spark does for a query.
-            processing: what kind of job it is, in OpenLineage's words.
+            interval_s: the longest time between two events of the run, in seconds.
+            run_id: the id of the run if the caller has one, as Spark has for a query.
+            processing: OpenLineage's processing type of the job.
         """
         with self._changed:
             key = (job, run_id)
@@ -211,7 +211,7 @@ class Reporter:
         return self.is_idle
 
     def forget(self) -> None:
-        """Leave all runs to the parent, in a child of a fork: members that came along are of no run."""
+        """Drop all runs in the child of a fork: the parent reports them; inherited members have no run."""
         self._changed = Condition()  # the parent's thread may have held it
         self._runs.clear()
         self._ended.clear()
@@ -248,10 +248,10 @@ class Reporter:
                     self._thread = None
                     return
             for report in reports:
-                self._tell(report)
+                self._send(report)
 
     def _due(self) -> list[_Report]:
-        """Return what is to be told now, the ends of runs first."""
+        """Return the reports that are due now, final reports first."""
         now_s = time.monotonic()
         reports = list(self._ended)
         self._ended.clear()
@@ -263,7 +263,7 @@ class Reporter:
                     reports.append(_Report(run, totals))
         return reports
 
-    def _tell(self, report: _Report) -> None:
+    def _send(self, report: _Report) -> None:
         run, totals = report.run, report.totals
         if not run.is_started:
             run.is_started = self._sent(totals, "START", totals.began_ms)
@@ -275,7 +275,7 @@ class Reporter:
     def _sent(self, totals: JobRun, kind: Kind, when_ms: int) -> bool:
         try:
             self._emit(run_event(totals, kind, when_ms))
-        except Exception as error:  # noqa: BLE001 - whatever a transport raises; the next event has it all
+        except Exception as error:  # noqa: BLE001 - a transport may raise anything; the next event has the totals
             self._counts["events_failed"] += 1
             if not self._has_warned:
                 self._has_warned = True
@@ -293,8 +293,8 @@ _current: Reporter | None = None
 
 
 def reporter() -> Reporter:
-    """Return the reporter of this process; when one is idle, the next one reads the configuration anew."""
-    global _current  # noqa: PLW0603 - there is one in a process, so that a job has one run there
+    """Return the reporter of this process; an idle one is replaced, to read the configuration again."""
+    global _current  # noqa: PLW0603 - one reporter in a process, so that a job has one run
     with _lock:
         if _current is None or _current.is_idle:
             if _current is None:

@@ -1,9 +1,9 @@
-"""Slice: messages that are too large for one record are split, and reassembled on the other side.
+"""Slice: messages that are too large for one record are split on send, and reassembled on consume.
 
-A record that fits passes untouched. One that does not becomes several slices: all have its key, timestamp,
+A record that fits passes unchanged. A larger record becomes several slices: all have its key, timestamp,
 topic and partition, the first has its headers, and each has a header ``hw.slice`` (spec/slice.md).
 
-``header`` is that header, ``interceptor`` the options and the splitting, ``reassembly`` the other side.
+``header`` has that header, ``interceptor`` the options and the splitting, ``reassembly`` the reassembly.
 """
 
 from headerware.interceptors.slice.header import SliceHeader

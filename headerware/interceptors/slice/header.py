@@ -1,11 +1,11 @@
-"""The ``hw.slice`` header: which part of which message a record's value is.
+"""The ``hw.slice`` header: it identifies a slice's message, and the slice's part of that message.
 
     offset  bytes  field
     0       1      version, 1
     1       16     message id: random, the same in all slices of one message
     17      4      index of this slice, from 0
     21      4      count of slices
-    25      8      total bytes: the length of the whole value
+    25      8      total bytes: the length of the complete value
     33      4      slice bytes: the length of every slice's value but the last
 
 All numbers are unsigned and big-endian. The header's value is these 37 bytes as base64, 52 characters.
@@ -26,20 +26,20 @@ SLICE_HEADER: Final = "hw.slice"
 VERSION: Final = 1
 ID_BYTES: Final = 16
 MAX_SLICES: Final = 100_000
-"""The most slices that a message may have."""
+"""The largest number of slices of a message."""
 
 _LAYOUT: Final = struct.Struct(">B16sIIQI")
 HEADER_BYTES: Final = text_bytes(_LAYOUT.size)
 
 
 class SliceHeader(msgspec.Struct, frozen=True):
-    """The value of ``hw.slice``: which part of which message a slice is.
+    """The value of ``hw.slice``: it identifies a slice's message, and the slice's part of that message.
 
     Args:
         message_id: 16 bytes, the same in all slices of one message and in no other message.
         index: the slice's number, from 0.
         count: how many slices there are.
-        total_bytes: the length of the whole value.
+        total_bytes: the length of the complete value.
         slice_bytes: the length of every slice's value but the last.
     """
 
@@ -58,11 +58,11 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
     @property
     def whole_in_words(self) -> str:
-        """The header's statement about the whole message, in words; the same in all its slices."""
+        """The numbers that all slices of the message share, in words."""
         return f"{self.count} slices, {self.total_bytes} bytes in slices of {self.slice_bytes}"
 
     def problem(self) -> str | None:
-        """Return why these numbers cannot be true, or None."""
+        """Return the contradiction in these numbers, or None."""
         if self.total_bytes < 1 or self.slice_bytes < 1:
             return f"slices of {self.slice_bytes} bytes for {self.total_bytes} in all; neither may be 0"
         if not 1 <= self.count <= MAX_SLICES:
@@ -76,7 +76,7 @@ class SliceHeader(msgspec.Struct, frozen=True):
         return f"index {self.index} of {self.count} slices" if self.index >= self.count else None
 
     def same_message(self, other: SliceHeader) -> bool:
-        """Return whether another slice states the same of the whole message."""
+        """Return whether another slice has the same message id and the same numbers of the message."""
         return (
             self.count == other.count
             and self.total_bytes == other.total_bytes
@@ -88,25 +88,26 @@ class SliceHeader(msgspec.Struct, frozen=True):
         """Return the header's value.
 
         Raises:
-            WireFormatError: numbers that :meth:`problem` objects to, or that do not fit their fields.
+            WireFormatError: the numbers contradict one another, or do not fit their fields.
         """
         _require_possible(self)
         if len(self.message_id) != ID_BYTES:
-            raise WireFormatError(f"a message id of {len(self.message_id)} bytes; expected {ID_BYTES}")
+            raise WireFormatError(f"expected a message id of {ID_BYTES} bytes, found {len(self.message_id)}")
         try:
             layout = _LAYOUT.pack(
                 VERSION, self.message_id, self.index, self.count, self.total_bytes, self.slice_bytes
             )
         except struct.error as error:
-            raise WireFormatError("a number that does not fit its field in hw.slice") from error
+            raise WireFormatError("a number does not fit its field in hw.slice") from error
         return encode_text(layout)
 
     @classmethod
     def decode(cls, value: bytes | None) -> SliceHeader:
-        """Read and check a header's value.
+        """Decode and check a header's value.
 
         Raises:
-            WireFormatError: not base64, another length or version, or numbers that contradict one another.
+            WireFormatError: the value is not base64, has another length or version, or numbers that
+                contradict one another.
         """
         header = cls.unpack(value)
         _require_possible(header)
@@ -114,10 +115,10 @@ class SliceHeader(msgspec.Struct, frozen=True):
 
     @classmethod
     def unpack(cls, value: bytes | None) -> SliceHeader:
-        """Read a header's value without comparing its numbers, because a wrong one still names its message.
+        """Decode a header's value without checking its numbers: a header with wrong ones names its message.
 
         Raises:
-            WireFormatError: not base64, or another length or version.
+            WireFormatError: the value is not base64, or has another length or version.
         """
         layout = decode_text(value, SLICE_HEADER)
         if layout[0] != VERSION:

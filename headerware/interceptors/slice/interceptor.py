@@ -45,14 +45,15 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     """Split large messages into slices on send, and reassemble them on consume.
 
     Slices of different partitions never mix. A message whose slices contradict one another is refused at
-    once; one that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. A message that
-    comes twice is delivered twice, as any record is: ``dedup`` drops copies. With ``on_error =
-    "dead_letter"`` what had come of such a message is published, slice by slice.
+    once; a message that stays incomplete is given up, with a ``ReassemblyError`` from ``poll``. With
+    ``on_error = "dead_letter"``, the slices of such a message that have arrived become dead letters. A
+    message that arrives twice is delivered twice, like any record; ``dedup`` drops copies.
 
     Args:
-        max_bytes: the size in bytes above which a record is split, and the largest slice: the record on the
-            wire, with key, headers and framing, and with what the steps to the right add, which may be up
-            to half of it. None is 900,000, or the client's largest message if that is less.
+        max_bytes: the size in bytes above which a record is split, and the largest size of a slice. It is
+            the size of the record on the wire, with key, headers and framing, and with the bytes that the
+            steps to the right add, which may be up to half of it. None means 900,000, or the client's largest
+            message if that is less.
         max_message_bytes: the largest message that is split or reassembled, in bytes.
         max_pending_bytes: how many bytes incomplete messages may hold together.
         max_pending_messages: how many messages may be incomplete at a time; the oldest is given up for a
@@ -62,7 +63,7 @@ class Slice(Interceptor, frozen=True, kw_only=True):
 
     Raises:
         ConfigError: ``max_pending_bytes`` is smaller than ``max_message_bytes``; on opening, ``max_bytes`` is
-            larger than what the client takes.
+            larger than the client's largest message.
     """
 
     type: ClassVar[str] = "slice"
@@ -85,28 +86,28 @@ class Slice(Interceptor, frozen=True, kw_only=True):
     max_gap: Annotated[int, Meta(ge=1)] = 20_000
 
     def cuts(self, topic: str) -> bool:
-        """Return whether it works on a topic."""
+        """Return whether this step splits records of a topic."""
         return TopicPatterns(self.topics).matches(topic)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict one another."""
         if self.max_pending_bytes < self.max_message_bytes:
             raise ConfigError(
-                f"is {self.max_pending_bytes}, less than max_message_bytes ({self.max_message_bytes}), so "
-                f"that the largest message could never be reassembled",
+                f"expected at least max_message_bytes ({self.max_message_bytes}), found "
+                f"{self.max_pending_bytes}: the largest message could never be reassembled",
                 path="max_pending_bytes",
             )
 
     @property
     def carries_bytes(self) -> tuple[int, int]:
-        """The size above which this splits messages, and the largest that it takes."""
+        """The size above which this step splits messages, and the largest message that it splits."""
         return self.max_bytes or _DEFAULT_MAX_BYTES, self.max_message_bytes
 
     def open(self, context: Context) -> SliceStep:
         """Return the hooks of one session.
 
         Raises:
-            ConfigError: ``max_bytes`` is larger than what the client takes.
+            ConfigError: ``max_bytes`` is larger than the client's largest message.
         """
         max_bytes = _limit(self.max_bytes, context)
         splitter = Splitter(context, max_bytes=max_bytes, max_message_bytes=self.max_message_bytes)
@@ -200,7 +201,7 @@ class Splitter:
         return batch.replace(not_taken=large) if large else batch
 
     def _surely_fits(self, value: Any, key: Any, headers: Headers) -> bool:
-        """Return whether a look at the sizes is enough to know that a record fits."""
+        """Return whether the sizes alone show that a record fits."""
         try:
             size = len(value) + 10 * len(headers)
             for name, content in headers:
@@ -212,24 +213,24 @@ class Splitter:
         return size <= self._fits_bytes
 
     def stats(self) -> dict[str, int]:
-        """Count the messages that were split, and their slices."""
+        """Return the counts of split messages and of their slices."""
         return {"sliced": self._sliced, "slices": self._slices}
 
     def _split_if_large(self, record: Record) -> Record | FanOut:
         frame = _frame_bytes(record.key, record.headers)
         if frame + len(record.value) <= self._max_bytes - self._context.overhead_bytes(record):
             return record
-        # A slice is never split again; it comes here as the dead letter of a message that was refused.
+        # A slice is never split again; slices of a refused message are sent as dead letters.
         return record if record.headers.all(SLICE_HEADER) else self._split(record, frame)
 
     def _split(self, record: Record, frame: int) -> FanOut:
         total = len(record.value)
         first = frame + _SLICE_HEADER_BYTES
-        beside = self._context.overhead_bytes(
+        overhead = self._context.overhead_bytes(
             record.with_headers(record.headers.append((SLICE_HEADER, bytes(HEADER_BYTES))))
         )
-        room = self._max_bytes - first - beside
-        count = self._count(total, room, first, beside)
+        room = self._max_bytes - first - overhead
+        count = self._count(total, room, first, overhead)
         later = _frame_bytes(record.key, EMPTY) + _SLICE_HEADER_BYTES
         if self._context.is_compacted(record.topic):
             raise InterceptorError(
@@ -237,20 +238,20 @@ class Splitter:
                 f"and topic {record.topic!r} is compacted: compaction would keep one slice of the message; "
                 f"put claim_check into the chain for large values of compacted topics"
             )
-        placed = self._with_partition(record)
+        message = self._with_partition(record)
         with self._lock:
             self._sliced += 1
             self._slices += count
-        whole = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
-        size_bytes = total + first + (count - 1) * later + count * beside
-        return FanOut(count, _Pieces(placed, whole).split, size_bytes=size_bytes)
+        header = SliceHeader(os.urandom(ID_BYTES), 0, count, total, room)
+        size_bytes = total + first + (count - 1) * later + count * overhead
+        return FanOut(count, _Slices(message, header).split, size_bytes=size_bytes)
 
-    def _count(self, total: int, room: int, frame: int, beside: int) -> int:
+    def _count(self, total: int, room: int, frame: int, overhead: int) -> int:
         if total > self._max_message_bytes:
             raise InterceptorError(
                 f"the value has {total} bytes; max_message_bytes is {self._max_message_bytes}"
             )
-        taken = f"key, headers and framing take {frame} bytes and the steps to the right {beside}"
+        taken = f"key, headers and framing take {frame} bytes and the steps to the right {overhead}"
         if room < 1:
             raise InterceptorError(
                 f"{taken}, which leaves no room for a value: max_bytes is {self._max_bytes}"
@@ -271,36 +272,36 @@ class Splitter:
         return record if partition is None else record.replace(partition=partition)
 
 
-class _Pieces:
-    """A message and how it is split; each pass over it splits it again."""
+class _Slices:
+    """A message with the header of its first slice; each call of ``split`` splits the message again."""
 
-    __slots__ = ("_record", "_whole")
+    __slots__ = ("_first", "_record")
 
-    def __init__(self, record: Record, whole: SliceHeader) -> None:
+    def __init__(self, record: Record, first: SliceHeader) -> None:
         self._record = record
-        self._whole = whole
+        self._first = first
 
     def split(self) -> Iterator[Record]:
         """Make the slices one at a time, so that only one copy is in memory."""
-        return map(self._piece, range(self._whole.count))
+        return map(self._slice, range(self._first.count))
 
-    def _piece(self, index: int) -> Record:
-        record, whole = self._record, self._whole
-        header = SliceHeader(whole.message_id, index, whole.count, whole.total_bytes, whole.slice_bytes)
+    def _slice(self, index: int) -> Record:
+        record, first = self._record, self._first
+        header = SliceHeader(first.message_id, index, first.count, first.total_bytes, first.slice_bytes)
         begin = index * header.slice_bytes
-        piece: Any = record.value[begin : begin + header.slice_bytes]
+        value: Any = record.value[begin : begin + header.slice_bytes]
         headers = record.headers if index == 0 else EMPTY
-        return record.with_value(piece, headers.append((SLICE_HEADER, header.encode())))
+        return record.with_value(value, headers.append((SLICE_HEADER, header.encode())))
 
 
 def _limit(max_bytes: int | None, context: Context) -> int:
-    """Return the size above which records are split; the client must take messages of that size."""
+    """Return the size above which records are split; the client must accept messages of that size."""
     client = None if context.side == "consumer" else context.max_message_bytes
     if client is None:
         return _DEFAULT_MAX_BYTES if max_bytes is None else max_bytes
     if max_bytes is not None and max_bytes > client:
         raise ConfigError(
-            f"is {max_bytes}, more than the client's message.max.bytes ({client}), so that slices would be "
+            f"expected at most the client's message.max.bytes ({client}), found {max_bytes}: slices would be "
             f"refused as too large",
             path="max_bytes",
         )
@@ -308,7 +309,7 @@ def _limit(max_bytes: int | None, context: Context) -> int:
 
 
 def _frame_bytes(key: bytes | None, headers: Headers) -> int:
-    """Return an upper bound of what a record takes on the wire beside its value."""
+    """Return an upper bound of a record's size on the wire without its value."""
     size = _FRAME_BYTES + len(key or b"")
     for name, value in headers:
         size += _HEADER_FRAME_BYTES + len(name.encode()) + len(value or b"")

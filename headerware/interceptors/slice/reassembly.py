@@ -1,21 +1,21 @@
 """Reassemble slices into messages: the consuming side of ``slice``, for one caller at a time.
 
-A message belongs to one partition and to one signer. Slices with the same id from elsewhere, from another
-signer or without a signature belong to another message, so that a foreign slice neither gets into a message
-nor takes it along when it is refused.
+A message belongs to one partition and to one signer. Slices with the same id from another partition or
+signer, or without a signature, belong to another message. So a foreign slice does not get into a message, and
+a message is not given up because a foreign slice is refused.
 
-A slice is checked before anything of it is kept. If it is wrong, its message is given up as a whole, and
-slices of it that still come are discarded and counted (``late``). A message may also be given up because
-slices do not come in time or within ``max_gap`` offsets, or for lack of room. Then ``poll`` returns a
-ReassemblyError at its first slice, and the safe offset stays before that slice until then. Two kinds are
-only counted: messages whose first slice was never seen (``orphans``, after a start in mid-message), and
-repeats of a message that was delivered (``duplicates``, from a producer that sends again).
+A slice is checked before any part of it is kept. If a slice is wrong, its complete message is given up, and
+further slices of the message are discarded and counted (``late``). A message is also given up if its slices
+do not arrive in time or within ``max_gap`` offsets, or if there is no room. Then ``poll`` returns a
+ReassemblyError at the message's first slice, and until then the safe offset is not after that slice. Two
+kinds of messages are only counted: messages whose first slice was never seen (``orphans``, after a start in
+mid-message), and repeats of a delivered message (``duplicates``, from a producer that sends again).
 
-If the step publishes dead letters, what had come of such a message goes there, slice by slice, each as it was
-on the wire; so do slices of it that still come, once they have waited. Redriven together, they make the
-message again.
+If the step publishes dead letters, the slices of such a message that have arrived become dead letters, each
+as it was on the wire; so do slices that arrive later, after their wait has ended. Redriven together, the
+slices make the message again.
 
-Memory grows with the bytes that came, never with the numbers that a header states.
+Memory grows with the bytes that have arrived, never with the numbers that a header states.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 MAX_CLOSED: Final = 10_000
 """How many messages are remembered as delivered or given up."""
 MAX_SPANS: Final = 10_000
-"""How many delivered messages of a partition are remembered by where they began and ended."""
+"""How many delivered messages of a partition are remembered, by their first and last offsets."""
 
-# Upper bounds of the memory that the parts of a pending message take beside their bytes.
+# Upper bounds of the memory that the parts of a pending message take in addition to their bytes.
 _MESSAGE_BYTES: Final = 1_500
 _EARLY_BYTES: Final = 200
 _HEADER_BYTES: Final = 200
@@ -63,11 +63,11 @@ _log: Final = logging.getLogger("headerware")
 
 _TopicPartition = tuple[str, int | None]
 _MessageKey = tuple[str, int | None, bytes, tuple[str, bytes] | None]
-"""A topic, a partition, a message id, and the signer of the slices: None if nothing has verified them."""
+"""A topic, a partition, a message id, and the signer of the slices: None if no step has verified them."""
 
 
 class _Failure(NamedTuple):
-    """The error of a message that was given up, and what it still holds: the slices for dead letters."""
+    """The error of a message that was given up, and the size of the slices kept for dead letters."""
 
     topic_partition: _TopicPartition
     start: int | None
@@ -76,7 +76,7 @@ class _Failure(NamedTuple):
 
 
 class _End(Enum):
-    """What became of a message that no longer waits."""
+    """The outcome of a message that is no longer pending."""
 
     DELIVERED = 1
     DISCARDED = 2
@@ -85,7 +85,7 @@ class _End(Enum):
 
 
 class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
-    """Collect slices until their messages are whole."""
+    """Collect slices until their messages are complete."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         self._counts: dict[str, int] = dict.fromkeys(_COUNTS, 0)
 
     def on_consume(self, record: Record) -> HookResult:
-        """Return a record that is no slice; for a slice, return nothing or the message that it completes."""
+        """Return a record that is not a slice; for a slice, return the message that it completes, if any."""
         for name, _ in record.headers:
             if name == SLICE_HEADER:
                 return self._take(record)
@@ -133,7 +133,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         return [failure.error for failure in failures]
 
     def is_due(self) -> bool:
-        """Return whether so much was given up that its dead letters should be stored before more is read."""
+        """Return whether the dead letters of given up messages should be stored before more is read."""
         return (
             self._failed_bytes > self._max_pending_bytes // 2
             or len(self._failures) > self._max_pending_messages // 2
@@ -163,7 +163,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         return {cast("tuple[str, int]", key): int(offset) for key, offset in safe.items()}
 
     def waiting_offsets(self) -> dict[tuple[str, int], list[int]]:
-        """Return by partition the offsets of the slices of pending messages."""
+        """Return the offsets of the slices of pending messages, by partition."""
         waiting: dict[_TopicPartition, list[int]] = {}
         for topic_partition, offsets in self._partitions.items():
             for message in offsets.pending.values():
@@ -171,20 +171,20 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         return cast("dict[tuple[str, int], list[int]]", waiting)
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
-        """Note how far a partition has come, and give up the messages that were left behind."""
+        """Give up the messages whose last slice is more than ``max_gap`` before a partition's offset."""
         offsets = self._partitions.get((topic, partition))
         if offsets is None or offset <= offsets.gap_at:
             return
-        for message in offsets.left_behind(offset):
-            reason = f"none came for more than {self._max_gap} offsets (max_gap)"
+        for message in offsets.beyond_gap(offset):
+            reason = f"no other came for more than {self._max_gap} offsets (max_gap)"
             self._give_up(message, "expired", reason)
 
     def seek(self, topic: str, partition: int, offset: int) -> int:
         """Return the offset to begin at, and forget messages that will be read again or were skipped.
 
-        If the offset lies inside a message that was delivered in this session, that is the message's first
-        slice. A message that began before is kept, for its first slices will not come again, unless more than
-        ``max_gap`` offsets are skipped.
+        If the offset lies inside a message that was delivered in this session, the returned offset is that of
+        the message's first slice. A pending message that began before the offset is kept, because its first
+        slices will not come again, unless more than ``max_gap`` offsets are skipped.
         """
         self._reopen({(topic, partition)})
         offsets = self._partitions.get((topic, partition))
@@ -196,7 +196,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         return begin
 
     def revoke(self, partitions: Iterable[_TopicPartition]) -> None:
-        """Forget everything of partitions that have gone to another consumer, which will read it again."""
+        """Forget the messages of partitions that have gone to another consumer, which reads them again."""
         gone = set(partitions)
         self._reopen(gone)
         for message in [message for key, message in self._pending.items() if key[:2] in gone]:
@@ -205,11 +205,11 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
             self._partitions.pop(topic_partition, None)
         self._failures = [failure for failure in self._failures if failure.topic_partition not in gone]
         self._failed_bytes = sum(failure.held_bytes for failure in self._failures)
-        # Counted anew, for this also clears up after an interrupt.
+        # Summed up again, because this also repairs the sum after an interrupt.
         self._pending_bytes = sum(message.held_bytes for message in self._pending.values())
 
     def stats(self) -> dict[str, int]:
-        """Return the counters, and what is pending now."""
+        """Return the counters, and the number and size of pending messages."""
         return {
             **self._counts,
             "pending_messages": len(self._pending),
@@ -217,7 +217,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         }
 
     def close(self) -> None:
-        """Forget everything; what was incomplete was never committed."""
+        """Forget all messages; the offsets of incomplete ones were never committed."""
         self._pending.clear()
         self._partitions.clear()
         self._closed.clear()
@@ -232,7 +232,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         key = (record.topic, record.partition, header.message_id, signer)
         end = self._closed.get(key)
         if end is _End.ORPHANED and header.index == 0:
-            # It was no orphan: its message begins anew, so that it is reported if it stays incomplete.
+            # The message is no orphan: it begins again, so that it is reported if it stays incomplete.
             del self._closed[key]
         elif end in {_End.DISCARDED, _End.ORPHANED}:
             self._counts["late"] += 1
@@ -252,7 +252,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         return [self._finish(message, record)] if message.is_complete else []
 
     def _problem(self, header: SliceHeader, record: Record, message: _PendingMessage | None) -> str | None:
-        """Return what is wrong with a slice, by itself or beside those that came before, or None."""
+        """Return the problem of a slice, by itself or compared with earlier slices, or None."""
         if problem := header.problem():
             return f"hw.slice states {problem}"
         if header.total_bytes > self._max_message_bytes:
@@ -266,19 +266,19 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         if message is not None and not message.header.same_message(header):
             return (
                 f"hw.slice states {header.whole_in_words}; "
-                f"slices that came before stated {message.header.whole_in_words}"
+                f"earlier slices stated {message.header.whole_in_words}"
             )
         return None
 
     def _refused(self, key: _MessageKey, problem: str) -> ReassemblyError:
-        """Drop a message because of one of its slices; the session adds that slice's position."""
+        """Drop a message because of one of its slices; return the error, without the slice's position."""
         message = self._pending.get(key)
         dropped = 0
         if message is not None:
             dropped = message.received
             self._forget(message)
         self._close(key, _End.DEAD_LETTERED if self._dead_letters else _End.DISCARDED)
-        error = ReassemblyError(f"{problem}; with it go the {dropped} slices of its message that had come")
+        error = ReassemblyError(f"{problem}; the earlier slices of its message are dropped, too ({dropped})")
         error.offsets = () if message is None else tuple(message.offsets)
         if message is not None and dropped and self._dead_letters:
             # The slice at hand has a dead letter of its own.
@@ -295,7 +295,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
             if oldest is None:
                 problem = f"its message does not fit into max_pending_bytes ({self._max_pending_bytes})"
                 raise self._refused(message.key, problem)
-            why = "newer ones had no room in max_pending_bytes or max_pending_messages"
+            why = "newer messages had no room in max_pending_bytes or max_pending_messages"
             self._evict(oldest, message.key, why)
 
     def _evict(self, oldest: _PendingMessage, newer: _MessageKey, why: str) -> None:
@@ -304,7 +304,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         if is_full or len(self._failures) >= self._max_pending_messages:
             problem = f"no room, and {len(self._failures)} errors of evicted messages wait for poll()"
             raise self._refused(newer, problem)
-        self._give_up(oldest, "evicted", f"evicted, for {why}")
+        self._give_up(oldest, "evicted", f"evicted, because {why}")
 
     def _add(self, message: _PendingMessage, index: int, record: Record) -> None:
         before, now = message.held_bytes, self._now_ms()
@@ -315,13 +315,13 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
             self._offsets_of(message).add(message)
 
     def _finish(self, message: _PendingMessage, last: Record) -> Record:
-        whole = message.whole(last)
+        assembled = message.assembled(last)
         if message.start is not None and message.last_offset is not None and last.partition is not None:
             self._offsets_of(message).add_delivered(message.start, message.last_offset)
         self._forget(message)
         self._close(message.key, _End.DELIVERED)
         self._counts["glued"] += 1
-        return whole
+        return assembled
 
     def _advance(self, record: Record) -> None:
         if record.offset is not None and record.partition is not None:
@@ -330,7 +330,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
     def _expire(self, now_ms: int) -> None:
         expire_ms = self._expire_ms
         for message in [other for other in self._pending.values() if other.arrived_ms + expire_ms <= now_ms]:
-            self._give_up(message, "expired", f"none came for {expire_ms} ms (expire_ms)")
+            self._give_up(message, "expired", f"no other came for {expire_ms} ms (expire_ms)")
         arrived = min((other.arrived_ms for other in self._pending.values()), default=inf)
         self._expiry_due = arrived + expire_ms
 
@@ -350,7 +350,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         self._close(message.key, end)
 
     def _fail(self, message: _PendingMessage, text: str) -> None:
-        """Queue the error of a message for ``poll``, at its first slice if that came."""
+        """Queue the error of a message for ``poll``, at its first slice if that has arrived."""
         topic, partition = message.key[:2]
         offset = message.start if message.first is None else message.first.offset
         error = ReassemblyError(text, topic=topic, partition=partition, offset=offset)
@@ -364,9 +364,9 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
         self._counts["orphans"] += 1
         if self._counts["orphans"] == 1:
             _log.warning(
-                "slices of a message of %s[%s] were discarded, for its first slice was never seen, as after "
-                "a start in mid-message, or because a later record has replaced it on a compacted topic "
-                "(further ones are only counted)",
+                "slices of a message in %s[%s] were discarded, because its first slice was never seen: "
+                "reading began in mid-message, or a later record has replaced the slice in a compacted topic "
+                "(further messages are only counted)",
                 message.key[0],
                 message.key[1],
             )
@@ -398,7 +398,7 @@ class Reassembler(Reassembles, Polls, Revokes, Counts, Closes):
 
 
 class _Payload:
-    """The values of the slices of a message that have come."""
+    """The values of the slices of a message that have arrived."""
 
     __slots__ = ("_buffer", "_early", "_next")
 
@@ -406,14 +406,14 @@ class _Payload:
         self._buffer = BytesIO()
         self._next = 0
         self._early: dict[int, bytes] = {}
-        """Slices that came before others in front of them; they wait beside the buffer."""
+        """The slices that arrived early; they wait until the buffer has all slices before them."""
 
     def has(self, index: int) -> bool:
-        """Return whether a slice has come before."""
+        """Return whether a slice has arrived."""
         return index < self._next or index in self._early
 
     def overhead_bytes(self, index: int) -> int:
-        """Return an upper bound of the memory that a slice takes beside its bytes."""
+        """Return an upper bound of the memory that a slice takes in addition to its bytes."""
         return 0 if index == self._next else _EARLY_BYTES
 
     def write(self, index: int, value: bytes) -> None:
@@ -435,13 +435,13 @@ class _Payload:
         with self._buffer.getbuffer() as written:
             return bytes(written[begin : begin + header.payload_bytes])
 
-    def whole(self) -> bytes:
+    def read_all(self) -> bytes:
         """Return the value of the message."""
         return self._buffer.getvalue()
 
 
 class _PendingMessage:
-    """An incomplete message; its header is that of the slice which came first."""
+    """An incomplete message; ``header`` is the header of the slice that arrived first."""
 
     __slots__ = (
         "_originals",
@@ -461,10 +461,10 @@ class _PendingMessage:
         self.key: Final = key
         self.header: Final = header
         self.first: Record | None = None
-        """Slice 0 without its value, once it has come."""
+        """Slice 0 without its value, once it has arrived."""
         self.received: int = 0
         self.offsets: Final = array("q")
-        """The offsets of its slices, in the order of coming."""
+        """The offsets of its slices, in the order of arrival."""
         self.start: int | None = None
         """The smallest offset of its slices."""
         self.last_offset: int | None = None
@@ -473,34 +473,34 @@ class _PendingMessage:
         """An upper bound of the memory that it holds."""
         self._payload: Final = _Payload()
         self._originals: dict[int, Record] = {}
-        """The slices as they were on the wire, by index, if they are kept; without the values, if no step has
-        changed these."""
+        """The slices as they were on the wire, by index, if they are kept. A value that no step has changed
+        is kept in the payload only."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all slices have come."""
+        """Whether all slices have arrived."""
         return self.received == self.header.count
 
     def has(self, index: int) -> bool:
-        """Return whether a slice has come before."""
+        """Return whether a slice has arrived."""
         return self._payload.has(index)
 
     def cost(self, index: int, record: Record, *, keeps_original: bool) -> int:
         """Return an upper bound of the memory that one more slice takes."""
         size = len(record.value) + _OFFSET_BYTES + self._payload.overhead_bytes(index)
         if index == 0:
-            size += _size_beside_value(record)
+            size += _size_without_value(record)
             verified = record.verified
             if verified is not None and verified.uncovered:  # kept with the first slice's state
                 size += sum(_HEADER_BYTES + len(name) * 4 for name in verified.uncovered)
                 size += sum(len(value or b"") for _, value in verified.set_aside)
         if keeps_original and (original := _original(record)) is not None:
-            size += _EARLY_BYTES + _size_beside_value(original)
+            size += _EARLY_BYTES + _size_without_value(original)
             size += 0 if original.value is None else len(original.value)
         return size
 
     def add(self, index: int, record: Record, now_ms: int, *, keeps_original: bool) -> None:
-        """Take one more slice."""
+        """Add a slice."""
         cost = self.cost(index, record, keeps_original=keeps_original)
         self._payload.write(index, record.value)
         self.held_bytes += cost
@@ -513,7 +513,7 @@ class _PendingMessage:
             self._originals[index] = original
 
     def originals(self) -> Iterator[Record]:
-        """Make the slices that came as they were on the wire, one at a time, in order of index."""
+        """Yield the slices that have arrived, as they were on the wire, in order of index."""
         for index, original in sorted(self._originals.items()):
             if original.value is not None:
                 yield original
@@ -521,13 +521,13 @@ class _PendingMessage:
             header = structs.replace(self.header, index=index)
             yield original.with_value(self._payload.read(header))
 
-    def whole(self, last: Record) -> Record:
-        """Return the message, which has the position of the slice that came last."""
+    def assembled(self, last: Record) -> Record:
+        """Return the message, with the position of the slice that arrived last."""
         first = self.first
         assert first is not None  # noqa: S101 - a complete message has its first slice
         return Record(
             first.topic,
-            self._payload.whole(),
+            self._payload.read_all(),
             first.key,
             first.headers,
             last.partition,
@@ -547,7 +547,7 @@ class _PendingMessage:
 
 
 def _original(record: Record) -> Record | None:
-    """Return a slice as it was on the wire, without its value if no step has changed it; None if unknown."""
+    """Return a slice as it was on the wire, or None; without its value, if no step has changed the value."""
     original: Record | None = (record.local or {}).get(ORIGINAL)
     if original is None or original.value is not record.value:
         return original
@@ -555,15 +555,15 @@ def _original(record: Record) -> Record | None:
 
 
 def _without_original(record: Record) -> Record:
-    """Return a slice without its own original, which the message is not made of alone."""
+    """Return a slice without its original: the message is made of several originals."""
     if not record.local or ORIGINAL not in record.local:
         return record
     others = {name: state for name, state in record.local.items() if name != ORIGINAL}
     return record.replace(local=others or None)
 
 
-def _size_beside_value(record: Record) -> int:
-    """Return an upper bound of the memory that a record takes beside its value."""
+def _size_without_value(record: Record) -> int:
+    """Return an upper bound of the memory that a record takes without its value."""
     size = len(record.key or b"")
     for name, value in record.headers:
         size += _HEADER_BYTES + len(name) * 4 + len(value or b"")
@@ -579,7 +579,7 @@ class _PartitionOffsets:
         self.pending: Final[dict[_MessageKey, _PendingMessage]] = {}
         self._smallest_start: float | None = inf
         self.gap_at: float = inf
-        """No message is left behind up to this offset."""
+        """Up to this offset, no message has waited for more than ``max_gap`` offsets."""
         self._max_gap = max_gap
         # Ends and starts in one list, so that no interrupt comes between the two.
         self._spans: list[tuple[int, int]] = []
@@ -593,7 +593,7 @@ class _PartitionOffsets:
         return self._smallest_start
 
     def add(self, message: _PendingMessage) -> None:
-        """Note a pending message, or another slice of it."""
+        """Add a pending message, or update it after another slice."""
         assert message.start is not None  # noqa: S101 - only messages with offsets come here
         assert message.last_offset is not None  # noqa: S101 - as above
         self.pending[message.key] = message
@@ -608,14 +608,14 @@ class _PartitionOffsets:
         if not self.pending:
             self.gap_at = inf
 
-    def left_behind(self, offset: int) -> list[_PendingMessage]:
+    def beyond_gap(self, offset: int) -> list[_PendingMessage]:
         """Return the messages whose last slice lies more than ``max_gap`` before an offset."""
         limits = [(other, (other.last_offset or 0) + self._max_gap) for other in self.pending.values()]
         self.gap_at = min((limit for _, limit in limits if limit >= offset), default=inf)
         return [other for other, limit in limits if limit < offset]
 
     def unneeded(self, begin: int) -> list[_PendingMessage]:
-        """Return the messages that a start at an offset reads again in full, or leaves far behind."""
+        """Return the messages that a start at an offset reads again completely, or skips by ``max_gap``."""
         gap = self._max_gap
         return [
             other
@@ -642,7 +642,7 @@ class _PartitionOffsets:
 def _header_of(record: Record) -> SliceHeader:
     values = record.headers.all(SLICE_HEADER)
     if len(values) != 1:
-        raise ReassemblyError(f"a slice has one hw.slice header, not {len(values)}")
+        raise ReassemblyError(f"expected one hw.slice header, found {len(values)}")
     try:
         return SliceHeader.unpack(values[0])
     except WireFormatError as error:

@@ -1,4 +1,4 @@
-"""Moments in headers: until when a record is worth reading, and from when on."""
+"""Moments in headers: the last at which a record is worth reading, and the first at which it may be read."""
 
 from headerware.interceptors.times.delay import Delay
 from headerware.interceptors.times.expire import Expire

@@ -1,4 +1,4 @@
-"""The interceptor ``delay``: records that wait for their moment in their partition (spec/expires.md)."""
+"""The interceptor ``delay``: records wait in their partition until their moment (spec/expires.md)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DAY_MS = 86_400_000
 class Delay(Interceptor, frozen=True, kw_only=True):
     """Give records a first moment on send, and hold them back until then on consume.
 
-    The moment is the header ``hw.not-before``. An application may set it itself
-    (:func:`not_before_header`); then nothing here changes it. The header stays on the record.
+    The moment is the header ``hw.not-before``. An application may set the header itself
+    (:func:`not_before_header`); then this step does not change it. Consumed records keep the header.
 
     A consumer that reads a record before its moment pauses the partition, and continues with the others. The
     order within a partition is kept, so all later records of the partition wait, too; give delayed records a
@@ -39,20 +39,20 @@ class Delay(Interceptor, frozen=True, kw_only=True):
     wait, and refuse a chain with this step.
 
     Args:
-        after_ms: how long after sending a record may be read, in milliseconds by the clock here. None writes
+        after_ms: how long after sending a record may be read, in milliseconds by the local clock. None writes
             no moment.
-        after_ms_by_topic: the same for topics by patterns; the first that fits counts, and ``after_ms`` if
-            none does.
-        max_delay_ms: how long a record may hold its partition, in milliseconds from now and from its own
-            timestamp, whichever is earlier. So a forged moment holds nothing for ever.
+        after_ms_by_topic: the same, by patterns of topics; the first pattern that matches counts, and
+            ``after_ms`` if none does.
+        max_delay_ms: how long a record may hold its partition, in milliseconds from now or from the record's
+            timestamp, whichever is earlier. So a forged moment holds no partition for ever.
         beyond_max: what happens on consume to a record that would wait for longer: ``refuse`` raises, and
             ``on_error`` decides; ``pass`` delivers it at once.
         malformed: what happens on consume to a record whose moment cannot be read: ``keep`` counts and
             delivers it at once, ``refuse`` raises.
 
     Raises:
-        ConfigError: a pattern that matches no topic, an option that does not exist, or a delay on send above
-            ``max_delay_ms``; on opening, a client that cannot wait.
+        ConfigError: a pattern matches no topic, an option has an unknown value, or a delay on send is above
+            ``max_delay_ms``; on opening, the client cannot wait.
     """
 
     type: ClassVar[str] = "delay"
@@ -67,17 +67,17 @@ class Delay(Interceptor, frozen=True, kw_only=True):
     malformed: _Malformed = "keep"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        if self.beyond_max not in get_args(_BeyondMax):  # in code it was not checked before
-            raise ConfigError(f"refuse or pass, not {self.beyond_max!r}", path="beyond_max")
+        """Refuse options that are not valid."""
+        if self.beyond_max not in get_args(_BeyondMax):  # options from code are not checked before
+            raise ConfigError(f"expected refuse or pass, found {self.beyond_max!r}", path="beyond_max")
         if self.malformed not in get_args(_Malformed):
-            raise ConfigError(f"keep or refuse, not {self.malformed!r}", path="malformed")
+            raise ConfigError(f"expected keep or refuse, found {self.malformed!r}", path="malformed")
         check_rules(self.after_ms_by_topic)
         longest_ms = max([self.after_ms or 0, *self.after_ms_by_topic.values()])
         if longest_ms > self.max_delay_ms:
             raise ConfigError(
-                f"is {self.max_delay_ms}, and a record is to wait for {longest_ms} ms, which a consumer with "
-                f"this chain would not do",
+                f"expected at least {longest_ms}, the longest delay on send, found {self.max_delay_ms}; a "
+                f"consumer with this chain would refuse such records",
                 path="max_delay_ms",
             )
 
@@ -85,7 +85,7 @@ class Delay(Interceptor, frozen=True, kw_only=True):
         """Return the hooks of one session.
 
         Raises:
-            ConfigError: it is the session of a share consumer or of Spark, which cannot wait.
+            ConfigError: the session belongs to a share consumer or to Spark, which cannot wait.
         """
         if context.cannot_wait is not None:
             raise ConfigError(
@@ -131,27 +131,27 @@ class DelayStep:
         now_ms = self._now_ms()
         if not_before_ms <= now_ms:
             return record
-        # From its timestamp, too: else each of many records could hold the partition once more.
+        # Counted from the timestamp, too: otherwise each of many records could hold the partition again.
         sent_ms = now_ms if record.timestamp_ms is None else min(now_ms, record.timestamp_ms)
         if not_before_ms - sent_ms > self._options.max_delay_ms:
             self._beyond_max += 1
             if self._options.beyond_max == "pass":
                 return record
             raise InterceptorError(
-                f"is not to be read for {not_before_ms - now_ms} ms, and for {not_before_ms - sent_ms} ms "
-                f"after its timestamp; max_delay_ms is {self._options.max_delay_ms}"
+                f"its moment comes in {not_before_ms - now_ms} ms, {not_before_ms - sent_ms} ms after its "
+                f"timestamp; max_delay_ms is {self._options.max_delay_ms}"
             )
         self._delayed += 1
         if self._is_dry_run:
             return record
-        raise DelayedError(f"is not to be read for {not_before_ms - now_ms} ms", until_ms=not_before_ms)
+        raise DelayedError(f"its moment comes in {not_before_ms - now_ms} ms", until_ms=not_before_ms)
 
     def overhead_bytes(self, record: Record) -> int:  # noqa: ARG002 - the same for each
         """Return an upper bound of the bytes that a moment adds to a record on the wire."""
         return self._rule.overhead_bytes()
 
     def stats(self) -> dict[str, int]:
-        """Count moments written, records that had to wait, and those beyond the bound or unreadable."""
+        """Return the counts of moments written, of records that had to wait, and of moments refused."""
         return {
             "written": self._rule.written,
             "delayed": self._delayed,

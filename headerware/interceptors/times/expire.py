@@ -30,29 +30,29 @@ class Expire(Interceptor, frozen=True, kw_only=True):
     """Give records a lifetime on send, and take expired records out of the stream on consume.
 
     The lifetime is the header ``hw.expires``, the last moment at which a record is worth reading. An
-    application may set it itself (:func:`expires_header`); then nothing here changes it. The header stays on
-    the record, so it goes along when the record is sent on. A message in slices has it once, and
-    expires as one. Tombstones get no lifetime and never expire.
+    application may set the header itself (:func:`expires_header`); then this step does not change it.
+    Consumed records keep the header, so a forwarded record keeps its lifetime. A message in slices has one
+    lifetime, and expires as a message. Tombstones get no lifetime and never expire.
 
-    On consume an expired record is dropped before anything to the left has to decode it. A consumer that
-    keeps the last value of each key then does not learn of that value.
+    On consume an expired record is dropped before the steps to the left decode it. A consumer that keeps the
+    last value of each key then does not get that value.
 
-    Without ``sign`` to its right, whoever can write to a topic can choose lifetimes.
+    Without ``sign`` to its right, anybody who can write to a topic can choose lifetimes.
 
     Args:
-        after_ms: how long after sending a record expires, in milliseconds by the clock here. None writes no
+        after_ms: how long after sending a record expires, in milliseconds by the local clock. None writes no
             lifetime.
-        after_ms_by_topic: the same for topics by patterns, such as ``{"clicks-*": 60_000}``; the first that
-            fits counts, and ``after_ms`` if none does.
-        clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds, for clocks
-            of others that are slow or fast.
+        after_ms_by_topic: the same, by patterns of topics, such as ``{"clicks-*": 60_000}``; the first
+            pattern that matches counts, and ``after_ms`` if none does.
+        clock_skew_ms: how long a record still counts as alive after its moment, in milliseconds, because
+            clocks differ.
         expired: ``drop`` drops and counts expired records; ``refuse`` raises, so that ``on_error`` decides,
             such as ``dead_letter``.
         malformed: what happens on consume to a record whose lifetime cannot be read: ``keep`` counts and
             delivers it, ``refuse`` raises.
 
     Raises:
-        ConfigError: a pattern that matches no topic, or an option that does not exist.
+        ConfigError: a pattern matches no topic, or an option has an unknown value.
     """
 
     type: ClassVar[str] = "expire"
@@ -66,11 +66,11 @@ class Expire(Interceptor, frozen=True, kw_only=True):
     malformed: _Malformed = "keep"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        if self.expired not in get_args(_Expired):  # in code it was not checked before
-            raise ConfigError(f"drop or refuse, not {self.expired!r}", path="expired")
+        """Refuse options that are not valid."""
+        if self.expired not in get_args(_Expired):  # options from code are not checked before
+            raise ConfigError(f"expected drop or refuse, found {self.expired!r}", path="expired")
         if self.malformed not in get_args(_Malformed):
-            raise ConfigError(f"keep or refuse, not {self.malformed!r}", path="malformed")
+            raise ConfigError(f"expected keep or refuse, found {self.malformed!r}", path="malformed")
         check_rules(self.after_ms_by_topic)
 
     def open(self, context: Context) -> ExpireStep:
@@ -114,5 +114,5 @@ class ExpireStep:
         return self._rule.overhead_bytes()
 
     def stats(self) -> dict[str, int]:
-        """Count lifetimes written, records expired, and lifetimes that could not be read."""
+        """Return the counts of lifetimes written, of expired records, and of unreadable lifetimes."""
         return {"written": self._rule.written, "expired": self._expired, "malformed": self._malformed}

@@ -1,7 +1,7 @@
 """Moments as header values, and the rules by which a sender chooses them (spec/expires.md).
 
-A value is the milliseconds since the epoch in ASCII digits, without a sign or leading zeros, 15 at most:
-every language reads it, and so does a person.
+A value is the milliseconds since the epoch in at most 15 ASCII digits, without a sign or leading zeros, so
+that every language and every person can read it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_DIGITS: Final = 15
 MAX_MOMENT_MS: Final = 10**_MAX_DIGITS - 1
 _MAX_TOPICS: Final = 1024
 _FRAMING_BYTES: Final = 10
-"""The most that the record format spends on a header's two lengths."""
+"""The largest size of a header's two lengths in the record format."""
 
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MOMENT_MS)]
 
@@ -34,27 +34,27 @@ Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=MAX_MOMENT_MS)]
 def expires_header(at_ms: int) -> tuple[str, bytes]:
     """Return the header of a record that expires.
 
-    Pass it with a record's other headers; the interceptor ``expire`` then keeps it as it is.
+    Pass it with a record's other headers; the interceptor ``expire`` then does not change it.
 
     Args:
         at_ms: the last moment at which the record is worth reading, in milliseconds since the epoch.
 
     Raises:
-        WireFormatError: no such moment can be written.
+        WireFormatError: ``at_ms`` is not a whole number in range.
     """
     return EXPIRES_HEADER, encode_moment(at_ms)
 
 
 def not_before_header(at_ms: int) -> tuple[str, bytes]:
-    """Return the header of a record that is not to be read before a moment.
+    """Return the header of a record that may not be read before a moment.
 
-    Pass it with a record's other headers; the interceptor ``delay`` then keeps it as it is.
+    Pass it with a record's other headers; the interceptor ``delay`` then does not change it.
 
     Args:
         at_ms: the first moment at which the record may be read, in milliseconds since the epoch.
 
     Raises:
-        WireFormatError: no such moment can be written.
+        WireFormatError: ``at_ms`` is not a whole number in range.
     """
     return NOT_BEFORE_HEADER, encode_moment(at_ms)
 
@@ -69,7 +69,7 @@ def encode_moment(at_ms: int) -> bytes:
 
 
 def decode_moment(value: HeaderValue, name: str) -> int:
-    """Return the moment that a header value stands for; refuse any other spelling of it."""
+    """Return the moment in a header value; refuse a value in another than the one valid form."""
     if (
         value is None
         or not 0 < len(value) <= _MAX_DIGITS
@@ -85,12 +85,12 @@ def decode_moment(value: HeaderValue, name: str) -> int:
 
 
 def moment_of(record: Record, name: str) -> int | None:
-    """Return the moment in a record's header, or None without such a header; refuse two of them."""
+    """Return the moment in a record's header, or None without such a header; refuse two such headers."""
     found: int | None = None
     for pair in record.headers:
         if pair[0] == name:
             if found is not None:
-                raise WireFormatError(f"header {name!r} stands twice")
+                raise WireFormatError(f"header {name!r} appears twice")
             found = decode_moment(pair[1], name)
     return found
 
@@ -98,7 +98,7 @@ def moment_of(record: Record, name: str) -> int | None:
 class SendRule:
     """Write a moment into each sent record that has none, by its topic; safe for several threads.
 
-    ``after_ms_by_topic`` has patterns of topics, of which the first that fits counts.
+    ``after_ms_by_topic`` has times by patterns of topics; the first pattern that matches counts.
     """
 
     __slots__ = ("_after", "_name", "_now_ms", "written")
@@ -120,13 +120,13 @@ class SendRule:
         self.written: int = 0
 
     def on_send(self, record: Record) -> Record:
-        """Return the record with its moment; refuse one whose application gave it a malformed one."""
+        """Return the record with a moment; refuse a record whose own moment is malformed."""
         try:
             given = moment_of(record, self._name)
         except WireFormatError as error:
             raise InterceptorError(str(error)) from error
         after_ms = self._after[record.topic]
-        # A tombstone says that a key is deleted. If it expired, the old value would be kept for ever.
+        # A tombstone deletes a key. If the tombstone expired, the old value would be kept for ever.
         if given is not None or after_ms is None or record.value is None:
             return record
         self.written += 1
@@ -144,7 +144,7 @@ def check_rules(after_ms_by_topic: Mapping[str, int]) -> None:
     for pattern in after_ms_by_topic:
         if pattern.startswith("!"):
             raise ConfigError(
-                f"expected patterns of topics that a time is for, found {pattern!r}, which excludes some; "
-                f"the first pattern that fits counts, so write the exceptions first",
+                f"expected patterns of topics to include, found {pattern!r}, which excludes topics; the "
+                f"first pattern that matches counts, so write exceptions first",
                 path="after_ms_by_topic",
             )

@@ -1,6 +1,6 @@
 """Key services, which wrap data keys, and the data keys of a session.
 
-Services are named by configuration: ``file``, ``aws_kms``, ``vault``, and those of other packages.
+Configuration names a service: ``file``, ``aws_kms``, ``vault``, or a service of another package.
 """
 
 from headerware.core.errors import (

@@ -1,8 +1,8 @@
 """The key service ``aws_kms``: keys of AWS's Key Management Service, through boto3.
 
-A wrapped data key is KMS's ``CiphertextBlob`` as it is. The context is KMS's encryption context under the
+A wrapped data key is KMS's unchanged ``CiphertextBlob``. The context is KMS's encryption context under the
 name ``headerware``, so policies (``kms:EncryptionContext:headerware``) and CloudTrail see it as text. A
-context that is no text stands in base64 under ``headerware-base64``.
+context that is not UTF-8 is base64 under ``headerware-base64``.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ _ERRORS: Final[dict[str, type[KeyServiceError]]] = {
     "UnrecognizedClientException": KeyDeniedError,
     "ValidationException": InvalidWrappedKeyError,
 }
-"""KMS's exceptions; KMSInvalidStateException and whatever is not here is told by its text or status."""
+"""Errors by KMS's exception; for others, such as KMSInvalidStateException, text or status decides."""
 
 
 class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
-    """Use symmetric keys of AWS KMS; credentials come as boto3 finds them, all else from here.
+    """Use symmetric keys of AWS KMS; boto3 finds the credentials, and these options set everything else.
 
     Args:
         region: the region, such as ``eu-central-1``.
-        keys: KMS's keys by the ids that ``key_ids`` and records have: key ARNs, key ids or aliases. An id
-            that is not here is asked for as it is. An alias must go on naming the key with which records
-            were encrypted, for KMS decrypts under no other.
-        endpoint: the address of KMS, such as a VPC endpoint; None is the region's. Neither the environment
-            nor AWS's own configuration files can change it, and no proxy is used.
-        timeout_ms: how long one request may take to connect and, again, to answer, in milliseconds.
+        keys: KMS's keys (key ARNs, key ids or aliases) by the ids in ``key_ids`` and records. An id that is
+            not listed is passed to KMS unchanged. An alias must keep naming the key that encrypted the
+            records, because KMS decrypts under no other key.
+        endpoint: the address of KMS, such as a VPC endpoint; None means the region's. Neither the environment
+            nor AWS's own configuration files can change the address, and no proxy is used.
+        timeout_ms: how long one request may take to connect, and then to answer, in milliseconds.
         attempts: how many requests are made for one call, if KMS fails or throttles.
         deleted_keys: ids of keys that KMS has deleted: their records are refused for good, not held back.
         allow_http: whether an endpoint on another machine may be without TLS; for tests.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option has an invalid value.
     """
 
     type: ClassVar[str] = "aws_kms"
@@ -86,7 +86,7 @@ class AwsKms(KeyServiceOptions, frozen=True, kw_only=True):
             require_safe_address(self.endpoint, what="data keys", allow_http=self.allow_http, path="endpoint")
 
     def open(self, context: Context) -> AwsKmsService:  # noqa: ARG002 - it needs no clock
-        """Return the service; it connects with the first call.
+        """Return the service; it connects on the first call.
 
         Raises:
             MissingPartError: boto3 is not installed.
@@ -113,7 +113,7 @@ class AwsKmsService:
         return Wrapped(bytes(found["CiphertextBlob"]))
 
     def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
-        """Call Decrypt, which is told the key; see :class:`KeyService`."""
+        """Call Decrypt for this key only; see :class:`KeyService`."""
         key = self._key(key_id)
         pairs = _pairs(context)
         found = self._call("decrypt", key_id, KeyId=key, CiphertextBlob=wrapped, EncryptionContext=pairs)
@@ -130,7 +130,7 @@ class AwsKmsService:
         return self._options.keys.get(key_id, key_id)
 
     def _is_of(self, key: str, answered: Any) -> bool:
-        """Return whether the ARN in KMS's answer can be that of the key that was asked for."""
+        """Return whether the ARN in KMS's answer can belong to the requested key."""
         found = _KEY_ARN.fullmatch(answered) if isinstance(answered, str) else None
         if found is None or found[1] != self._options.region:
             return False
@@ -156,7 +156,7 @@ class AwsKmsService:
             read_timeout=seconds,
             retries={"total_max_attempts": options.attempts, "mode": "standard"},
             ignore_configured_endpoint_urls=True,
-            proxies={},  # none of the environment: a plain data key is for KMS
+            proxies={},  # ignore the environment's: only KMS may see a data key
         )
         try:
             session = boto3.session.Session(region_name=options.region)
@@ -186,7 +186,7 @@ class AwsKmsService:
 
 
 def _refusal(what: str, operation: str, response: Any) -> KeyServiceError:
-    """Return the error for a refusal of KMS, with its code alone: nobody knows what a text may quote."""
+    """Return the error for KMS's refusal, with the code only, because KMS's text may quote anything."""
     code = str(response.get("Error", {}).get("Code", ""))[:64]
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     kind = _ERRORS.get(code)
@@ -198,8 +198,10 @@ def _refusal(what: str, operation: str, response: Any) -> KeyServiceError:
     if kind is not None:
         return kind(f"{what}: {code}")
     if 300 <= status < 400:
-        return KeyServiceUnavailableError(f"{what}: it redirects (HTTP {status}), which is not followed")
-    # Failures, throttling, and keys that are about to be imported or whose store is disconnected.
+        return KeyServiceUnavailableError(
+            f"{what}: it redirects (HTTP {status}), and redirects are not followed"
+        )
+    # These are failures, throttling, and keys that wait for their import or whose store is disconnected.
     return KeyServiceUnavailableError(f"{what}: {code or 'no code'}, HTTP {status}")
 
 

@@ -1,18 +1,19 @@
 """Data keys of one session: made, wrapped, unwrapped and remembered.
 
-Key services take a network's time, fail, and are paid by the call; so each is called off the caller's thread,
-in a few threads that live as long as the call, and the caller waits for a bounded time. One call is made for
-a question, however many threads ask it. After a wait in vain the key-encryption key counts as out of reach:
-callers hardly wait again, and one call at a time finds out whether it is back. The call that came too late
-goes on, and its answer is there when the record that was held back is tried again.
+A call to a key service takes a network's time, can fail, and costs money. So each call is made in a thread
+that lives as long as the call, at most ``max_calls`` at once, and the caller waits for a limited time.
+Threads that need the same data key share one call. After a time-out the key-encryption key counts as
+unavailable: callers then hardly wait, and one call at a time tests whether the service is back. A late call
+goes on, and its answer is used when the held-back record is tried again.
 
-Anyone who can write to a topic can name any number of wrapped keys that nobody made. Each of them takes a
-call to find out, so calls in vain are limited for each key-encryption key. Keys that are remembered are found
-without any call, and calls that give a key do not count. A service that says that it ``is_local`` costs
-nothing to ask: it is called in the caller's thread, and not limited.
+Anyone who can write to a topic can name any number of wrapped keys that nobody made, and only a call shows
+that they are not genuine. So failed calls are limited for each key-encryption key. Remembered keys need no
+call, and calls that succeed do not count. A service with ``is_local`` costs nothing to ask: it is called in
+the caller's thread, without a limit.
 
-What keeps a record in its topic is that its data key is unwrapped for this topic alone. So the first data key
-of each key-encryption key is unwrapped for another context, too, which must fail.
+A record cannot be moved to another topic, because its data key can be unwrapped for its own topic only. To
+test this, the first data key of each key-encryption key is also unwrapped for another context, which must
+fail.
 """
 
 from __future__ import annotations
@@ -46,25 +47,25 @@ SECRET_BYTES: Final = 32
 MAX_WRAPPED_BYTES: Final = 8192
 _MAX_SCOPE_BYTES: Final = 1024
 CACHE_ENTRIES: Final = 16_384
-"""How many data keys a session remembers unless told otherwise: some 600 bytes each, if there are so many."""
+"""How many data keys a session remembers by default; each takes some 600 bytes."""
 _MAX_REFUSED_BYTES: Final = 8 << 20
-"""How much of wrapped keys that were refused is remembered; whoever writes to a topic can make these."""
+"""The total size of refused wrapped keys that are remembered; any writer of a topic can make such keys."""
 _RENEW_AT: Final = 0.8
-"""The part of a key's life after which its successor is asked for, at the latest."""
+"""The fraction of a key's life after which its successor is requested, at the latest."""
 _RENEW_SPREAD: Final = 0.2
-"""How much earlier that may be, at random: else processes that start together ask together for ever."""
+"""How much earlier it is, at random; otherwise processes that start together would always call together."""
 _PROBE_S: Final = 0.5
-"""How long after a failure the service is called again."""
+"""How long after a failure the service is called again, in seconds."""
 _PROBE_WAIT_S: Final = 0.05
 """How long a caller waits for a service that was down."""
 _REPEAT_S: Final = 5.0
-"""How long a refusal is remembered, at most, that an administrator may mend."""
+"""How long a refusal is remembered if an administrator can resolve it."""
 OTHER_SCOPE: Final = "headerware self-test"
-"""A scope that no record has, for scopes of records have a slash."""
+"""A scope that no record has, because scopes of records have a slash."""
 _START_S: Final = 2.0
 """How long the self-test at the start waits for a service."""
 _BURST_S: Final = 2
-"""For how many seconds calls in vain may be saved up."""
+"""For how many seconds the allowance of failed calls can be saved up."""
 
 
 class DataKey(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +77,7 @@ class DataKey(msgspec.Struct, frozen=True, gc=False):
     secret: bytes
     """32 bytes at random."""
     version: str = ""
-    """The version of the key-encryption key; known to the one who wrapped it, if the service tells."""
+    """The version of the key-encryption key; known only after wrapping, and if the service states it."""
 
     def __repr__(self) -> str:
         """Return a text without the secret."""
@@ -87,13 +88,13 @@ class DataKey(msgspec.Struct, frozen=True, gc=False):
         return [("key_id", self.key_id), ("version", self.version)]
 
 
-_chance: Final = SystemRandom()
-"""Of the operating system, so that forked children do not draw the same."""
-_Question = tuple[str, str, bytes | None]
-"""A key-encryption key, a scope, and the wrapped key that is asked for; None asks for a new one."""
+_random: Final = SystemRandom()
+"""Numbers from the operating system, so that forked children draw different ones."""
+_Request = tuple[str, str, bytes | None]
+"""A key-encryption key, a scope, and the wrapped key to unwrap; None requests a new data key."""
 
 
-class _Flight:
+class _PendingCall:
     """A call that is under way."""
 
     __slots__ = ("answer", "done", "error")
@@ -104,8 +105,8 @@ class _Flight:
         self.error: KeptError[KeyServiceError] | None = None
 
 
-class _Sending:
-    """The key with which a scope is encrypted now, and what is left of it."""
+class _SendKey:
+    """The data key that encrypts a scope now, and its remaining uses and bytes."""
 
     __slots__ = ("bytes_left", "key", "made_ms", "renew_ms", "uses_left")
 
@@ -113,30 +114,30 @@ class _Sending:
         self.key: Final = key
         self.made_ms: Final = made_ms
         self.renew_ms: Final = renew_ms
-        """The age at which its successor is asked for."""
+        """The age at which its successor is requested."""
         self.uses_left = uses_left
         self.bytes_left = bytes_left
 
 
 class _KeyState:
-    """How it stands with one key-encryption key."""
+    """The state of the calls for one key-encryption key."""
 
     __slots__ = ("down", "left", "probe_at", "refilled_at")
 
     def __init__(self, left: float, now: float) -> None:
         self.left = left
-        """How many calls in vain may be made: so many a second, and what was saved up for two seconds."""
+        """How many failed calls are allowed now; the allowance grows each second, for up to two seconds."""
         self.refilled_at = now
         self.down: KeptError[KeyServiceError] | None = None
-        """Why it is out of reach, or None; others may not be, for a key can have a store of its own."""
+        """The reason why this key is unavailable, or None; another key can have another store."""
         self.probe_at = 0.0
-        """When the next call finds out whether it is back."""
+        """When the next call tests whether the key is available again."""
 
 
 class DataKeys:
     """Give data keys to encrypt and to decrypt with, for one session.
 
-    Safe for use by several threads at once. A forked child makes its own keys to send with.
+    Safe for use by several threads at once. A forked child makes its own keys to encrypt with.
 
     Args:
         service: the key service; it is closed with this object.
@@ -146,19 +147,19 @@ class DataKeys:
         max_uses: how many records it encrypts.
         max_bytes: how many bytes it encrypts.
         cache_entries: how many unwrapped keys are remembered at most, and how many refused ones; the half
-            that was used last always is.
-        cache_age_ms: how long an unwrapped key is remembered, in milliseconds: as long, a key-encryption key
-            may be deleted or the service be down without any effect on its records.
+            that was used last is always remembered.
+        cache_age_ms: how long an unwrapped key is remembered, in milliseconds. During this time its records
+            can be read even if the key-encryption key is deleted or the service is down.
         timeout_ms: how long a caller waits for the service, in milliseconds.
         negative_ms: how long a wrapped key that was refused is not asked for again, in milliseconds.
-        max_failed_unwraps_per_s: how many calls in vain a second are made under each key-encryption key to
-            unwrap; records beyond that wait for their turn.
+        max_failed_unwraps_per_s: how many failed calls to unwrap are allowed a second for each key-encryption
+            key; records above this limit wait.
         max_calls: how many calls may be under way at once.
         now_ms: the clock by which keys age, in milliseconds since the epoch.
         monotonic: the clock by which calls are paced, in seconds.
 
     Raises:
-        ValueError: a limit of nothing.
+        ValueError: a limit is below 1.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class DataKeys:
     ) -> None:
         limits = (max_age_ms, max_uses, max_bytes, cache_entries, max_failed_unwraps_per_s, max_calls)
         if min(limits) < 1:
-            raise ValueError("ages, uses, bytes, entries, calls and their rates are 1 or more")
+            raise ValueError("ages, uses, bytes, entries, calls and their rates must be 1 or more")
         self._service: Final = service
         self._is_local: Final = bool(getattr(service, "is_local", False))
         self._key_ids: Final = None if key_ids is None else frozenset(key_ids)
@@ -200,60 +201,60 @@ class DataKeys:
         self._now_ms: Final = now_ms
         self._monotonic: Final = monotonic
         self._counts = dict.fromkeys(_COUNTS, 0)
-        self._known: BoundedCache[_Question, tuple[DataKey, int] | None] = BoundedCache(cache_entries)
+        self._known: BoundedCache[_Request, tuple[DataKey, int] | None] = BoundedCache(cache_entries)
         self._bound: BoundedCache[str, bool] = BoundedCache(cache_entries)
-        """The key-encryption keys that did not unwrap a data key for another context."""
+        """The key-encryption keys that passed the self-test: they do not unwrap for another context."""
         self._closed = False
         self._begin()
         _open.add(self)
 
     def require_bound(self, key_id: str) -> None:
-        """Wrap a key for a scope of no record, and refuse a service that unwraps it for another.
+        """Raise UnboundKeyError if the service unwraps a data key for another scope than its own.
 
-        A service that does not answer, or forbids it, is not judged now: the first data key that it wraps or
-        unwraps is.
+        If the service does not answer or denies the call, the first data key of a record is tested instead.
 
         Raises:
-            UnboundKeyError: it binds nothing.
+            UnboundKeyError: the service does not bind a data key to its scope.
         """
-        question, deadline = (key_id, OTHER_SCOPE, None), self._monotonic() + min(_START_S, self._timeout_s)
+        request, deadline = (key_id, OTHER_SCOPE, None), self._monotonic() + min(_START_S, self._timeout_s)
         try:
-            flight = self._flight(question, deadline)
+            call = self._pending_call(request, deadline)
         except KeyServiceError:
             return
-        self._wait(flight, deadline)
-        if flight.error is not None and flight.error.is_a(UnboundKeyError):
-            raise flight.error.again()
+        self._wait(call, deadline)
+        if call.error is not None and call.error.is_a(UnboundKeyError):
+            raise call.error.again()
 
     def to_send(self, key_id: str, scope: str, size_bytes: int) -> DataKey:
         """Return the key to encrypt a record with.
 
         A key serves its scope until it is too old or used up. Its successor is made ahead of time in the
-        background, so a caller waits for the first one alone, or if the service was down for too long.
+        background, so a caller waits for the first key only, or if the service was down for too long.
 
         Args:
             key_id: the key-encryption key.
             scope: what the key is for, such as ``cluster/topic``, 1 to 1,024 bytes of text; the wrapped key
-                cannot be unwrapped for any other.
-            size_bytes: the size of what is encrypted.
+                cannot be unwrapped for any other scope.
+            size_bytes: the size of the plaintext.
 
         Raises:
-            KeyServiceError: there is no key, and no new one can be had; its class says why.
+            KeyServiceError: there is no key, and a new one cannot be made; the error's class gives the
+                reason.
         """
-        question = (key_id, scope, None)
-        key = self._take(question, size_bytes)
+        request = (key_id, scope, None)
+        key = self._take(request, size_bytes)
         if key is None:
             deadline = self._monotonic() + self._timeout_s
             while key is None:
-                # Other threads may use up a small key before this one is here again.
-                self._answer(question, deadline)
-                key = self._take(question, size_bytes)
+                # Other threads may use up a small key before this thread takes it.
+                self._answer(request, deadline)
+                key = self._take(request, size_bytes)
         return key
 
     def note_use(self, key: DataKey, scope: str, *, records: int, size_bytes: int) -> None:
-        """Count records that a key has encrypted beside those for which it was asked.
+        """Count records that a key has encrypted without a call of :meth:`to_send` for each.
 
-        A caller that keeps a key for a while tells afterwards what it was used for.
+        A caller that keeps a key for several records reports their number and size afterwards.
         """
         with self._lock:
             sending = self._sending.get((key.key_id, scope, None))
@@ -270,48 +271,48 @@ class DataKeys:
             scope: what the key is for, as it was given to :meth:`to_send`.
 
         Raises:
-            HeldBackError: it is not known now, so the record must wait: the service is down or slow, denies
-                it, or does not have the key-encryption key yet.
+            HeldBackError: the key cannot be unwrapped now, so the record must wait: the service is down or
+                slow, denies the call, or does not have the key-encryption key yet.
             KeyDeletedError: the key-encryption key is deleted or disabled: the record can no longer be read.
-            InvalidWrappedKeyError: nobody wrapped it so: the record is to be refused.
+            InvalidWrappedKeyError: the wrapped key is not genuine: the record must be refused.
         """
-        question = (key_id, scope, wrapped)
-        key = self._remembered(question)
+        request = (key_id, scope, wrapped)
+        key = self._remembered(request)
         if key is not None:
             return key
         try:
-            self._require_plausible(question)
-            return self._answer(question, self._monotonic() + self._timeout_s)
+            self._require_plausible(request)
+            return self._answer(request, self._monotonic() + self._timeout_s)
         except (KeyDeletedError, InvalidWrappedKeyError):
             raise
         except KeyServiceError as error:
-            raise HeldBackError(f"its data key cannot be had now: {error}") from error
+            raise HeldBackError(f"its data key is not available now: {error}") from error
 
     def prefetch(self, wanted: Iterable[tuple[str, bytes, str]]) -> None:
-        """Unwrap several keys at once, which :meth:`to_read` then finds; wait no longer than it would.
+        """Unwrap several keys at once, so that :meth:`to_read` finds them; wait no longer than it would.
 
         Args:
-            wanted: the arguments of :meth:`to_read`; what fails there fails silently here.
+            wanted: the arguments of :meth:`to_read`. Failures are ignored here; :meth:`to_read` raises them.
         """
         now_ms = self._now_ms()
         deadline = self._monotonic() + self._timeout_s
-        flights = []
+        calls = []
         for key_id, wrapped, scope in dict.fromkeys(wanted):
-            question = (key_id, scope, wrapped)
-            known = self._known.get(question)
+            request = (key_id, scope, wrapped)
+            known = self._known.get(request)
             if known is not None and 0 <= now_ms - known[1] < self._cache_age_ms:
                 continue
             try:
-                self._require_plausible(question)
-                flights.append((key_id, self._flight(question, deadline)))
+                self._require_plausible(request)
+                calls.append((key_id, self._pending_call(request, deadline)))
             except KeyServiceError:
                 continue
-        for key_id, flight in flights:
-            if self._state(key_id).down is None and not self._wait(flight, deadline):
+        for key_id, call in calls:
+            if self._state(key_id).down is None and not self._wait(call, deadline):
                 self._note_down(key_id, self._late())
 
     def stats(self) -> dict[str, int]:
-        """Count calls and look-ups; ``oldest_ms`` is the age of the oldest key that still encrypts."""
+        """Return counts of calls and look-ups; ``oldest_ms`` is the age of the oldest key that encrypts."""
         now_ms = self._now_ms()
         with self._lock:
             made = [sending.made_ms for sending in self._sending.entries().values() if sending]
@@ -327,27 +328,27 @@ class DataKeys:
             self._service.close()
 
     def renew_in_child(self) -> None:
-        """Begin anew in a forked child: with other keys to send with, and without the parent's calls."""
+        """Reset a forked child, which makes its own keys to encrypt with and has no calls."""
         self._begin()
 
     def _begin(self) -> None:
         entries = self._cache_entries
         self._lock = Lock()
         self._slots = BoundedSemaphore(self._max_calls)
-        self._sending: BoundedCache[_Question, _Sending | None] = BoundedCache(entries)
-        self._flights: dict[_Question, _Flight] = {}
-        self._refused: BoundedCache[_Question, tuple[float, KeptError[KeyServiceError]]] = BoundedCache(
-            entries, max_cost=_MAX_REFUSED_BYTES, cost=lambda question, _: len(question[2] or b"")
+        self._sending: BoundedCache[_Request, _SendKey | None] = BoundedCache(entries)
+        self._pending: dict[_Request, _PendingCall] = {}
+        self._refused: BoundedCache[_Request, tuple[float, KeptError[KeyServiceError]]] = BoundedCache(
+            entries, max_cost=_MAX_REFUSED_BYTES, cost=lambda request, _: len(request[2] or b"")
         )
         self._states: BoundedCache[str, _KeyState] = BoundedCache(
             entries, lambda _: _KeyState(self._most_failures, self._monotonic())
         )
 
-    def _take(self, question: _Question, size_bytes: int) -> DataKey | None:
-        """Return the scope's key if it is good for one more record."""
+    def _take(self, request: _Request, size_bytes: int) -> DataKey | None:
+        """Return the scope's key if it can encrypt one more record."""
         now_ms = self._now_ms()
         with self._lock:
-            sending = self._sending.get(question)
+            sending = self._sending.get(request)
             if sending is None:
                 return None
             age_ms = now_ms - sending.made_ms
@@ -361,114 +362,116 @@ class DataKeys:
                 or sending.bytes_left < self._low_bytes
             )
         if due:
-            self._ask_ahead(question)
+            self._ask_ahead(request)
         return sending.key
 
-    def _remembered(self, question: _Question) -> DataKey | None:
+    def _remembered(self, request: _Request) -> DataKey | None:
         now_ms = self._now_ms()
         with self._lock:
-            known = self._known.get(question)
+            known = self._known.get(request)
             age_ms = -1 if known is None else now_ms - known[1]
             if known is None or not 0 <= age_ms < self._cache_age_ms:
                 self._counts["misses"] += 1
                 return None
             self._counts["hits"] += 1
         if age_ms >= self._refresh_ms:
-            self._ask_ahead(question)
+            self._ask_ahead(request)
         return known[0]
 
-    def _require_plausible(self, question: _Question) -> None:
-        key_id, _, wrapped = question
+    def _require_plausible(self, request: _Request) -> None:
+        key_id, _, wrapped = request
         if self._key_ids is not None and key_id not in self._key_ids:
             raise InvalidWrappedKeyError(
-                f"it names the key-encryption key {key_id!r}, which is not among those accepted here"
+                f"it names the key-encryption key {key_id!r}, which is not accepted here"
             )
         if wrapped is None or not 0 < len(wrapped) <= MAX_WRAPPED_BYTES:
             raise InvalidWrappedKeyError(
                 f"a wrapped key has 1 to {MAX_WRAPPED_BYTES} bytes, this one has {len(wrapped or b'')}"
             )
 
-    def _ask_ahead(self, question: _Question) -> None:
-        """Begin a call that nobody waits for, unless one is under way or has just failed."""
+    def _ask_ahead(self, request: _Request) -> None:
+        """Start a call in the background, unless the same call is under way or has just failed."""
         try:
-            self._flight(question, self._monotonic())
+            self._pending_call(request, self._monotonic())
         except KeyServiceError:
             return
 
-    def _answer(self, question: _Question, deadline: float) -> DataKey:
+    def _answer(self, request: _Request, deadline: float) -> DataKey:
         """Return the service's answer, or raise its refusal."""
-        key_id = question[0]
+        key_id = request[0]
         down = self._state(key_id).down
         if down is not None:
             deadline = min(deadline, self._monotonic() + _PROBE_WAIT_S)
-        flight = self._flight(question, deadline)
-        if not self._wait(flight, deadline):
+        call = self._pending_call(request, deadline)
+        if not self._wait(call, deadline):
             raise self._note_down(key_id, self._late() if down is None else down.again())
-        if flight.error is not None:
-            raise flight.error.again()
-        if flight.answer is None:
+        if call.error is not None:
+            raise call.error.again()
+        if call.answer is None:
             raise KeyServiceUnavailableError("the call to the key service was given up")
-        return flight.answer
+        return call.answer
 
-    def _wait(self, flight: _Flight, deadline: float) -> bool:
-        return flight.done.wait(max(0.0, deadline - self._monotonic()))
+    def _wait(self, call: _PendingCall, deadline: float) -> bool:
+        return call.done.wait(max(0.0, deadline - self._monotonic()))
 
     def _late(self) -> KeyServiceUnavailableError:
         return KeyServiceUnavailableError(f"the key service did not answer within {self._timeout_s:g} s")
 
-    def _flight(self, question: _Question, deadline: float) -> _Flight:
-        """Return the call for a question, when its turn has come; raise what is known to fail."""
-        key_id, _, wrapped = question
+    def _pending_call(self, request: _Request, deadline: float) -> _PendingCall:
+        """Return the call for a request, and start it if there is none; raise a recent failure again."""
+        key_id, _, wrapped = request
         with self._lock:
             if self._closed:
                 raise KeyServiceError("the data keys are closed")
-            if (under_way := self._flights.get(question)) is not None:
+            if (under_way := self._pending.get(request)) is not None:
                 return under_way
             now = self._monotonic()
-            self._raise_known(question, now)
+            self._raise_known(request, now)
             costs_nothing = wrapped is None or self._is_local
             pause_s = 0.0 if costs_nothing else self._charge(key_id, now, most_s=deadline - now)
-            flight = self._flights[question] = _Flight()
+            call = self._pending[request] = _PendingCall()
         try:
             if pause_s:
                 time.sleep(pause_s)
-            self._take_off(question, flight, deadline)
+            self._start(request, call, deadline)
         except BaseException:
-            self._land(question, flight)
+            self._finish(request, call)
             raise
-        return flight
+        return call
 
-    def _take_off(self, question: _Question, flight: _Flight, deadline: float) -> None:
+    def _start(self, request: _Request, call: _PendingCall, deadline: float) -> None:
         if self._is_local:
-            self._fly(question, flight)
+            self._make_call(request, call)
             return
         wait_s = max(0.0, deadline - self._monotonic())
         slots = self._slots
         if not slots.acquire(timeout=wait_s):
             busy = KeyServiceUnavailableError(f"all {self._max_calls} calls to the key service are under way")
-            raise self._note_down(question[0], busy) if wait_s else busy
+            raise self._note_down(request[0], busy) if wait_s else busy
         try:
-            Thread(target=self._fly_apart, args=(question, flight, slots), name=_THREAD, daemon=True).start()
+            Thread(
+                target=self._make_call_in_thread, args=(request, call, slots), name=_THREAD, daemon=True
+            ).start()
         except BaseException:
             slots.release()
             raise
 
-    def _raise_known(self, question: _Question, now: float) -> None:
-        """Raise the failure of a call that was made a short while ago."""
-        refused = self._refused.get(question)
+    def _raise_known(self, request: _Request, now: float) -> None:
+        """Raise the recent failure of the same call, or of the service, again."""
+        refused = self._refused.get(request)
         if refused is not None and now < refused[0]:
             self._counts["refused_again"] += 1
             raise refused[1].again()
-        state = self._states[question[0]]
+        state = self._states[request[0]]
         if state.down is not None:
             if now < state.probe_at:
                 raise state.down.again()
             state.probe_at = now + _PROBE_S
 
     def _charge(self, key_id: str, now: float, *, most_s: float) -> float:
-        """Charge a call as one in vain, until it is known to be none; return how long it must wait.
+        """Count a call as failed until it succeeds; return how long it must wait.
 
-        So a flood cannot begin more calls than may be in vain, and genuine keys pay nothing in the end.
+        So a flood cannot start more calls than may fail, and calls for genuine keys are refunded.
         """
         state = self._states[key_id]
         refilled = state.left + (now - state.refilled_at) * self._rate
@@ -477,43 +480,48 @@ class DataKeys:
         if wait_s > most_s:
             self._counts["rate_limited"] += 1
             raise KeyServiceError(
-                f"{self._rate} wrapped keys a second were refused under {key_id!r}; it waits for its turn"
+                f"{self._rate} wrapped keys a second were refused under {key_id!r}; this one must wait"
             )
         state.left -= 1
         return wait_s
 
-    def _fly_apart(self, question: _Question, flight: _Flight, slots: BoundedSemaphore) -> None:
+    def _make_call_in_thread(self, request: _Request, call: _PendingCall, slots: BoundedSemaphore) -> None:
         try:
-            self._fly(question, flight)
+            self._make_call(request, call)
         finally:
             slots.release()
 
-    def _fly(self, question: _Question, flight: _Flight) -> None:
+    def _make_call(self, request: _Request, call: _PendingCall) -> None:
         """Make one call."""
         answer: DataKey | None = None
         error: KeptError[KeyServiceError] | None = None
         try:
-            answer = self._call(question)
+            answer = self._call(request)
         except KeyServiceError as raised:
             error = KeptError(raised)
         except Exception as raised:  # noqa: BLE001 - a service may be anybody's plug-in
-            # Only Headerware's own texts are known to quote no secret.
+            # The text is not quoted: only Headerware's own texts are known to hold no secret.
             failure = KeyServiceUnavailableError(f"the key service raised {type(raised).__name__}")
             failure.__cause__ = raised
             error = KeptError(failure)
         finally:
-            self._land(question, flight, answer=answer, error=error)
+            self._finish(request, call, answer=answer, error=error)
 
-    def _call(self, question: _Question) -> DataKey:
-        key_id, scope, wrapped = question
+    def _call(self, request: _Request) -> DataKey:
+        key_id, scope, wrapped = request
         context = _context(scope)
         if wrapped is None:
             secret = os.urandom(SECRET_BYTES)
             wrapped, version = self._service.wrap(key_id, secret, context)
             if not 0 < len(wrapped) <= MAX_WRAPPED_BYTES:
-                raise KeyServiceError(f"the key service wrapped a key into {len(wrapped)} bytes")
+                raise KeyServiceError(
+                    f"the key service wrapped a key into {len(wrapped)} bytes, expected 1 to "
+                    f"{MAX_WRAPPED_BYTES}"
+                )
             if secret in wrapped:
-                raise KeyServiceError("the key service wrapped nothing: its answer shows the data key")
+                raise KeyServiceError(
+                    "the key service did not wrap the data key: its answer contains the plain key"
+                )
             key = DataKey(key_id, wrapped, secret, version)
             self._require_bound(key, context)
             return key
@@ -533,38 +541,38 @@ class DataKeys:
         try:
             self._service.unwrap(key_id, key.wrapped, other if context != other else other + b", another")
         except KeyServiceUnavailableError:
-            return  # the next data key will tell
+            return  # the next data key is tested instead
         except KeyServiceError:
             self._bound[key_id] = True
             return
         raise UnboundKeyError(
             f"the key service unwraps a data key under {key_id!r} for another context than it was wrapped "
-            "for, so that records could be moved between topics; docs/key-services.md says which keys bind it"
+            "for, so records could be moved between topics; docs/key-services.md lists the keys that bind it"
         )
 
-    def _land(
+    def _finish(
         self,
-        question: _Question,
-        flight: _Flight,
+        request: _Request,
+        call: _PendingCall,
         *,
         answer: DataKey | None = None,
         error: KeptError[KeyServiceError] | None = None,
     ) -> None:
-        flight.answer, flight.error = answer, error
+        call.answer, call.error = answer, error
         now_ms = self._now_ms()
         with self._lock:
-            if self._flights.get(question) is flight:  # not so in a child that has begun anew
-                del self._flights[question]
+            if self._pending.get(request) is call:  # a forked child has reset its calls
+                del self._pending[request]
             if answer is not None:
-                self._keep(question, answer, now_ms)
+                self._keep(request, answer, now_ms)
             elif error is not None:
-                self._note_failure(question, error)
-        flight.done.set()
+                self._note_failure(request, error)
+        call.done.set()
 
-    def _keep(self, question: _Question, answer: DataKey, now_ms: int) -> None:
-        key_id, _, wrapped = question
+    def _keep(self, request: _Request, answer: DataKey, now_ms: int) -> None:
+        key_id, _, wrapped = request
         self._states[key_id].down = None
-        if question[1] == OTHER_SCOPE:
+        if request[1] == OTHER_SCOPE:
             return
         self._counts["wraps" if wrapped is None else "unwraps"] += 1
         if wrapped is not None:
@@ -572,25 +580,25 @@ class DataKeys:
         if self._closed:
             return
         if wrapped is None:
-            renew_ms = int(self._max_age_ms * (_RENEW_AT - _RENEW_SPREAD * _chance.random()))
-            self._sending[question] = _Sending(answer, now_ms, renew_ms, self._max_uses, self._max_bytes)
+            renew_ms = int(self._max_age_ms * (_RENEW_AT - _RENEW_SPREAD * _random.random()))
+            self._sending[request] = _SendKey(answer, now_ms, renew_ms, self._max_uses, self._max_bytes)
         else:
-            self._known[question] = (answer, now_ms)
+            self._known[request] = (answer, now_ms)
 
-    def _note_failure(self, question: _Question, error: KeptError[KeyServiceError]) -> None:
+    def _note_failure(self, request: _Request, error: KeptError[KeyServiceError]) -> None:
         self._counts["failures"] += 1
-        now, state = self._monotonic(), self._states[question[0]]
+        now, state = self._monotonic(), self._states[request[0]]
         if error.is_a(KeyServiceUnavailableError):
             state.down, state.probe_at = error, now + _PROBE_S
-            self._refund(question[0])
+            self._refund(request[0])
             return
         state.down = None
         final = error.is_a(KeyDeletedError, InvalidWrappedKeyError)
-        self._refused[question] = (now + (self._negative_s if final else _REPEAT_S), error)
+        self._refused[request] = (now + (self._negative_s if final else _REPEAT_S), error)
         if error.is_a(KeyDeletedError):
             for known in (self._known, self._sending):
-                if known.get(question) is not None:  # else a flood would push genuine keys out
-                    known[question] = None
+                if known.get(request) is not None:  # otherwise a flood would push genuine keys out
+                    known[request] = None
 
     def _refund(self, key_id: str) -> None:
         state = self._states[key_id]
@@ -624,7 +632,7 @@ os.register_at_fork(after_in_child=_renew_all)
 def _context(scope: str) -> bytes:
     context = scope.encode()
     if not 0 < len(context) <= _MAX_SCOPE_BYTES:
-        raise InvalidWrappedKeyError(  # whatever a record may say
+        raise InvalidWrappedKeyError(  # the scope can come from a record
             f"a data key's scope has 1 to {_MAX_SCOPE_BYTES} bytes, this one has {len(context)}"
         )
     return context

@@ -4,8 +4,8 @@ A wrapped data key (spec/keyring.md, "Wrapped data keys"), big-endian:
 
     u8        1, the version of this layout
     u16       the key-encryption key's version
-    12 bytes  nonce, at random
-    ...       AES-256-GCM's ciphertext of the data key, and its tag of 16 bytes
+    12 bytes  nonce, random
+    ...       ciphertext of the data key (AES-256-GCM), and the tag of 16 bytes
 
 The additional authenticated data is the text ``headerware wrapped key`` and a zero byte, the layout's version
 (u8), the key's id (u8 length, UTF-8), its version (u16), and the context (u32 length, bytes).
@@ -51,14 +51,14 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
     """Keep key-encryption keys in a keyring file (``headerware keys generate --algorithm aes-256``).
 
     Args:
-        keyring: the path of the keyring file, which is followed: rotation needs no restart.
+        keyring: the path of the keyring file; changes are followed, so rotation needs no restart.
         permissions: ``owner``, or ``kubernetes`` for a mounted secret.
         max_stale_ms: how long the last good keyring is used while the file is missing or broken.
         root: a keyring file with the public half of an offline root; the keyring must then be a snapshot
-            that the root has signed, newer than those before and not expired.
+            that the root has signed, that is newer than earlier ones, and that has not expired.
         counter: with ``root``, a file in which to remember the counter of the newest snapshot.
-        await_version_ms: how long records wait for the next version of a key, which a writer has and this
-            file has not yet, in milliseconds; then they are refused. It is counted once for each version.
+        await_version_ms: how long records wait for the next version of a key if a writer has it before this
+            file does, in milliseconds; then they are refused. The wait is counted once for each version.
     """
 
     type: ClassVar[str] = "file"
@@ -79,7 +79,7 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
         """Read the keyring, and return the service.
 
         Raises:
-            KeyringError: a keyring that cannot be read.
+            KeyringError: the keyring cannot be read.
         """
         file = KeyringFile(
             os.fspath(self.keyring),
@@ -93,7 +93,7 @@ class FileKeys(KeyServiceOptions, frozen=True, kw_only=True):
 
 
 class FileKeyService:
-    """Wrap under keys of a keyring file; calls read memory, and now and then the file."""
+    """Wrap under keys of a keyring file; calls use memory, and read the file when it changes."""
 
     is_local: Final = True
 
@@ -143,7 +143,7 @@ class FileKeyService:
         except KeyringError as error:
             if self._file.failure is not None:
                 raise KeyServiceUnavailableError(
-                    f"{error}, as it was last read: {self._file.failure}"
+                    f"{error} when it was last read; now {self._file.failure}"
                 ) from error
         keyring = self._keyring(now_ms)
         newest = _versions(keyring, key_id)[-1].version
@@ -160,7 +160,7 @@ def wrap_under(key: Key, data_key: bytes, context: bytes, *, nonce: bytes) -> by
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - heavy
 
     if len(data_key) not in DATA_KEY_BYTES:
-        raise ValueError(f"a data key has 16 to 64 bytes, not {len(data_key)}")
+        raise ValueError(f"a data key must have 16 to 64 bytes, found {len(data_key)}")
     sealed = AESGCM(key.secret or b"").encrypt(nonce, data_key, _authenticated(key, context))
     return _HEAD.pack(_LAYOUT, key.version) + nonce + sealed
 
@@ -196,7 +196,9 @@ def _authenticated(key: Key, context: bytes) -> bytes:
 
 def _version_of(wrapped: bytes) -> int:
     if len(wrapped) - _HEAD.size - _NONCE_BYTES - _TAG_BYTES not in DATA_KEY_BYTES:
-        raise InvalidWrappedKeyError(f"{len(wrapped)} bytes are no wrapped key")
+        raise InvalidWrappedKeyError(
+            f"expected a wrapped key, found {len(wrapped)} bytes, which cannot be one"
+        )
     layout, version = _HEAD.unpack_from(wrapped)
     if layout != _LAYOUT:
         raise InvalidWrappedKeyError(f"expected layout {_LAYOUT} of a wrapped key, found {layout}")

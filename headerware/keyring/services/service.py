@@ -1,7 +1,8 @@
 """The interface of key services: they wrap data keys under key-encryption keys that only they hold.
 
-A service's options are a :class:`KeyServiceOptions`, which configuration names by a word, as a table
-``{type = "vault", url = ...}``. Others come from entry points of the group ``headerware.key_services``.
+A service's options are a :class:`KeyServiceOptions`. Configuration names a service by its type, as in the
+table ``{type = "vault", url = ...}``. Other packages add services by entry points of the group
+``headerware.key_services``.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ class Wrapped(NamedTuple):
     """A data key as a key service wrapped it."""
 
     wrapped: bytes
-    """What :meth:`KeyService.unwrap` takes; it needs no other state of the service's."""
+    """The bytes for :meth:`KeyService.unwrap`; unwrapping needs no other state of the service."""
     version: str = ""
-    """The version of the key-encryption key, if the service tells; for people and counters."""
+    """The version of the key-encryption key, if the service states it; for people and counters."""
 
 
 @runtime_checkable
 class KeyService(Protocol):
     """Wrap data keys under key-encryption keys that it holds.
 
-    Safe for use by several threads at once, and in a forked child too. Calls may take a network's time, which
-    the service bounds. No error quotes key material. A service whose calls take no time and cost nothing may
-    say so by an attribute ``is_local = True``: it is then called in the caller's thread, and a flood of keys
-    that nobody made is refused as fast as it comes.
+    Safe for use by several threads at once, and in a forked child, too. Calls may wait for a network; the
+    service limits this time. No error quotes key material. A service whose calls are fast and free may set
+    the attribute ``is_local = True``: it is then called in the caller's thread, and failed calls are not
+    limited.
     """
 
     def wrap(self, key_id: str, data_key: bytes, context: bytes) -> Wrapped:
@@ -44,7 +45,7 @@ class KeyService(Protocol):
         Args:
             key_id: the key-encryption key, as configuration names it.
             data_key: the data key, 16 to 64 bytes.
-            context: 1 to 1,024 bytes that are authenticated, and must be given again to unwrap.
+            context: 1 to 1,024 bytes that are authenticated; :meth:`unwrap` needs the same bytes.
 
         Raises:
             KeyServiceUnavailableError: the service did not answer in time, or failed.
@@ -58,10 +59,11 @@ class KeyService(Protocol):
         """Return a data key that was wrapped under a key-encryption key for a context.
 
         Raises:
-            InvalidWrappedKeyError: it was not: another key, another context, or other bytes.
+            InvalidWrappedKeyError: the key was wrapped under another key, for another context, or was
+                changed.
             KeyServiceUnavailableError: the service did not answer in time, or failed.
             KeyDeniedError: a policy forbids it.
-            NoSuchKeyError: there is no such key-encryption key, or version of it, as yet.
+            NoSuchKeyError: there is no such key-encryption key, or it does not have this version yet.
             KeyDeletedError: it is deleted or disabled.
         """
         ...
@@ -96,13 +98,13 @@ key_service_type: Final[Catalogue[KeyServiceOptions]] = Catalogue(
     },
     "headerware.key_services",
 )
-"""The key services by word; others come from entry points of the group ``headerware.key_services``."""
+"""The key services by type; other packages add theirs by entry points of ``headerware.key_services``."""
 
 
 def require_undeleted(key_id: str, deleted: Collection[str]) -> None:
-    """Refuse a key that the options list as deleted, which the service itself no longer knows."""
+    """Raise KeyDeletedError for a key that ``deleted_keys`` lists; the service no longer knows the key."""
     if key_id in deleted:
-        raise KeyDeletedError(f"key {key_id!r} is deleted, as deleted_keys says")
+        raise KeyDeletedError(f"key {key_id!r} is deleted: the option deleted_keys lists it")
 
 
 _CALLED: Final = {
@@ -116,14 +118,14 @@ def open_key_service(options: Any, context: Context, *, path: str = "service") -
     """Open the key service that an option names.
 
     Args:
-        options: a :class:`KeyServiceOptions`; or, as configuration has it, the word for a service or a table
-            of ``type`` and its options; or an object with the methods of :class:`KeyService`, which is
-            returned as it is.
+        options: a :class:`KeyServiceOptions`; or, from configuration, the type of a service or a table of
+            ``type`` and its options; or an object with the methods of :class:`KeyService`, which is returned
+            unchanged.
         context: the surroundings of the session.
         path: the option's path, for errors.
 
     Raises:
-        ConfigError: an option that cannot work, or no such service.
+        ConfigError: an option has an invalid value, or there is no such service.
         KeyringError: the service cannot be used.
     """
     found = from_option(options, key_service_type, path=path)

@@ -1,9 +1,9 @@
 """The key service ``vault``: keys of HashiCorp Vault's transit engine (or OpenBao's), through hvac.
 
-A wrapped data key is transit's ciphertext as it is, such as ``vault:v3:...``; the number is the key's
+A wrapped data key is transit's unchanged ciphertext, such as ``vault:v3:...``; the number is the key's
 version. The context is transit's ``associated_data``, which its AEAD keys authenticate, or, for derived keys,
 its ``context``, from which the key is derived. A key that is not derived ignores a ``context``; the self-test
-of data keys finds that out.
+of data keys detects this.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ if TYPE_CHECKING:
 
 _CIPHERTEXT: Final = re.compile(rb"vault:v([1-9]\d{0,8}):[A-Za-z0-9+/]+={0,2}")
 _NAME: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-"""The names that transit's keys can have; nothing else may become a part of the address."""
+"""The names that transit's keys can have; no other text may become a part of the address."""
 _MAX_TOKEN_BYTES: Final = 8192
 _DOMAIN: Final = b"headerware\0"
-"""Stands before the context, so that nothing that others encrypt under the same key passes for a data key."""
+"""A prefix of the context, so that no other ciphertext under the same key passes for a data key."""
 
 
 class Vault(KeyServiceOptions, frozen=True, kw_only=True):
     """Use keys of Vault's transit engine.
 
     Args:
-        url: Vault's address, such as ``https://vault.example:8200``. Redirects are not followed: the token
-            goes nowhere else.
+        url: Vault's address, such as ``https://vault.example:8200``. Redirects are not followed, so that the
+            token is sent nowhere else.
         mount: the path at which the transit engine is mounted.
-        keys: transit's keys by the ids that ``key_ids`` and records have; an id that is not here is the key's
-            own name.
+        keys: the names of transit's keys by the ids in ``key_ids`` and records; an id that is not listed is
+            the key's own name.
         token: Vault's token, best as ``${env:VAULT_TOKEN}``.
-        token_file: a file with the token, such as Vault Agent keeps one; it is read for each call, so a
-            renewed token is taken up at once.
+        token_file: a file with the token, such as the one of Vault Agent; it is read for each call, so a
+            renewed token is used at once.
         namespace: Vault's namespace, or None.
-        ca: a file with the certificates by which Vault is verified; None is what this machine trusts.
+        ca: a file with the certificates that verify Vault; None uses the certificates of this machine.
         bind: how the context is bound: as ``associated_data`` (AEAD keys), or as ``context`` (keys with
             ``derived=true``).
-        timeout_ms: how long a request may take to connect and, again, to answer, in milliseconds.
-        deleted_keys: ids of keys that Vault has deleted, which it does not tell from keys that never were:
-            their records are refused for good, not held back.
+        timeout_ms: how long a request may take to connect, and then to answer, in milliseconds.
+        deleted_keys: ids of keys that Vault has deleted: their records are refused for good, not held back.
+            Vault itself cannot tell a deleted key from a key that never existed.
         allow_http: whether a Vault on another machine may be without TLS; for tests.
 
     Raises:
-        ConfigError: an option that cannot work.
+        ConfigError: an option has an invalid value.
     """
 
     type: ClassVar[str] = "vault"
@@ -92,7 +92,7 @@ class Vault(KeyServiceOptions, frozen=True, kw_only=True):
             raise ConfigError("expected one line of printable text", path="token")
 
     def open(self, context: Context) -> VaultService:  # noqa: ARG002 - it needs no clock
-        """Return the service; it connects with the first call.
+        """Return the service; it connects on the first call.
 
         Raises:
             MissingPartError: hvac is not installed.
@@ -136,12 +136,12 @@ class VaultService:
     def _make_client(self) -> Any:
         try:
             import hvac  # noqa: PLC0415 - heavy, and an extra
-            import requests  # noqa: PLC0415 - what hvac is made of
+            import requests  # noqa: PLC0415 - hvac is built on it
         except ImportError as error:
             raise MissingPartError(f"vault needs hvac: {install_command('vault')}") from error
         options = self._options
         session = requests.Session()
-        session.trust_env = False  # no proxy and no password from the environment: the token is for Vault
+        session.trust_env = False  # no proxy or password of the environment: only Vault may see the token
         session.verify = options.ca or True
         return hvac.Client(
             url=options.url,
@@ -181,7 +181,8 @@ class VaultService:
         status = getattr(answer, "status_code", 200)
         if 300 <= status < 400:
             raise KeyServiceUnavailableError(
-                f"{what}: it redirects (HTTP {status}), which is not followed: name the address that answers"
+                f"{what}: it redirects (HTTP {status}), and redirects are not followed: set url to "
+                "the new address"
             )
         raise KeyServiceUnavailableError(f"{what}: its answer has no data (HTTP {status})")
 

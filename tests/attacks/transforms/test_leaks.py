@@ -172,7 +172,7 @@ class TestTransformsOfOthers:
 class TestConfiguration:
     @pytest.mark.parametrize("lines", [{}, "", "# nothing but a comment", {"name": "c", "topics": "t"}])
     def test_without_a_line_of_transforms_is_refused(self, lines: Any) -> None:
-        with pytest.raises(ConfigError, match="no line of transforms"):
+        with pytest.raises(ConfigError, match="expected a line of transforms, found none"):
             Transforms(config=lines)
 
     def test_may_say_that_there_are_none(self) -> None:

@@ -188,7 +188,7 @@ class TestCheck:
 
     def test_says_which_option_another_side_needs(self, signing: Path) -> None:
         signing.write_text(signing.read_text().replace('key_id = "no-such-key"', ""))
-        error = "opened as a producer: interceptors.sign.key_id: sending takes the id of a key"
+        error = "opened as a producer: interceptors.sign.key_id: sending needs the id of a key"
         one_line(run("check", signing, "--open"), error)
 
     def test_looks_at_when_clients_read_the_file_again(

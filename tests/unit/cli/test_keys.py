@@ -267,7 +267,7 @@ class TestGenerate:
     def test_an_id_that_cannot_be_one_is_wrong_use(self, path: Path, command: str, key_id: str) -> None:
         result = run(command, "--keyring", path, "--id", key_id)
         assert result.exit_code == 2
-        assert "a key's id is 1 to 255 bytes of printable text" in " ".join(result.stderr.split())
+        assert "a key's id must be 1 to 255 bytes of printable text" in " ".join(result.stderr.split())
 
     def test_takes_limits(self, path: Path) -> None:
         limits = (
@@ -389,7 +389,7 @@ class TestRotate:
         done("generate", "--keyring", path, "--id", "x", "--not-after", "2026-01-01T00:00:00Z")
         result = run("rotate", "--keyring", path, "--id", "x")
         assert result.exit_code == 1
-        assert "not_after, 2026-01-01T00:00:00Z, has passed: give the new version another" in result.stderr
+        assert "not_after is 2026-01-01T00:00:00Z; give the new version a later one" in result.stderr
         done("rotate", "--keyring", path, "--id", "x", "--not-after", "2999-01-01T00:00:00Z")
 
     def test_unknown_key_is_refused(self, path: Path) -> None:
@@ -561,7 +561,7 @@ class TestPublicOfWhatHasNone:
         done("generate", "--keyring", tmp_path / "o.json", "--id", "other", "--algorithm", "ed25519")
         done("export-public", "--keyring", tmp_path / "o.json", "--out", public, "--jwks")
         result = run("rotate", "--keyring", shop, "--id", "shop", "--public", public)
-        assert (result.exit_code, "version 2 cannot stand in a JWKS: it has limits" in result.stderr) == (
+        assert (result.exit_code, "version 2 cannot be in a JWKS: it has limits" in result.stderr) == (
             1,
             True,
         )
@@ -658,7 +658,7 @@ class TestExportPublic:
             given += ["--keyring", tmp_path / name]
             done("generate", *given[-2:], "--id", "shop", "--algorithm", "ed25519")
         result = run("export-public", *given, "--out", tmp_path / "public.json")
-        assert (result.exit_code, "stands twice" in result.stderr) == (1, True)
+        assert (result.exit_code, "appears twice" in result.stderr) == (1, True)
         assert not (tmp_path / "public.json").exists()
 
     def test_hmac_alone_has_nothing_to_export(self, path: Path, tmp_path: Path) -> None:
@@ -743,12 +743,12 @@ class TestCertify:
         done("generate", "--keyring", path, "--id", "signs", "--algorithm", "ed25519")
         result = run(*export, path, "--use", "certify")
         assert result.exit_code == 1
-        assert "it is for sign, and the set is of keys that certify" in result.stderr
+        assert "its use is sign, and the set is for the use certify (--use)" in result.stderr
 
     def test_a_key_that_certifies_is_no_key_of_records(self, issuer: Path, tmp_path: Path) -> None:
         export = ("export-public", "--jwks", "--out", tmp_path / "jwks.json", "--keyring")
         result = run(*export, issuer)
         assert result.exit_code == 1
-        assert "it is for certify, and the set is of keys that sign (--use)" in result.stderr
+        assert "its use is certify, and the set is for the use sign (--use)" in result.stderr
         result = run("export-public", "--use", "certify", "--keyring", issuer, "--out", tmp_path / "p.json")
         assert result.exit_code == 2

@@ -178,7 +178,7 @@ class TestTrailOfATopic:
             f"{topic}[0]@{offset}  2026-01-01 00:00:00.000Z" for offset in range(3)
         ]
         assert "  no trail" in lines
-        assert any("corrupt: hw.trail: another version" in line for line in lines)
+        assert any("corrupt: hw.trail: expected version 1, found another" in line for line in lines)
         assert any(f"produced into ?/{topic} by something that leaves no entry" in line for line in lines)
 
     def test_corrupt_trails_are_json_too(self, topic: str) -> None:
@@ -187,7 +187,7 @@ class TestTrailOfATopic:
         assert (told["ok"], told["result"]["offset"]) == (False, 2)
         assert told["error"] == {
             "type": "WireFormatError",
-            "message": "hw.trail: another version, expected 1",
+            "message": "hw.trail: expected version 1, found another version",
             "path": None,
         }
 

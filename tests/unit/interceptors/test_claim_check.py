@@ -154,7 +154,7 @@ class TestOptions:
 
     def test_of_a_producer_say_where_to_write(self) -> None:
         stores = {alias: FolderObjects(path=".") for alias in ("old", "new")}
-        with pytest.raises(ConfigError, match="one to write to"):
+        with pytest.raises(ConfigError, match="expected the alias of the store to write to"):
             ClaimCheck(stores=stores).open(Context(side="producer"))
 
 

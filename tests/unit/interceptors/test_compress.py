@@ -151,7 +151,7 @@ class TestCompressOnConsume:
 
     def test_refuses_two_headers(self) -> None:
         sent = step().on_send(record(TEXT))
-        with pytest.raises(CompressionError, match="stands 2 times"):
+        with pytest.raises(CompressionError, match="appears 2 times"):
             step().on_consume(sent.with_headers(Headers([*sent.headers, *sent.headers])))
 
     def test_goes_on_after_a_refusal(self) -> None:

@@ -178,7 +178,7 @@ class TestOptions:
             ({"dictionaries": 7}, "dictionaries: expected a store of dictionaries, found int"),
             (
                 {"dictionaries": FolderDictionaries(path="x"), "codec": "gzip"},
-                "dictionaries: dictionaries are zstd's, and the codec is 'gzip'",
+                "dictionaries: expected the codec 'zstd' for dictionaries, found 'gzip'",
             ),
             ({"trusted_dictionaries": ("x",)}, "trusted_dictionaries: expected a dictionary's id"),
         ],

@@ -61,7 +61,7 @@ class TestLines:
 
     @pytest.mark.parametrize("key", ["header.converter", "header.converter.schemas.enable"])
     def test_of_a_header_converter_alone_are_told(self, key: str) -> None:
-        with pytest.raises(ConfigError, match=f"{key}: this converts headers for transforms"):
+        with pytest.raises(ConfigError, match=f"{key}: found a header converter and no transforms"):
             Chain.from_config({key: "org.example.Converter"})
 
     def test_of_a_header_converter_beside_others_do_nothing_more(self) -> None:

@@ -123,7 +123,7 @@ class TestSignOptions:
 
     @pytest.mark.parametrize("key_id", ["", "a\nb", "a\u202eb", "é" * 128])
     def test_a_key_id_is_checked_at_once(self, key_id: str) -> None:
-        with pytest.raises(ConfigError, match="key_id: a key's id is 1 to 255 bytes of printable text"):
+        with pytest.raises(ConfigError, match="key_id: a key's id must be 1 to 255 bytes of printable text"):
             Sign(keyring="k", key_id=key_id)
 
     def test_keyring_takes_a_path(self, tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ class TestSignRotation:
         clock.now -= 500
         assert read_by(reader, signed) == RECORD
         clock.now -= 1
-        with pytest.raises(SignatureError, match=r"is valid from .* and the clock here is"):
+        with pytest.raises(SignatureError, match=r"is valid from .* and the local clock is"):
             opened(path, clock, clock_skew_ms=500).on_consume(signed)
 
     def test_a_deleted_keyring_stops_nobody_at_first(self, path: Path, clock: Clock) -> None:

@@ -84,7 +84,7 @@ def stamp_of(record: Record) -> tuple[int, bytes, int]:
 class TestOptions:
     @pytest.mark.parametrize("most", [0, -1, 65_536])
     def test_refuses_what_no_count_can_say(self, most: int) -> None:
-        with pytest.raises(ConfigError, match="batch_records: 1 to 65535"):
+        with pytest.raises(ConfigError, match="batch_records: expected 1 to 65535"):
             Sign(keyring="k", batch_records=most)
         with pytest.raises(msgspec.ValidationError, match="batch_records"):
             msgspec.convert({"keyring": "k", "batch_records": most}, Sign)

@@ -89,7 +89,7 @@ class TestTimeline:
 
     def test_an_entry_without_anything_is_told(self) -> None:
         (step,) = timeline(TrailReading((TrailEntry(when_ms=WHEN),)))
-        assert str(step) == "2026-01-01 00:00:00.123Z  someone left an entry without a place"
+        assert str(step) == "2026-01-01 00:00:00.123Z  someone left an entry without a topic"
 
 
 class TestTexts:

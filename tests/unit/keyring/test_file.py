@@ -145,7 +145,9 @@ class TestWhatIsNoPlainFile:
     @pytest.mark.parametrize("permissions", ["owner", "kubernetes"])
     def test_a_pipe_without_a_writer(self, tmp_path: Path, permissions: Permissions) -> None:
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(KeyringError, match="pipe cannot be read: it is a folder, pipe or device"):
+        with pytest.raises(
+            KeyringError, match="pipe cannot be read: expected a plain file, found a folder, pipe or device"
+        ):
             read_keyring(tmp_path / "pipe", permissions=permissions)
 
     @pytest.mark.parametrize("name", ["/dev/zero", "/dev/null", "/"])
@@ -181,7 +183,7 @@ class TestWhatIsNoPlainFile:
         os.mkfifo(path)
         assert file.current(1000).versions("orders")
         with pytest.raises(
-            KeyringError, match=r"expected a plain file; the last good keyring is older than 300 s"
+            KeyringError, match=r"expected a plain file, found .*; the last good keyring is older than 300 s"
         ):
             file.current(300_000)
 
@@ -246,10 +248,10 @@ class TestKeyringFile:
         assert file.failures == 3
         (logged,) = caplog.records
         assert logged.levelname == "ERROR"
-        assert re.search(rf"{said}.*goes on for at most 4 s, then nothing is signed", logged.getMessage())
+        assert re.search(rf"{said}.*is used for at most 4 s, then nothing is signed", logged.getMessage())
         for ask in (lambda: file.current(4000), lambda: file.find("orders", 1, 4001)):
             with pytest.raises(
-                KeyringError, match=rf"keys\.json .*{said}.*is older than 4 s.*: mend the file"
+                KeyringError, match=rf"keys\.json .*{said}.*is older than 4 s.*: repair the file"
             ):
                 ask()
 

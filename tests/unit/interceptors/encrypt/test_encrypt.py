@@ -250,8 +250,8 @@ class TestOptions:
         ("options", "problem"),
         [
             ({"key_id": None}, "key_id: expected the key_id to encrypt with"),
-            ({"key_id": "a\nb"}, "key_id: a key's id is"),
-            ({"key_ids": ("",)}, "key_ids: a key's id is"),
+            ({"key_id": "a\nb"}, "key_id: a key's id must be"),
+            ({"key_ids": ("",)}, "key_ids: a key's id must be"),
             ({"require": "maybe"}, "require"),
             ({"nulls": "drop"}, "nulls"),
             ({"key": "random"}, "key"),
@@ -282,11 +282,11 @@ class TestOptions:
         wire = sent(opened())
         reader = opened(key_ids=("orders",), side="consumer")
         assert read(reader, wire) == RECORD
-        with pytest.raises(InterceptorError, match="sending takes a key_id"):
+        with pytest.raises(InterceptorError, match="sending needs a key_id"):
             sent(reader)
 
     def test_a_producer_does(self, opened: Open) -> None:
-        with pytest.raises(ConfigError, match="sending takes the id of a key"):
+        with pytest.raises(ConfigError, match="sending needs the id of a key"):
             opened(key_ids=("orders",), side="producer")
 
     def test_configuration_names_the_service(self, path: Path) -> None:
@@ -433,7 +433,7 @@ class TestKeys:
         wire = sent(opened())
         reader = opened(key_service_timeout_ms=200)
         keys.is_down = True
-        with pytest.raises(HeldBackError, match="cannot be had now"):
+        with pytest.raises(HeldBackError, match="not available now"):
             read(reader, wire)
 
     def test_an_outage_while_sending_is_the_applications_error(self, opened: Open, keys: Watched) -> None:
@@ -574,7 +574,7 @@ class TestRecordKeys:
 
     def test_a_plain_key_is_refused_if_it_must_be_encrypted(self, opened: Open, secret: str) -> None:
         wire = sent(opened())
-        with pytest.raises(DecryptionError, match="its key is in plaintext"):
+        with pytest.raises(DecryptionError, match="its key is plaintext"):
             read(opened(key="deterministic", key_secret=secret), wire)
         assert read(opened(key="deterministic", key_secret=secret, require="warn"), wire) == RECORD
 

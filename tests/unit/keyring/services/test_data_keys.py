@@ -195,7 +195,7 @@ class TestToSend:
         for minute in range(50):
             for keys in sessions:
                 keys.to_send("orders", SCOPE, 1)
-            until(lambda: all(not keys._flights for keys in sessions))
+            until(lambda: all(not keys._pending for keys in sessions))
             asked.append(service.wraps)
             assert minute >= 36 or service.wraps == 40
             clock.ms += 60_000
@@ -410,7 +410,7 @@ class TestToRead:
         keys, wanted = make(monotonic=clock.monotonic), wrapped_in(service)
         service.error = error
         for _ in range(3):
-            with pytest.raises(HeldBackError, match="cannot be had now"):
+            with pytest.raises(HeldBackError, match="not available now"):
                 keys.to_read(*wanted)
         assert service.unwraps == 1
         service.error = None
@@ -433,7 +433,7 @@ class TestToRead:
         self, make: Callable[..., DataKeys], service: Gated
     ) -> None:
         keys, (_, wrapped, scope) = make(key_ids=["payments"]), wrapped_in(service)
-        with pytest.raises(InvalidWrappedKeyError, match="not among those accepted"):
+        with pytest.raises(InvalidWrappedKeyError, match="which is not accepted here"):
             keys.to_read("orders", wrapped, scope)
         assert service.unwraps == 0
 
@@ -657,7 +657,7 @@ class Slow:
 keys = DataKeys(Slow(), timeout_ms=2000)
 mine = keys.to_send("orders", "cluster/orders", 1)
 threading.Thread(target=lambda: keys.to_send("orders", "slow", 1)).start()
-while not keys._flights:
+while not keys._pending:
     pass
 keys._lock.acquire()
 child = os.fork()

@@ -260,7 +260,7 @@ class TestStraddling:
         assert len(carried(reassembled(spec, waiting, carry_at(NOON + 99)))) == 2
         expired = reassembled(spec, waiting, carry_at(NOON + 100))
         assert state(expired) == [(Status.FAILED, 0), (Status.FAILED, 1)]
-        assert "none came for 100 ms" in expired[0]["failure"]["reason"]
+        assert "no other came for 100 ms" in expired[0]["failure"]["reason"]
 
     def test_the_last_slice_in_the_batch_that_is_too_late_is_in_time(self) -> None:
         value = message()
