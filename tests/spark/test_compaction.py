@@ -301,7 +301,7 @@ class TestCopyTopic:
         with pytest.raises(ConfigError, match="different topics"):
             topics.by_job(side_topic=topics.source)
         settings = {"kafka.bootstrap.servers": "localhost:9092", "kafka.security.protocol": "SSL"}
-        with pytest.raises(ConfigError, match=r"kafka\.security\.protocol=SSL alone"):
+        with pytest.raises(ConfigError, match=r"found only kafka\.security\.protocol=SSL"):
             copy_topic(topics.spark, settings, topics.source, "target", RULE)
 
 
