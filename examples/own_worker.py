@@ -65,7 +65,7 @@ class Mask(Policy):
     def _masked(self, unit: Unit) -> Record:
         record, *others = unit.records
         if others or unit.problem:
-            raise InterceptorError("expected a record, found a message in slices")
+            raise InterceptorError(f"expected a record, found {unit.problem or 'a message in slices'}")
         if record.value is None:
             return record.replace(topic=self._target)
         try:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from headerware.core.commit_metadata import decode_metadata
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import HeaderwareError, WireFormatError
+from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
 from headerware.core.record import bytes_of
-from headerware.kafka.messages import is_readable, record_of
+from headerware.kafka.messages import UnreadHeaders, is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers.done import Commit, Done, topic_partitions
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-    from headerware.core.errors import InterceptorError
     from headerware.core.record import Record
     from headerware.core.services import TopicPartitionKey
     from headerware.interceptors.slice.header import SliceHeader
@@ -302,8 +301,7 @@ class Worker:
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
-            decided = [*self._policy.decide(units)]
-            for outcomes in _by_size(decided):
+            for outcomes in _by_size(self._decided(units)):
                 became = self._write(sender, outcomes)
                 count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
             tell()
@@ -311,7 +309,7 @@ class Worker:
             self.keep_rate(began, count)
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
-                for outcomes in _by_size([*self._policy.decide([*self._units.give_up()])]):
+                for outcomes in _by_size(self._decided([*self._units.give_up()])):
                     self._write(sender, outcomes)
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
@@ -348,6 +346,24 @@ class Worker:
         self._done.note(key, offset, is_pending=True)  # until its outcome is committed
         return self._units.add(record)
 
+    def _decided(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Return the outcomes of units; a record whose headers cannot be written becomes a dead letter."""
+        outcomes = [*self._policy.decide(units)]
+        if [_place(each.unit) for each in outcomes] != [_place(unit) for unit in units]:
+            raise HeaderwareError(
+                f"expected of {type(self._policy).__name__}.decide one outcome for each unit, in order; "
+                f"found {len(outcomes)} outcomes for {len(units)} units"
+            )
+        return [self._writable(each) for each in outcomes]
+
+    def _writable(self, outcome: Outcome) -> Outcome:
+        for record in outcome.records:
+            headers: object = record.headers
+            if isinstance(headers, UnreadHeaders):
+                error = InterceptorError(f"{headers.why}, so the record cannot be written")
+                return self._policy.dead_letter(outcome.unit, error.at(self._name, outcome.unit.records[0]))
+        return outcome
+
     def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Write records of outcomes and commit the progress in one transaction; return the final outcomes."""
         if sender is None:
@@ -381,7 +397,7 @@ class Worker:
             incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
             if not incomplete:
                 raise
-            return self._write(sender, [*outcomes, *self._policy.decide(incomplete)])
+            return self._write(sender, [*outcomes, *self._decided(incomplete)])
         self._done.committed(self._commits(everything=is_due))
         if is_due:
             self._renewed = time.monotonic()
@@ -417,6 +433,10 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _place(unit: Unit) -> tuple[TopicPartitionKey, tuple[int, ...]]:
+    return unit.topic_partition, unit.offsets
 
 
 def _by_size(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:

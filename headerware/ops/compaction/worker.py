@@ -71,6 +71,7 @@ _SETTLED_S: Final = 5.0
 _HIGHEST: Final = 2**63 - 1
 _REFUSED_SHOWN: Final = 100
 _UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
+    "unreadable": Verdict("unresolved", "unreadable"),
     "repeated": "waits",
     "gone": "missed",
     "stray": Verdict("unresolved", "malformed"),

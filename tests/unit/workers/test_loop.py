@@ -1,0 +1,93 @@
+"""The loop of all workers on an embedded cluster, where a topic or a policy is not as it should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headerware.core.errors import HeaderwareError
+from headerware.kafka.messages import record_of
+from headerware.kafka.reader import TopicReader
+from headerware.workers import Outcome, Policy, Unit, Worker
+from tests.unit.clients.test_messages import put_raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from headerware import Record
+    from headerware.testing import EmbeddedCluster
+
+
+class Copies(Policy):
+    """Write each record into another topic, as the guide shows it."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.units: list[Unit] = []
+
+    def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
+        for unit in units:
+            self.units.append(unit)
+            yield Outcome(unit, "sent", [record.replace(topic=self.target) for record in unit.records])
+
+
+class Topics:
+    """A topic that is read, the topic that is written, and its dead letters."""
+
+    def __init__(self, cluster: EmbeddedCluster, name: str) -> None:
+        self.conf: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers}
+        self.source, self.target, self.dead_letters = name, f"{name}-out", f"{name}.dead-letter"
+        for topic in (self.source, self.target, self.dead_letters):
+            cluster.create_topic(topic)
+
+    def put(self, *values: bytes) -> None:
+        put_raw(self.conf, self.source, *((value, b"name") for value in values))
+
+    def worker(self, policy: Policy, **options: Any) -> Worker:
+        return Worker(self.conf, self.source, policy, name="copy", writes=[self.target], **options)
+
+    def read(self, topic: str) -> list[Record]:
+        with TopicReader(self.conf, topic, group_id="test") as reader:
+            reader.start()
+            return [record_of(message) for batch in reader.to_end() for message in batch]
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for record in self.read(self.target)]
+
+
+@pytest.fixture
+def topics(embedded_cluster: EmbeddedCluster, unique_topic: Callable[[str], str]) -> Topics:
+    return Topics(embedded_cluster, unique_topic("loop"))
+
+
+class TestARecordWithUnreadHeaders:
+    def test_is_a_dead_letter_if_the_policy_sends_it_and_stops_nothing(self, topics: Topics) -> None:
+        put_raw(topics.conf, topics.source, (b"a", b"name"), (b"odd", b"\xff\xfe"), (b"b", b"name"))
+        policy = Copies(topics.target)
+        with topics.worker(policy) as worker:
+            worker.run()
+        assert [unit.problem for unit in policy.units] == [None, "unreadable", None]
+        assert topics.values() == [b"a", b"b"]
+        assert worker.counts == {("sent", ""): 2, ("dead_letter", "copy: InterceptorError"): 1}
+        (letter,) = topics.read(topics.dead_letters)
+        assert letter.value is None, (
+            "a stub, because a dead letter without its headers would be another record"
+        )
+        assert worker.commits == {0: 3}
+
+
+class TestAPolicy:
+    def test_that_leaves_out_a_unit_is_refused(self, topics: Topics) -> None:
+        topics.put(b"a", b"b")
+
+        class Forgets(Copies):
+            def decide(self, units: Sequence[Unit]) -> Iterator[Outcome]:
+                return super().decide(units[:1])
+
+        with (
+            topics.worker(Forgets(topics.target)) as worker,
+            pytest.raises(HeaderwareError, match=r"Forgets.*found 1 outcomes for 2 units"),
+        ):
+            worker.run()
+        assert topics.values() == []
