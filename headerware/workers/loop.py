@@ -9,7 +9,7 @@ here.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -185,6 +185,8 @@ class Worker:
         self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
         self._units: Final = Units(self._fetch, part_of=policy.part_of)
         self._done: Done
+        self._read: Final[deque[tuple[TopicPartitionKey, int]]] = deque()
+        """The records of a batch that are not noted yet."""
         policy.worker = self
         self._renewed = float("-inf")
         self.records: int = 0
@@ -270,6 +272,7 @@ class Worker:
         """Go to the committed positions of the group."""
         self._finishes, self._renewed = False, float("-inf")
         self.records = self.size_bytes = 0
+        self._read.clear()
         self._units.forget([self._key(number) for number in self.reader.partitions])
         committed = self._policy.begin(self.reader.committed())
         self._done = Done(self._group, own=self._own)
@@ -301,7 +304,7 @@ class Worker:
         began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
-            for outcomes in _by_size(self._decided(units)):
+            for outcomes in self._by_size(self._decided(units)):
                 became = self._write(sender, outcomes)
                 count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
             tell()
@@ -309,7 +312,7 @@ class Worker:
             self.keep_rate(began, count)
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
-                for outcomes in _by_size(self._decided([*self._units.give_up()])):
+                for outcomes in self._by_size(self._decided([*self._units.give_up()])):
                     self._write(sender, outcomes)
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
@@ -343,8 +346,34 @@ class Worker:
         if offset >= self._done.position(key):
             self.records += 1
             self.size_bytes += bytes_of(record) if is_readable(record) else 0
-        self._done.note(key, offset, is_pending=True)  # until its outcome is committed
+        self._read.append((key, offset))
         return self._units.add(record)
+
+    def _by_size(self, outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+        """Yield outcomes in parts that are no larger than a transaction should be.
+
+        What was read after the last unit of a part stays unnoted, as if it were not read yet: so the position
+        says how far the parts are that were written.
+        """
+        part, size_bytes = list[Outcome](), 0
+        for outcome in outcomes:
+            part.append(outcome)
+            size_bytes += sum(map(bytes_of, outcome.records))
+            if size_bytes > _MAX_TRANSACTION_BYTES:
+                self._note_read(outcome.unit)
+                yield part
+                part, size_bytes = [], 0
+        self._note_read()
+        yield part
+
+    def _note_read(self, last: Unit | None = None) -> None:
+        """Note records as pending, until their outcomes are committed: all, or those up to a unit."""
+        end = None if last is None else (last.topic_partition, max(last.offsets))
+        while self._read:
+            key, offset = at = self._read.popleft()
+            self._done.note(key, offset, is_pending=True)
+            if at == end:
+                return
 
     def _decided(self, units: Sequence[Unit]) -> list[Outcome]:
         """Return the outcomes of units; a record whose headers cannot be written becomes a dead letter."""
@@ -394,6 +423,7 @@ class Worker:
         except _TooManyPendingError:
             # Only slices that wait for other slices of their message can be given up. The messages that came
             # first are the most likely to wait in vain.
+            self._note_read()
             incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
             if not incomplete:
                 raise
@@ -437,15 +467,3 @@ class Worker:
 
 def _place(unit: Unit) -> tuple[TopicPartitionKey, tuple[int, ...]]:
     return unit.topic_partition, unit.offsets
-
-
-def _by_size(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
-    """Yield outcomes in parts that are no larger than a transaction should be."""
-    part, size_bytes = list[Outcome](), 0
-    for outcome in outcomes:
-        part.append(outcome)
-        size_bytes += sum(map(bytes_of, outcome.records))
-        if size_bytes > _MAX_TRANSACTION_BYTES:
-            yield part
-            part, size_bytes = [], 0
-    yield part

@@ -197,6 +197,34 @@ class TestWhatIsKept:
         assert topics.values() == [b"1"]
         assert topics.compact().records == 0
 
+    def test_a_kill_between_two_transactions_of_a_batch_loses_nothing_that_is_known(
+        self, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(loop, "_MAX_TRANSACTION_BYTES", 1)
+        store, audit = str(tmp_path / "store"), topics.cluster.topic("accounts")
+        topics.put(b"a", 1, b"1")
+        topics.put(b"b", "x", b"malformed")
+        topics.put(b"c", 1, b"2")
+        topics.flush()
+        with topics.open(store=store, audit=audit) as work:
+            told = work.committed
+
+            def killed(outcomes: Any) -> None:
+                told(outcomes)
+                if outcomes:
+                    raise KeyboardInterrupt
+
+            monkeypatch.setattr(work, "committed", killed)
+            with pytest.raises(KeyboardInterrupt):
+                work.execute()
+            (translated,) = work.translate(work.worker.group_id)
+        assert (translated.source, translated.exact) == (1, True)
+        result = topics.compact(store=store, audit=audit)
+        assert (result.records, result.unresolved) == (2, {"malformed": 1})
+        assert (topics.values(), topics.values(topics.side_topic)) == ([b"1", b"2"], [b"malformed"])
+        accounts = [json.loads(value or b"")["partitions"]["0"] for value in topics.values(audit)]
+        assert [(each["from"], each["to"]) for each in accounts] == [(0, 1), (1, 2), (2, 3)]
+
 
 class TestMessagesInSlices:
     def test_are_kept_or_left_out_whole(self, cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 from headerware.core.errors import HeaderwareError
 from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
-from headerware.workers import Outcome, Policy, Unit, Worker
+from headerware.workers import Outcome, Policy, Unit, Worker, loop
 from tests.unit.clients.test_messages import put_raw
 
 if TYPE_CHECKING:
@@ -91,3 +91,21 @@ class TestAPolicy:
         ):
             worker.run()
         assert topics.values() == []
+
+
+class TestABatchInSeveralTransactions:
+    def test_is_done_as_far_as_its_parts_are_written(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(loop, "_MAX_TRANSACTION_BYTES", 1)
+        topics.put(b"a", b"b", b"c")
+        told: list[tuple[list[int], dict[int, int], dict[int, int]]] = []
+
+        class Tells(Copies):
+            def committed(self, outcomes: Sequence[Outcome]) -> None:
+                offsets = [outcome.unit.offsets[0] for outcome in outcomes]
+                told.append((offsets, self.worker.positions, self.worker.commits))
+
+        with topics.worker(Tells(topics.target)) as worker:
+            worker.run()
+        assert [each for each in told if each[0]] == [([at], {0: at + 1}, {0: at + 1}) for at in range(3)]
