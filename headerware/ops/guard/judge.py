@@ -150,6 +150,18 @@ class _Partition:
         assert header is not None  # noqa: S101 - it has made the message complete
         self.slices[last.offset or 0] = header, last
 
+    def give_up_read_slices(self) -> None:
+        """Put slices that were read again, but not judged again yet, back among the slices."""
+        left = deque[Record]()
+        for record in self.backlog:
+            header = slice_header_of(record) if _at(record) in self.unseen else None
+            if header is None:
+                left.append(record)
+            else:
+                self.slices[_at(record)] = header, record
+                self.unseen.discard(_at(record))
+        self.backlog = left
+
     def read_slices_again(self) -> None:
         """Put slices back, so that the chain, which has forgotten them, sees them again."""
         ready = () if self.ready is None else self.ready.unit.records
@@ -734,7 +746,7 @@ class Judge:
 
     def _refuse_useless_slices(self, outcomes: list[Outcome]) -> None:
         """Refuse slices that nothing waits for, and those that a commit cannot note."""
-        some = {key: partition for key, partition in self._partitions.items() if partition.places}
+        some = {key: each for key, each in self._partitions.items() if each.places or each.unseen}
         waiting = self._session.waiting_offsets() if some else {}
         for key, partition in some.items():
             self._refuse_late_slices(partition, waiting.get(key, ()), outcomes)
@@ -745,10 +757,8 @@ class Judge:
                 self._session.revoke([key])
                 error = ReassemblyError(f"its message is not sent yet, and {too_many}", step="slice")
                 partition.give_up_ready_slices()
+                partition.give_up_read_slices()
                 self._refuse_slices(partition, sorted(partition.slices), error, outcomes)
-                for offset in partition.unseen:
-                    self.done.note(key, offset)
-                partition.unseen.clear()
 
     def _refuse_slices(
         self,
