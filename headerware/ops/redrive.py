@@ -304,6 +304,7 @@ class Redrive(Policy):
     def _run(self, *, executed: bool, work: Callable[[], object]) -> RedriveResult:
         result = self._result = RedriveResult(topic=self._topic, executed=executed)
         self._room = self._selection.limit
+        self._partitions.clear()  # topics may have been created since
         work()
         result.deleted = self._work.deleted
         result.stopped = self._work.is_stopped

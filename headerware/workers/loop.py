@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from headerware.core.commit_metadata import decode_metadata
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
 from headerware.core.record import bytes_of
+from headerware.core.stop_flag import StopFlag
 from headerware.kafka.messages import UnreadHeaders, is_readable, record_of
 from headerware.kafka.reader import TopicReader
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TIMEOUT_S, TransactionalSender
 from headerware.workers.units import Unit, Units, slice_header_of
 
@@ -169,10 +170,11 @@ class Worker:
         self._group: Final = group_id or f"headerware-{name}-{topic}"
         self._own: Final = own
         self._writes: Final = tuple(writes)
-        self._rate: Final = rate
-        self._batch: Final = batch if rate is None else max(1, min(batch, int(rate)))
         self._timeout_s: Final = timeout_s
-        self._stop: Final = Event()
+        self._stop: Final = StopFlag()
+        self.pace: Final = Pace(rate, self._stop)
+        """The limit on the records of a second."""
+        self._batch: Final = self.pace.batch(batch)
         self._finishes = False
         # An offset that is gone is an error, and is not skipped.
         self._reading: Final = {
@@ -194,7 +196,7 @@ class Worker:
         self.size_bytes: int = 0
         """The bytes of these records, keys and headers included."""
         self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
-        """How many records there were, by disposition and reason."""
+        """How many records there were since the worker began, by disposition and reason."""
 
     def _fetch(self, topic: str, partition: int, offset: int) -> Record | None:
         return self._fetched.get(topic, partition, offset, seen=True)
@@ -239,8 +241,8 @@ class Worker:
 
     def preview(self, tell: Callable[[], object] = lambda: None) -> None:
         """Decide about the records that the topic has now; write and commit nothing."""
-        self._begin()
-        self._go_on(None, follow=False, tell=tell)
+        if self._begin():
+            self._go_on(None, follow=False, tell=tell)
 
     def run(self, *, follow: bool = False, tell: Callable[[], object] = lambda: None) -> None:
         """Decide about the records that the topic has now, and write and commit the outcomes.
@@ -263,28 +265,31 @@ class Worker:
         )
         try:
             # The offsets are read after the sender is made, because this ends a transaction that was open.
-            self._begin()
-            self._go_on(sender, follow=follow, tell=tell)
+            if self._begin():
+                self._go_on(sender, follow=follow, tell=tell)
         finally:
             sender.close()
 
-    def _begin(self) -> None:
-        """Go to the committed positions of the group."""
+    def _begin(self) -> bool:
+        """Go to the committed positions of the group; return False if the worker was stopped before."""
         self._finishes, self._renewed = False, float("-inf")
         self.records = self.size_bytes = 0
+        self.counts.clear()
         self._read.clear()
         self._units.forget([self._key(number) for number in self.reader.partitions])
         committed = self._policy.begin(self.reader.committed())
         self._done = Done(self._group, own=self._own)
-        self._start(committed)
+        if not self._start(committed):
+            return False
         begins = {
             number: self._done.begin(self._key(number), low, high, committed.get(number))
             for number, (low, high) in self.reader.bounds.items()
         }
         self.reader.start(offsets=begins)
+        return True
 
-    def _start(self, committed: Mapping[int, tuple[int, str]]) -> None:
-        """Start the reader, once the leaders of the partitions know the ends.
+    def _start(self, committed: Mapping[int, tuple[int, str]]) -> bool:
+        """Start the reader, once the leaders of the partitions know the ends; return False if stopped before.
 
         A leader that has just been elected may not know the end yet.
         """
@@ -293,23 +298,25 @@ class Worker:
         while True:
             self.reader.start()
             is_short = any(done.get(number, 0) > high for number, (_, high) in self.reader.bounds.items())
-            if not is_short or time.monotonic() > deadline or self._stop.wait(_WAIT_S):
-                return
+            if not is_short or time.monotonic() > deadline:
+                return True
+            if self._stop.wait(_WAIT_S):
+                return False
 
     def _key(self, number: int | None) -> TopicPartitionKey:
         return self._topic, number or 0
 
     def _go_on(self, sender: TransactionalSender | None, *, follow: bool, tell: Callable[[], object]) -> None:
         self._write(sender, [])  # else the broker forgets the offsets of idle partitions
-        began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
+            self.pace.begin()
+            written = 0
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
             for outcomes in self._by_size(self._decided(units)):
                 became = self._write(sender, outcomes)
-                count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
+                written += sum(len(each.records) for each in became)
             tell()
-            count += len(batch) if self._policy.paces == "read" else 0
-            self.keep_rate(began, count)
+            self.pace.keep(written if self._policy.paces == "written" else len(batch))
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
                 for outcomes in self._by_size(self._decided([*self._units.give_up()])):
@@ -318,11 +325,6 @@ class Worker:
                 self._done.reached(self._key(number), end)
             self._write(sender, [])
             tell()
-
-    def keep_rate(self, began: float, count: int) -> None:
-        """Wait until ``count`` records since ``began`` keep the rate, or until the worker is stopped."""
-        if self._rate:
-            self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
 
     def _batches(self, *, follow: bool) -> Iterator[list[Message]]:
         if not follow:
@@ -396,6 +398,8 @@ class Worker:
     def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Write records of outcomes and commit the progress in one transaction; return the final outcomes."""
         if sender is None:
+            for outcome in outcomes:
+                self._note(outcome)
             self._policy.committed(outcomes)
             self._count(outcomes)
             return outcomes

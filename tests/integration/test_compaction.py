@@ -32,7 +32,8 @@ from headerware.interceptors import Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction, CompactionResult, Rule, worker
-from headerware.workers import Worker, loop
+from headerware.workers import loop
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TransactionalSender
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
@@ -428,11 +429,11 @@ class TestWhatIsKnown:
 
     def test_is_learned_as_slowly_as_was_asked(self, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
         kept: list[int] = []
-        monkeypatch.setattr(Worker, "keep_rate", lambda _, began, records: kept.append(records))
+        monkeypatch.setattr(Pace, "keep", lambda _, count: kept.append(count))
         topics.put(b"a", 1)
         topics.put(b"a", 2)
         topics.compact(rate=1.0)
-        assert kept == [1, 2, 1, 2], "once to learn, once to write"
+        assert kept == [1, 1, 1, 1], "once to learn, once to write"
 
     def test_offsets_that_were_deleted_unread_are_told(self, topics: Topics, cluster: Cluster) -> None:
         topics.put(b"a", 1)

@@ -221,7 +221,6 @@ class Compaction(Policy):
         # A pass of retention that removes from the target has another group and transactional id.
         kind = rule.worker if rule.alone is None else f"{rule.worker}-into"
         self._group: Final = group_id or f"headerware-{kind}-{target}"
-        self._batch: Final = _BATCH if rate is None else max(1, min(_BATCH, int(rate)))
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
@@ -524,12 +523,11 @@ class Compaction(Policy):
 
     def _read(self, reader: TopicReader) -> Iterator[list[Record]]:
         """Yield what there is, as slowly as was asked, until it is stopped."""
-        began, count = time.monotonic(), 0
-        for batch in reader.to_end(max_records=self._batch, each_batch=True):
+        for batch in reader.to_end(max_records=self.worker.pace.batch(_BATCH), each_batch=True):
+            self.worker.pace.begin()
             yield [record_of(message) for message in batch]
-            count += len(batch)
             self._told()
-            self.worker.keep_rate(began, count)
+            self.worker.pace.keep(len(batch))
             if self.worker.is_stopped:
                 return
 

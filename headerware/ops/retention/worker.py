@@ -31,10 +31,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import time
 from collections import Counter
 from contextlib import closing
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -44,6 +42,7 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
+from headerware.core.stop_flag import StopFlag
 from headerware.kafka.admin import Admin
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
@@ -60,6 +59,7 @@ from headerware.ops.retention.plan import Partition, PartitionPlan, Tombstones
 from headerware.ops.retention.rules import DISPOSITIONS, Judge, RetentionDisposition, RetentionRule
 from headerware.ops.verify import Verification
 from headerware.workers.ownership import Lease
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TransactionalSender
 from headerware.workers.units import Room
 
@@ -76,6 +76,7 @@ RETAINED: Final = "headerware.retained"
 _TOMBSTONES: Final = 1_000
 _TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
+_BATCH: Final = 500
 UNMEANT: Final[frozenset[RetentionDisposition]] = frozenset(
     {"unverified", "malformed", "unknown_id", "incomplete"}
 )
@@ -253,14 +254,14 @@ class Retention:
         self._rule: Final = rule.for_topic(topic)
         self._audit: Final = audit
         self._beginnings: Final = beginnings
-        self._rate: Final = rate
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
         self._id: Final = f"headerware-retain-{topic}"
         self._token: Final = secrets.token_hex(8).encode()
         self._attempt = 0
         self._ends: dict[int, int] = {}
-        self._stop: Final = Event()
+        self._stop: Final = StopFlag()
+        self._pace: Final = Pace(rate, self._stop)
         self._lease: Lease | None = None
         self._admin: Final = Admin(self._conf, timeout_s=timeout_s)
         with self._open("read_committed") as reader:
@@ -381,7 +382,7 @@ class Retention:
         self, result: RetentionResult, keys: Keys, tell: Callable[[Progress], object]
     ) -> dict[int, tuple[PartitionPlan, Choice]]:
         """Read the topic, and return what may be removed of each partition."""
-        now_ms, began = self._now_ms(), time.monotonic()
+        now_ms = self._now_ms()
         with self._open("read_committed") as reader:
             reader.start()
             bounds, room = reader.bounds, Room()
@@ -402,6 +403,7 @@ class Retention:
                 compacted="compact" in self._policy,
             )
             for batch in self._batches(reader):
+                self._pace.begin()
                 for message in batch:
                     disposition, part = judge.disposition_of(message)
                     partition = partitions[message.partition() or 0]
@@ -417,8 +419,7 @@ class Retention:
                     return {}
                 if self._lease is not None and self._lease.is_lost:
                     self._lease.require()
-                if self._rate:
-                    self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
+                self._pace.keep(len(batch))
         self._ends = {number: end for number, (_, end) in bounds.items()}
         plans = {number: partition.plan(self._ends[number]) for number, partition in partitions.items()}
         choices = keys.choose({number: plan.delete_before for number, plan in plans.items()})
@@ -468,7 +469,7 @@ class Retention:
 
     def _batches(self, reader: TopicReader) -> Iterator[list[Message]]:
         try:
-            yield from reader.to_end(each_batch=True)
+            yield from reader.to_end(max_records=self._pace.batch(_BATCH), each_batch=True)
         except KafkaException as error:
             if kind_of(error) is not Kind.OFFSET_GONE:
                 raise

@@ -109,3 +109,45 @@ class TestABatchInSeveralTransactions:
         with topics.worker(Tells(topics.target)) as worker:
             worker.run()
         assert [each for each in told if each[0]] == [([at], {0: at + 1}, {0: at + 1}) for at in range(3)]
+
+
+class TestAWorkerThatWorksTwice:
+    def test_counts_anew(self, topics: Topics) -> None:
+        topics.put(b"a", b"b")
+        with topics.worker(Copies(topics.target)) as worker:
+            worker.preview()
+            worker.run()
+            assert worker.counts == {("sent", ""): 2}
+            assert worker.records == 2
+
+    def test_leaves_nothing_pending_after_a_preview(self, topics: Topics) -> None:
+        topics.put(b"a", b"b", b"c")
+        with topics.worker(Copies(topics.target)) as worker:
+            worker.preview()
+            assert (worker.positions, worker.commits) == ({0: 3}, {0: 3})
+        assert topics.values() == []
+
+    def test_asks_the_cluster_with_all_of_its_time(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with TopicReader(topics.conf, topics.source, group_id="test", timeout_s=30.0) as reader:
+            reader._deadline = 0.0  # as after a long time
+            given: list[float] = []
+            consumer = reader._consumer
+
+            class Noted:
+                def committed(self, asked: Any, timeout: float) -> Any:
+                    given.append(timeout)
+                    return consumer.committed(asked, timeout=timeout)
+
+                def list_topics(self, topic: str, timeout: float) -> Any:
+                    given.append(timeout)
+                    return consumer.list_topics(topic, timeout=timeout)
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(consumer, name)
+
+            monkeypatch.setattr(reader, "_consumer", Noted())
+            assert reader.committed() == {}
+            assert reader.count_partitions(topics.target) == 1
+            assert min(given) > 20.0
