@@ -41,7 +41,9 @@ ORDERS: Final = (
 
 
 class Mask(Policy):
-    """Write records into a topic with some fields masked.
+    """Write records into a topic with some fields masked; each keeps its partition and its time.
+
+    If the topic may have fewer partitions, replace also ``partition=None``, and the key decides.
 
     Args:
         target: the topic.

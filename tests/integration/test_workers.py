@@ -229,6 +229,18 @@ class TestRefusals:
         assert topics.values() == [b"a", b"b"]
         assert worker.counts["pending", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()] == 1
 
+    def test_a_record_of_a_partition_that_the_topic_lacks_is_pending_and_the_others_go(
+        self, cluster: Cluster
+    ) -> None:
+        topics = Topics(cluster)
+        topics.target = cluster.topic("narrow", partitions=1)
+        topics.put(b"a", b"b")
+        topics.put(b"odd", partition=1)
+        for left in ({("sent", ""): 2}, {}):
+            worker = topics.run(Decides(topics.target))
+            assert worker.counts == {**left, ("pending", "_UNKNOWN_PARTITION"): 1}
+            assert topics.values() == [b"a", b"b"]
+
     def test_a_policy_may_decide_otherwise(self, cluster: Cluster) -> None:
         topics = Topics(cluster, config={"max.message.bytes": "2000"})
         topics.put(b"a", b"x" * 5_000, b"b")

@@ -52,7 +52,7 @@ class Topics:
             reader.start()
             return [record_of(message) for batch in reader.to_end() for message in batch]
 
-    def values(self) -> list[bytes | None]:
+    def values(self) -> list[Any]:
         return [record.value for record in self.read(self.target)]
 
 
