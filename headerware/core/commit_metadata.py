@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "hw1:"
 MAX_BYTES: Final = 4_096
 """How long the whole metadata may be; a broker takes no more (``offset.metadata.max.bytes``)."""
+MAX_OWN_BYTES: Final = 1_000
+"""How long a worker's own metadata may be, so that there is room for pending offsets."""
 MAX_PENDING_BYTES: Final = 4_000
 """How long the text of the pending offsets may be."""
 MAX_FIELD_BYTES: Final = 4_000_000

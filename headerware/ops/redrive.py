@@ -337,6 +337,11 @@ class Redrive(Policy):
                 self._room -= len(records)
             yield Outcome(unit, "sent" if records else "pending", records, about=letter)
 
+    def give_up(self, unit: Unit) -> Outcome:
+        """Decide about what there is of a message, as at the end of the topic."""
+        (outcome,) = self.decide([unit])
+        return outcome
+
     def decide_again(self, outcome: Outcome, _refusals: Mapping[int, KafkaError]) -> Outcome:
         """Leave what a topic refuses pending, with all slices of its message."""
         letter: DeadLetter = outcome.about

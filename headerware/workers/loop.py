@@ -12,9 +12,15 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from headerware.core.commit_metadata import decode_metadata
+from headerware.core.commit_metadata import MAX_OWN_BYTES, decode_metadata
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import HeaderwareError, InterceptorError, WireFormatError
+from headerware.core.errors import (
+    ConfigError,
+    HeaderwareError,
+    InterceptorError,
+    ReassemblyError,
+    WireFormatError,
+)
 from headerware.core.record import bytes_of
 from headerware.core.stop_flag import StopFlag
 from headerware.kafka.messages import UnreadHeaders, is_readable, record_of
@@ -62,7 +68,8 @@ class Policy:
     takes_incomplete: bool = False
     """Whether :meth:`decide` gets messages with missing slices at the end of the topic.
 
-    If not, these messages are pending, and may be complete the next time.
+    If not, these messages are pending, and may be complete the next time; :meth:`give_up` gets the first of
+    them if there are too many.
     """
     paces: Literal["read", "written"] = "read"
     """Which records the ``rate`` of the worker counts."""
@@ -104,6 +111,17 @@ class Policy:
         """
         raise NotImplementedError
 
+    def give_up(self, unit: Unit) -> Outcome:
+        """Return the outcome of an incomplete message, of which a commit can note no more slices.
+
+        By default the slices become dead letters.
+
+        Args:
+            unit: the slices that have come; its problem is ``incomplete``.
+        """
+        error = ReassemblyError("its message lacks slices, and more slices wait than a commit can note")
+        return self.dead_letter(unit, error.at("slice", unit.records[0]))
+
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
         """Return another outcome after a topic has refused records of this one.
 
@@ -137,15 +155,15 @@ class Worker:
         name: the task in a word, for messages and the group, such as ``mask``.
         group_id: the group whose offsets are the worker's progress, and the transactional id: of two
             processes with one group, the later one ends the earlier one. None makes an id of name and topic.
-        own: own metadata of the commits, such as a digest of the rules: a group with other metadata has
-            another task.
+        own: own metadata of the commits, of 1,000 bytes at most, such as a digest of the rules: a group with
+            other metadata has another task.
         writes: the topics that the worker writes, as far as they are known.
         rate: the most records to read in a second, or to write if the policy says so; None for no limit.
         batch: how many records are read and decided about together.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: there is no such topic, or the own metadata is too long.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
@@ -163,6 +181,11 @@ class Worker:
         batch: int = _BATCH,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        if (size_bytes := len((own or "").encode())) > MAX_OWN_BYTES:
+            raise ConfigError(
+                f"expected {MAX_OWN_BYTES:,} bytes at most, such as a digest; found {size_bytes:,}",
+                path="own",
+            )
         self._conf: Final = {"log_level": 0, **conf}
         self._topic: Final = topic
         self._policy: Final = policy
@@ -216,7 +239,7 @@ class Worker:
 
     @property
     def deleted(self) -> int:
-        """How many offsets the topic had lost, before they were done, when the worker began."""
+        """How many offsets the topic has lost before they were done."""
         return self._done.deleted
 
     @property
@@ -319,7 +342,7 @@ class Worker:
             self.pace.keep(written if self._policy.paces == "written" else len(batch))
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
-                for outcomes in self._by_size(self._decided([*self._units.give_up()])):
+                for outcomes in self._by_size(self._decided([*self._units.give_up(lost=self._done.note)])):
                     self._write(sender, outcomes)
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
@@ -343,7 +366,9 @@ class Worker:
     def _taken(self, record: Record) -> Unit | None:
         """Return the unit that a record makes complete, or None."""
         key, offset = self._key(record.partition), record.offset or 0
-        if self._done.was_done(key, offset):
+        was_done = self._done.was_done(key, offset)
+        self._done.read(key, offset)
+        if was_done:
             return None  # it lies between pending records
         if offset >= self._done.position(key):
             self.records += 1
@@ -428,10 +453,12 @@ class Worker:
             # Only slices that wait for other slices of their message can be given up. The messages that came
             # first are the most likely to wait in vain.
             self._note_read()
-            incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
-            if not incomplete:
+            waiting = len(self._units)
+            incomplete = [*self._units.give_up((waiting + 1) // 2, lost=self._done.note)]
+            if not waiting:
                 raise
-            return self._write(sender, [*outcomes, *self._decided(incomplete)])
+            given_up = [self._writable(self._policy.give_up(unit)) for unit in incomplete]
+            return self._write(sender, [*outcomes, *given_up])
         self._done.committed(self._commits(everything=is_due))
         if is_due:
             self._renewed = time.monotonic()

@@ -193,12 +193,23 @@ class Units:
         records = tuple(each for each in found if each is not None)
         return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
 
-    def give_up(self, count: int | None = None) -> Iterator[Unit]:
-        """Forget the first ``count`` messages, or all, and yield the slices of each that still exist."""
+    def give_up(
+        self,
+        count: int | None = None,
+        *,
+        lost: Callable[[TopicPartitionKey, int], object] = lambda *_: None,
+    ) -> Iterator[Unit]:
+        """Forget the first ``count`` messages, or all, and yield the slices of each that still exist.
+
+        ``lost`` is told the offset of each slice of a message that has no slices any more.
+        """
         for of in [*self._messages][:count]:
             unit = self._taken(of)
             if unit.records:
                 yield unit._replace(problem="incomplete")
+                continue
+            for offset in unit.offsets:
+                lost((of[0], of[1]), offset)
 
     def _make_room(self, but: tuple[str, int, bytes] | None = None) -> None:
         """Take an entry for a new message, or make room for one more slice of the message ``but``."""

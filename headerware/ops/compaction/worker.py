@@ -29,7 +29,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
@@ -75,7 +75,6 @@ _UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
     "repeated": "waits",
     "gone": "missed",
     "stray": Verdict("unresolved", "malformed"),
-    "incomplete": Verdict("unresolved", "incomplete"),
 }
 """What becomes of units that are not what they say."""
 _log: Final = logging.getLogger("headerware.ops.compaction")
@@ -392,6 +391,10 @@ class Compaction(Policy):
         records = [record.replace(topic=topic) for record in copied]
         return Outcome(unit, "sent" if records else "dropped", records, why=_words(verdict), about=verdict)
 
+    def give_up(self, unit: Unit) -> Outcome:
+        """Return that an incomplete message cannot be judged."""
+        return self._outcome(unit, Verdict("unresolved", "incomplete"))
+
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
         """Send what a topic refuses to the side topic, or leave it in the source."""
         index, error = next(iter(refusals.items()))
@@ -503,7 +506,7 @@ class Compaction(Policy):
         """Return what a job would have committed if it knew which slices are pending.
 
         Raises:
-            WireFormatError: more are than a commit can note.
+            HeaderwareError: more are than a commit can note.
         """
         if not done:
             return {}
@@ -517,7 +520,14 @@ class Compaction(Policy):
         for number, offset in done.items():
             incomplete = units.incomplete().get((self._source, number), [])
             pending = PendingOffsets(at for message in incomplete for at in message.offsets.values())
-            first, metadata = pending.encode(offset, self.copied.metadata)
+            try:
+                first, metadata = pending.encode(offset, self.copied.metadata)
+            except WireFormatError as error:
+                raise HeaderwareError(
+                    f"{position(self._source, number, None)}: {error}: a job has left more slices of "
+                    f"incomplete messages than the worker can wait for; begin anew, with another group "
+                    f"(--group) and a new target"
+                ) from error
             committed[number] = first, metadata or ""
         return committed
 

@@ -121,8 +121,6 @@ class _Partition:
         """Whether there was nothing after what was read."""
         self.next = 0
         """The first offset that was not read."""
-        self.unseen: set[int] = {*done.pending(key)}
-        """What was pending at first, and was not read again yet."""
         self.slices: dict[int, tuple[SliceHeader, Record]] = {}
         """The slices of messages that are not complete."""
         self.places: set[tuple[bytes, int]] = set()
@@ -133,13 +131,6 @@ class _Partition:
         """When it goes on, by the monotonic clock; 0 if nothing holds it."""
         self.backoff: Final = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.why: HeldBackError | None = None
-
-    def saw(self, offset: int) -> None:
-        """Note that an offset was read; what was pending before it, and did not come, is gone."""
-        if self.unseen:
-            for gone in [each for each in self.unseen if each < offset]:
-                self.done.note(self.key, gone)
-            self.unseen = {each for each in self.unseen if each > offset}
 
     def give_up_ready_slices(self) -> None:
         """Put a complete message that waits back among the slices."""
@@ -154,12 +145,12 @@ class _Partition:
         """Put slices that were read again, but not judged again yet, back among the slices."""
         left = deque[Record]()
         for record in self.backlog:
-            header = slice_header_of(record) if _at(record) in self.unseen else None
+            is_pending = _at(record) in self.done.pending(self.key)
+            header = slice_header_of(record) if is_pending else None
             if header is None:
                 left.append(record)
             else:
                 self.slices[_at(record)] = header, record
-                self.unseen.discard(_at(record))
         self.backlog = left
 
     def read_slices_again(self) -> None:
@@ -167,7 +158,8 @@ class _Partition:
         ready = () if self.ready is None else self.ready.unit.records
         again = {record.offset or 0: record for record in ready}
         again |= {offset: record for offset, (_, record) in self.slices.items()}
-        self.unseen |= {offset for offset in again if offset in self.done.pending(self.key)}
+        pending = self.done.pending(self.key)
+        self.done.read_again(self.key, [offset for offset in again if offset in pending])
         self.slices, self.places, self.ready = {}, set(), None
         self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
 
@@ -398,12 +390,12 @@ class Judge:
     ) -> Outcome | _Ready | None:
         """Return what the chain makes of a record; None if it waits for others, or was decided before."""
         offset = record.offset or 0
-        is_known = offset < partition.begin and offset not in partition.unseen
+        is_known = self.done.was_done(partition.key, offset)
         try:
             # Before the chain, which would remember it, and then take the genuine record for the copy.
             self._require_fit(record)
         except InterceptorError as refusal:
-            partition.saw(offset)
+            self.done.read(partition.key, offset)
             refusal.at("guard", record)
             return None if is_known else self._decided(self._refused(_unit(record), refusal))
         outcome = self._consume(record)
@@ -416,7 +408,7 @@ class Judge:
                 partition.read_slices_again()
             self._hold_for(outcome)
             return None
-        partition.saw(offset)
+        self.done.read(partition.key, offset)
         if is_known:
             return None
         if header is None:
@@ -746,7 +738,7 @@ class Judge:
 
     def _refuse_useless_slices(self, outcomes: list[Outcome]) -> None:
         """Refuse slices that nothing waits for, and those that a commit cannot note."""
-        some = {key: each for key, each in self._partitions.items() if each.places or each.unseen}
+        some = {key: each for key, each in self._partitions.items() if each.places or self.done.pending(key)}
         waiting = self._session.waiting_offsets() if some else {}
         for key, partition in some.items():
             self._refuse_late_slices(partition, waiting.get(key, ()), outcomes)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import cimpl
 
-from headerware.core.errors import HeaderwareError
+from headerware.core import commit_metadata
+from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.kafka.messages import record_of
 from headerware.kafka.reader import TopicReader
 from headerware.workers import Outcome, Policy, Unit, Worker, loop
@@ -151,3 +154,27 @@ class TestAWorkerThatWorksTwice:
             assert reader.committed() == {}
             assert reader.count_partitions(topics.target) == 1
             assert min(given) > 20.0
+
+
+class TestTooManyPendingOffsets:
+    def test_are_dead_letters_of_messages_that_came_first_for_a_policy_that_takes_none(
+        self, topics: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(commit_metadata, "MAX_PENDING", 3)
+        producer = cimpl.Producer(topics.conf)
+        for number, index in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2)):
+            header = SliceHeader(bytes([number]) * 16, index, 3, 3, 1).encode()
+            producer.produce(topics.source, b"%d" % index, b"k", 0, headers=[(SLICE_HEADER, header)])
+            producer.flush()
+        policy = Copies(topics.target)
+        with topics.worker(policy, batch=4) as worker:
+            worker.run()
+        assert [(unit.offsets, unit.problem) for unit in policy.units] == [((2, 3, 4), None)]
+        assert topics.values() == [b"0", b"1", b"2"]
+        assert [record.value for record in topics.read(topics.dead_letters)] == [b"0", b"1"]
+        assert worker.counts["dead_letter", "slice: ReassemblyError"] == 2
+        assert worker.commits == {0: 5}
+
+    def test_leave_room_for_the_metadata_of_the_worker(self, topics: Topics) -> None:
+        with pytest.raises(ConfigError, match=r"own: expected 1,000 bytes at most.* found 1,001"):
+            topics.worker(Copies(topics.target), own="x" * 1_001)
