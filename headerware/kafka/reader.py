@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from headerware.kafka.admin import Isolation
+
 _MISSING: Final = (
     "there is no such topic, or this user may not see it; look at the name, or give DESCRIBE on it"
 )
@@ -82,6 +84,11 @@ class Progress(NamedTuple):
 
     done: int
     total: int
+
+
+def strict_settings(conf: Mapping[str, Any], isolation: Isolation = "read_committed") -> dict[str, Any]:
+    """Return the settings of a reader that skips nothing: an offset that is gone is an error."""
+    return {**conf, "isolation.level": isolation, "auto.offset.reset": "error"}
 
 
 class TopicReader:

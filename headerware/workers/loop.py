@@ -24,7 +24,7 @@ from headerware.core.errors import (
 from headerware.core.record import bytes_of
 from headerware.core.stop_flag import StopFlag
 from headerware.kafka.messages import UnreadHeaders, is_readable, record_of
-from headerware.kafka.reader import TopicReader
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
@@ -199,15 +199,10 @@ class Worker:
         """The limit on the records of a second."""
         self._batch: Final = self.pace.batch(batch)
         self._finishes = False
-        # An offset that is gone is an error, and is not skipped.
-        self._reading: Final = {
-            **self._conf,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
-        self.reader: Final = TopicReader(self._reading, topic, group_id=self._group, timeout_s=timeout_s)
+        settings = strict_settings(self._conf)
+        self.reader: Final = TopicReader(settings, topic, group_id=self._group, timeout_s=timeout_s)
         """The reader of the topic."""
-        self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
+        self._fetched: Final = SingleRecords(settings, self._group, timeout_s)
         self._units: Final = Units(self._fetch, part_of=policy.part_of)
         self._done: Done
         self._read: Final[deque[tuple[TopicPartitionKey, int]]] = deque()

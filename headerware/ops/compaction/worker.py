@@ -36,7 +36,7 @@ from headerware.core.record import Record, bytes_of
 from headerware.kafka.admin import Admin, Isolation
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import record_of
-from headerware.kafka.reader import TopicReader
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.job import Copied, refusal
 from headerware.ops.compaction.rules import (
@@ -205,12 +205,7 @@ class Compaction(Policy):
         if len(set(names)) < len(names):
             raise ConfigError(f"expected different topics, found {', '.join(names)}")
         self._conf: Final = {"log_level": 0, **conf}
-        # An offset that is gone is told, not passed over.
-        self._reading: Final = {
-            **self._conf,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
+        self._reading: Final = strict_settings(self._conf)
         self._source: Final = source
         self._target: Final = target
         self._side_topic: Final = side_topic

@@ -43,10 +43,10 @@ from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
 from headerware.core.stop_flag import StopFlag
-from headerware.kafka.admin import Admin
+from headerware.kafka.admin import Admin, Isolation
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
-from headerware.kafka.reader import TopicReader
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.claims import (
     LEAST_AGE_MS,
@@ -443,7 +443,7 @@ class Retention:
 
     def _look_into(self, result: RetentionResult) -> None:
         """Say of the records that are in the way whose they are, since when, and what is wrong with them."""
-        with closing(SingleRecords(self._reading("read_committed"), self._id, self._timeout_s)) as singles:
+        with closing(SingleRecords(strict_settings(self._conf), self._id, self._timeout_s)) as singles:
             for number, each in result.in_the_way.items():
                 record = singles.get(self._topic, number, each.offset)
                 known = {} if record is None else {"timestamp_ms": record.timestamp_ms}
@@ -596,19 +596,16 @@ class Retention:
                 f"{records[index].topic} refuses a record: {error.str()}; nothing is removed by it"
             )
 
-    def _open(self, isolation: str, partition: int | None = None) -> TopicReader:
+    def _open(self, isolation: Isolation, partition: int | None = None) -> TopicReader:
         # One partition is read again and again, and mostly nothing is left but the mark of a transaction.
         quick = {} if partition is None else {"fetch.wait.max.ms": 10}
         return TopicReader(
-            {**quick, **self._reading(isolation)},
+            {**quick, **strict_settings(self._conf, isolation)},
             self._topic,
             group_id=self._id,
             partition=partition,
             timeout_s=self._timeout_s,
         )
-
-    def _reading(self, isolation: str) -> dict[str, Any]:
-        return {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
 
     def _require_same_topic(self) -> None:
         """Raise a HeaderwareError if the topic was deleted and made again since the pass began."""
