@@ -674,6 +674,8 @@ class Guard(FollowsFile):
 
         def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
             index, error = next(iter(errors.items()))
+            if kind_of(error) is Kind.UNKNOWN_PARTITION:
+                raise KafkaException(error)  # it holds its partition until the topic has it
             text = f"the topic {outcome.records[index].topic} refuses it: {error.str()}"
             refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
             admitted: Admitted = outcome.about
