@@ -41,7 +41,9 @@ ORDERS: Final = (
 
 
 class Mask(Policy):
-    """Write records into a topic with some fields masked.
+    """Write records into a topic with some fields masked; each keeps its partition and its time.
+
+    If the topic may have fewer partitions, replace also ``partition=None``, and the key decides.
 
     Args:
         target: the topic.
@@ -65,7 +67,7 @@ class Mask(Policy):
     def _masked(self, unit: Unit) -> Record:
         record, *others = unit.records
         if others or unit.problem:
-            raise InterceptorError("expected a record, found a message in slices")
+            raise InterceptorError(f"expected a record, found {unit.problem or 'a message in slices'}")
         if record.value is None:
             return record.replace(topic=self._target)
         try:

@@ -17,8 +17,8 @@ def stopped_by_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Stop work on SIGINT and SIGTERM; a second signal ends the process."""
 
     def hear(number: int, _: Any) -> None:
+        signal.signal(number, before[number])  # first, because a second signal may come at once
         stop()
-        signal.signal(number, before[number])
 
     before: dict[int, Any] = {number: signal.signal(number, hear) for number in _SIGNALS}
     try:

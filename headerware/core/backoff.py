@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from threading import Event
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headerware.core.stop_flag import StopFlag
 
 _MOST_DOUBLINGS: Final = 30
 """More doublings would change nothing, and the power of two would overflow."""
@@ -49,7 +51,7 @@ class Backoff:
         pause = pause_s(self._failures, self._first_s, self._longest_s)
         return jittered(pause) if self._jitter else pause
 
-    def wait(self, stop: Event) -> bool:
+    def wait(self, stop: StopFlag) -> bool:
         """Note a failure, and wait after it; return whether ``stop`` was set before the pause was over."""
         return stop.wait(self.next_s())
 

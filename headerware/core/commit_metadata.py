@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PREFIX: Final = "hw1:"
+MAX_BYTES: Final = 4_096
+"""How long the whole metadata may be; a broker takes no more (``offset.metadata.max.bytes``)."""
+MAX_OWN_BYTES: Final = 1_000
+"""How long a worker's own metadata may be, so that there is room for pending offsets."""
 MAX_PENDING_BYTES: Final = 4_000
-"""How long the text of the pending offsets may be, of the 4,096 bytes of metadata that a broker takes."""
+"""How long the text of the pending offsets may be."""
 MAX_FIELD_BYTES: Final = 4_000_000
 MAX_PENDING: Final = 1_000_000
 """Some 100 MB in memory. The metadata of so many offsets has a few hundred bytes if they are consecutive."""
@@ -91,6 +95,8 @@ class PendingOffsets:
 
     def add(self, offset: int) -> None:
         """Add an offset."""
+        if offset in self._beyond:
+            return
         byte, bit = divmod(offset, 8)
         if not self._count:
             self._bits, self._begin = bytearray(), byte
@@ -128,10 +134,9 @@ class PendingOffsets:
         """
         if not self:
             return position, encode_metadata(None, own)
+        self._trim()
         if not self._beyond:
-            bits = self._bits.lstrip(b"\0")
-            self._begin += len(self._bits) - len(bits)
-            self._bits = bits
+            bits = self._bits
             dropped = 8 - bits[0].bit_length()
             first = 8 * self._begin + dropped
             size_bytes = (position - first + 7) // 8
@@ -139,9 +144,19 @@ class PendingOffsets:
                 field = (int.from_bytes(bits) << dropped).to_bytes(len(bits))
                 field = field[:size_bytes].ljust(size_bytes, b"\0")
                 packed = base64.b64encode(zlib.compress(field, 9)).decode()
-                if len(packed) <= MAX_PENDING_BYTES:
-                    return first, f"{PREFIX}{position}~{packed}:{own or ''}"
+                metadata = f"{PREFIX}{position}~{packed}:{own or ''}"
+                if len(packed) <= MAX_PENDING_BYTES and len(metadata.encode()) <= MAX_BYTES:
+                    return first, metadata
         raise WireFormatError(f"{len(self)} pending offsets do not fit the metadata of a commit")
+
+    def _trim(self) -> None:
+        """Take bytes without offsets from both ends, and take back the offsets that fit then."""
+        bits = self._bits.lstrip(b"\0")
+        self._begin += len(self._bits) - len(bits)
+        self._bits = bits.rstrip(b"\0")
+        beyond, self._beyond = self._beyond, set()
+        for offset in sorted(beyond):
+            self.add(offset)
 
 
 def encode_metadata(position: int | None, own: str | None) -> str | None:

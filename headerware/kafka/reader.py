@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from headerware.kafka.admin import Isolation
+
 _MISSING: Final = (
     "there is no such topic, or this user may not see it; look at the name, or give DESCRIBE on it"
 )
@@ -84,6 +86,11 @@ class Progress(NamedTuple):
     total: int
 
 
+def strict_settings(conf: Mapping[str, Any], isolation: Isolation = "read_committed") -> dict[str, Any]:
+    """Return the settings of a reader that skips nothing: an offset that is gone is an error."""
+    return {**conf, "isolation.level": isolation, "auto.offset.reset": "error"}
+
+
 class TopicReader:
     """Read a topic by assignment, with a consumer of its own; for one caller at a time.
 
@@ -92,8 +99,8 @@ class TopicReader:
         topic: the topic.
         group_id: a group's name, because librdkafka requires one; the reader does not join the group.
         partition: this partition only, or None for all.
-        timeout_s: how long the cluster may take to answer, here and until :meth:`start` is done; with
-            :meth:`to_end`, how long reading all records may take, from :meth:`start` on.
+        timeout_s: how long the cluster may take to answer, here and in each method; with :meth:`to_end`, how
+            long reading all records may take, from :meth:`start` on.
 
     Raises:
         ConfigError: there is no such topic, or no such partition.
@@ -167,13 +174,13 @@ class TopicReader:
         self._deadline = time.monotonic() + self._timeout_s
         for number in self.partitions:
             asked_for = TopicPartition(self._topic, number)
-            low, high = self._consumer.get_watermark_offsets(asked_for, timeout=self._left_s())
+            low, high = self._consumer.get_watermark_offsets(asked_for, timeout=_left_s(self._deadline))
             first = high - start.number if start.kind == "last" else start.number
             first = (offsets or {}).get(number, first)
             self._begin[number], self._ends[number] = min(high, max(low, first)), high
         if start.kind == "time":
             asked = [TopicPartition(self._topic, number, start.number) for number in self.partitions]
-            for answer in self._consumer.offsets_for_times(asked, timeout=self._left_s()):
+            for answer in self._consumer.offsets_for_times(asked, timeout=_left_s(self._deadline)):
                 # A negative offset means that no record is so new.
                 end = self._ends[answer.partition]
                 self._begin[answer.partition] = answer.offset if 0 <= answer.offset < end else end
@@ -250,9 +257,10 @@ class TopicReader:
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415 - as above
 
         asked = [TopicPartition(self._topic, number) for number in self.partitions]
+        deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                found = self._consumer.committed(asked, timeout=self._left_s())
+                found = self._consumer.committed(asked, timeout=_left_s(deadline))
                 break
             except KafkaException as error:
                 kind = kind_of(error)
@@ -265,7 +273,7 @@ class TopicReader:
                     )
                     raise with_text(error.args[0], text) from error
                 # A coordinator that has moved, or is new, is looked up again.
-                if kind is not Kind.COORDINATOR_MOVED or time.monotonic() > self._deadline:
+                if kind is not Kind.COORDINATOR_MOVED or time.monotonic() > deadline:
                     raise
                 time.sleep(_WAIT_S)
         for each in found:
@@ -310,7 +318,8 @@ class TopicReader:
 
     def count_partitions(self, topic: str) -> int:
         """Return how many partitions another topic of the cluster has; 0 if there is no such topic."""
-        found = self._consumer.list_topics(topic, timeout=self._left_s()).topics[topic]
+        deadline = time.monotonic() + self._timeout_s
+        found = self._consumer.list_topics(topic, timeout=_left_s(deadline)).topics[topic]
         return 0 if found.error is not None else len(found.partitions)
 
     @property
@@ -347,8 +356,9 @@ class TopicReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _left_s(self) -> float:
-        return min(max(0.1, self._deadline - time.monotonic()), _LONGEST_ANSWER_S)
+
+def _left_s(deadline: float) -> float:
+    return min(max(0.1, deadline - time.monotonic()), _LONGEST_ANSWER_S)
 
 
 def _partitions(found: Any, partition: int | None) -> list[int]:

@@ -304,6 +304,7 @@ class Redrive(Policy):
     def _run(self, *, executed: bool, work: Callable[[], object]) -> RedriveResult:
         result = self._result = RedriveResult(topic=self._topic, executed=executed)
         self._room = self._selection.limit
+        self._partitions.clear()  # topics may have been created since
         work()
         result.deleted = self._work.deleted
         result.stopped = self._work.is_stopped
@@ -335,6 +336,11 @@ class Redrive(Policy):
             if self._room is not None:
                 self._room -= len(records)
             yield Outcome(unit, "sent" if records else "pending", records, about=letter)
+
+    def give_up(self, unit: Unit) -> Outcome:
+        """Decide about what there is of a message, as at the end of the topic."""
+        (outcome,) = self.decide([unit])
+        return outcome
 
     def decide_again(self, outcome: Outcome, _refusals: Mapping[int, KafkaError]) -> Outcome:
         """Leave what a topic refuses pending, with all slices of its message."""

@@ -7,6 +7,8 @@ there.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from operator import neg
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from confluent_kafka import TopicPartition
@@ -28,11 +30,12 @@ class Commit(NamedTuple):
 
 
 class _Partition:
-    __slots__ = ("begin", "committed", "earlier", "pending", "position")
+    __slots__ = ("begin", "committed", "pending", "position", "unread")
 
     def __init__(self, begin: int, pending: frozenset[int], committed: Commit | None) -> None:
         self.begin: Final = begin
-        self.earlier: Final = pending
+        self.unread = sorted(pending, reverse=True)
+        """The pending offsets that were not read again yet, the first of them at the end."""
         self.position = begin
         self.pending: Final = PendingOffsets(pending)
         self.committed = committed
@@ -53,7 +56,7 @@ class Done:
         self._partitions: Final[dict[TopicPartitionKey, _Partition]] = {}
         self._changed: Final[set[TopicPartitionKey]] = set()
         self.deleted: int = 0
-        """How many offsets the topics lost before they were done."""
+        """How many offsets the topics have lost before they were done."""
 
     def begin(self, key: TopicPartitionKey, low: int, high: int, committed: tuple[int, str] | None) -> int:
         """Begin with a partition, and return the offset at which to begin to read.
@@ -113,7 +116,31 @@ class Done:
     def was_done(self, key: TopicPartitionKey, offset: int) -> bool:
         """Return whether a record was done before this worker began with its partition."""
         partition = self._partitions[key]
-        return offset < partition.begin and offset not in partition.earlier
+        if offset >= partition.begin:
+            return False
+        unread = partition.unread
+        at = bisect_left(unread, -offset, key=neg)
+        return unread[at : at + 1] != [offset]
+
+    def read(self, key: TopicPartitionKey, offset: int) -> None:
+        """Note that a record was read; earlier pending records that did not come before it are gone."""
+        self._pass(key, offset)
+        unread = self._partitions[key].unread
+        if unread and unread[-1] == offset:
+            unread.pop()
+
+    def _pass(self, key: TopicPartitionKey, offset: int) -> None:
+        """Note that pending records below an offset are gone: compaction by the broker removes some."""
+        partition = self._partitions[key]
+        while partition.unread and partition.unread[-1] < offset:
+            if (gone := partition.unread.pop()) in partition.pending:
+                self.note(key, gone)
+                self.deleted += 1
+
+    def read_again(self, key: TopicPartitionKey, offsets: Iterable[int]) -> None:
+        """Note that pending records, which were read, will come once more."""
+        partition = self._partitions[key]
+        partition.unread = sorted({*partition.unread, *offsets}, reverse=True)
 
     def note(self, key: TopicPartitionKey, offset: int, *, is_pending: bool = False) -> None:
         """Note that a record is done, or that it is pending; the same record may come again."""
@@ -124,6 +151,7 @@ class Done:
 
     def reached(self, key: TopicPartitionKey, offset: int) -> None:
         """Note that nothing is left below an offset: markers of transactions may follow the last record."""
+        self._pass(key, offset)
         partition = self._partitions[key]
         if partition.position < offset:
             partition.position = offset

@@ -9,19 +9,26 @@ here.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from threading import Event
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
-from headerware.core.commit_metadata import decode_metadata
+from headerware.core.commit_metadata import MAX_OWN_BYTES, decode_metadata
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import HeaderwareError, WireFormatError
+from headerware.core.errors import (
+    ConfigError,
+    HeaderwareError,
+    InterceptorError,
+    ReassemblyError,
+    WireFormatError,
+)
 from headerware.core.record import bytes_of
-from headerware.kafka.messages import is_readable, record_of
-from headerware.kafka.reader import TopicReader
+from headerware.core.stop_flag import StopFlag
+from headerware.kafka.messages import UnreadHeaders, is_readable, record_of
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.workers.done import Commit, Done, topic_partitions
 from headerware.workers.outcomes import Disposition, Outcome, transact
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TIMEOUT_S, TransactionalSender
 from headerware.workers.units import Unit, Units, slice_header_of
 
@@ -30,7 +37,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message, TopicPartition
 
-    from headerware.core.errors import InterceptorError
     from headerware.core.record import Record
     from headerware.core.services import TopicPartitionKey
     from headerware.interceptors.slice.header import SliceHeader
@@ -62,7 +68,8 @@ class Policy:
     takes_incomplete: bool = False
     """Whether :meth:`decide` gets messages with missing slices at the end of the topic.
 
-    If not, these messages are pending, and may be complete the next time.
+    If not, these messages are pending, and may be complete the next time; :meth:`give_up` gets the first of
+    them if there are too many.
     """
     paces: Literal["read", "written"] = "read"
     """Which records the ``rate`` of the worker counts."""
@@ -104,6 +111,17 @@ class Policy:
         """
         raise NotImplementedError
 
+    def give_up(self, unit: Unit) -> Outcome:
+        """Return the outcome of an incomplete message, of which a commit can note no more slices.
+
+        By default the slices become dead letters.
+
+        Args:
+            unit: the slices that have come; its problem is ``incomplete``.
+        """
+        error = ReassemblyError("its message lacks slices, and more slices wait than a commit can note")
+        return self.dead_letter(unit, error.at("slice", unit.records[0]))
+
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
         """Return another outcome after a topic has refused records of this one.
 
@@ -137,15 +155,15 @@ class Worker:
         name: the task in a word, for messages and the group, such as ``mask``.
         group_id: the group whose offsets are the worker's progress, and the transactional id: of two
             processes with one group, the later one ends the earlier one. None makes an id of name and topic.
-        own: own metadata of the commits, such as a digest of the rules: a group with other metadata has
-            another task.
+        own: own metadata of the commits, of 1,000 bytes at most, such as a digest of the rules: a group with
+            other metadata has another task.
         writes: the topics that the worker writes, as far as they are known.
         rate: the most records to read in a second, or to write if the policy says so; None for no limit.
         batch: how many records are read and decided about together.
         timeout_s: how long the cluster may take to answer, in seconds.
 
     Raises:
-        ConfigError: there is no such topic.
+        ConfigError: there is no such topic, or the own metadata is too long.
         confluent_kafka.KafkaException: the settings are wrong, or the cluster does not answer.
     """
 
@@ -163,6 +181,11 @@ class Worker:
         batch: int = _BATCH,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
+        if (size_bytes := len((own or "").encode())) > MAX_OWN_BYTES:
+            raise ConfigError(
+                f"expected {MAX_OWN_BYTES:,} bytes at most, such as a digest; found {size_bytes:,}",
+                path="own",
+            )
         self._conf: Final = {"log_level": 0, **conf}
         self._topic: Final = topic
         self._policy: Final = policy
@@ -170,22 +193,20 @@ class Worker:
         self._group: Final = group_id or f"headerware-{name}-{topic}"
         self._own: Final = own
         self._writes: Final = tuple(writes)
-        self._rate: Final = rate
-        self._batch: Final = batch if rate is None else max(1, min(batch, int(rate)))
         self._timeout_s: Final = timeout_s
-        self._stop: Final = Event()
+        self._stop: Final = StopFlag()
+        self.pace: Final = Pace(rate, self._stop)
+        """The limit on the records of a second."""
+        self._batch: Final = self.pace.batch(batch)
         self._finishes = False
-        # An offset that is gone is an error, and is not skipped.
-        self._reading: Final = {
-            **self._conf,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
-        self.reader: Final = TopicReader(self._reading, topic, group_id=self._group, timeout_s=timeout_s)
+        settings = strict_settings(self._conf)
+        self.reader: Final = TopicReader(settings, topic, group_id=self._group, timeout_s=timeout_s)
         """The reader of the topic."""
-        self._fetched: Final = SingleRecords(self._reading, self._group, timeout_s)
+        self._fetched: Final = SingleRecords(settings, self._group, timeout_s)
         self._units: Final = Units(self._fetch, part_of=policy.part_of)
         self._done: Done
+        self._read: Final[deque[tuple[TopicPartitionKey, int]]] = deque()
+        """The records of a batch that are not noted yet."""
         policy.worker = self
         self._renewed = float("-inf")
         self.records: int = 0
@@ -193,7 +214,7 @@ class Worker:
         self.size_bytes: int = 0
         """The bytes of these records, keys and headers included."""
         self.counts: Final[Counter[tuple[Disposition, str]]] = Counter()
-        """How many records there were, by disposition and reason."""
+        """How many records there were since the worker began, by disposition and reason."""
 
     def _fetch(self, topic: str, partition: int, offset: int) -> Record | None:
         return self._fetched.get(topic, partition, offset, seen=True)
@@ -213,7 +234,7 @@ class Worker:
 
     @property
     def deleted(self) -> int:
-        """How many offsets the topic had lost, before they were done, when the worker began."""
+        """How many offsets the topic has lost before they were done."""
         return self._done.deleted
 
     @property
@@ -238,8 +259,8 @@ class Worker:
 
     def preview(self, tell: Callable[[], object] = lambda: None) -> None:
         """Decide about the records that the topic has now; write and commit nothing."""
-        self._begin()
-        self._go_on(None, follow=False, tell=tell)
+        if self._begin():
+            self._go_on(None, follow=False, tell=tell)
 
     def run(self, *, follow: bool = False, tell: Callable[[], object] = lambda: None) -> None:
         """Decide about the records that the topic has now, and write and commit the outcomes.
@@ -262,27 +283,31 @@ class Worker:
         )
         try:
             # The offsets are read after the sender is made, because this ends a transaction that was open.
-            self._begin()
-            self._go_on(sender, follow=follow, tell=tell)
+            if self._begin():
+                self._go_on(sender, follow=follow, tell=tell)
         finally:
             sender.close()
 
-    def _begin(self) -> None:
-        """Go to the committed positions of the group."""
+    def _begin(self) -> bool:
+        """Go to the committed positions of the group; return False if the worker was stopped before."""
         self._finishes, self._renewed = False, float("-inf")
         self.records = self.size_bytes = 0
+        self.counts.clear()
+        self._read.clear()
         self._units.forget([self._key(number) for number in self.reader.partitions])
         committed = self._policy.begin(self.reader.committed())
         self._done = Done(self._group, own=self._own)
-        self._start(committed)
+        if not self._start(committed):
+            return False
         begins = {
             number: self._done.begin(self._key(number), low, high, committed.get(number))
             for number, (low, high) in self.reader.bounds.items()
         }
         self.reader.start(offsets=begins)
+        return True
 
-    def _start(self, committed: Mapping[int, tuple[int, str]]) -> None:
-        """Start the reader, once the leaders of the partitions know the ends.
+    def _start(self, committed: Mapping[int, tuple[int, str]]) -> bool:
+        """Start the reader, once the leaders of the partitions know the ends; return False if stopped before.
 
         A leader that has just been elected may not know the end yet.
         """
@@ -291,37 +316,33 @@ class Worker:
         while True:
             self.reader.start()
             is_short = any(done.get(number, 0) > high for number, (_, high) in self.reader.bounds.items())
-            if not is_short or time.monotonic() > deadline or self._stop.wait(_WAIT_S):
-                return
+            if not is_short or time.monotonic() > deadline:
+                return True
+            if self._stop.wait(_WAIT_S):
+                return False
 
     def _key(self, number: int | None) -> TopicPartitionKey:
         return self._topic, number or 0
 
     def _go_on(self, sender: TransactionalSender | None, *, follow: bool, tell: Callable[[], object]) -> None:
         self._write(sender, [])  # else the broker forgets the offsets of idle partitions
-        began, count = time.monotonic(), 0
         for batch in self._batches(follow=follow):
+            self.pace.begin()
+            written = 0
             units = [unit for message in batch if (unit := self._taken(record_of(message))) is not None]
-            decided = [*self._policy.decide(units)]
-            for outcomes in _by_size(decided):
+            for outcomes in self._by_size(self._decided(units)):
                 became = self._write(sender, outcomes)
-                count += sum(len(each.records) for each in became) if self._policy.paces == "written" else 0
+                written += sum(len(each.records) for each in became)
             tell()
-            count += len(batch) if self._policy.paces == "read" else 0
-            self.keep_rate(began, count)
+            self.pace.keep(written if self._policy.paces == "written" else len(batch))
         if not (self._stop.is_set() or self._finishes):
             if self._policy.takes_incomplete:
-                for outcomes in _by_size([*self._policy.decide([*self._units.give_up()])]):
+                for outcomes in self._by_size(self._decided([*self._units.give_up(lost=self._done.note)])):
                     self._write(sender, outcomes)
             for number, (_, end) in self.reader.bounds.items():
                 self._done.reached(self._key(number), end)
             self._write(sender, [])
             tell()
-
-    def keep_rate(self, began: float, count: int) -> None:
-        """Wait until ``count`` records since ``began`` keep the rate, or until the worker is stopped."""
-        if self._rate:
-            self._stop.wait(max(0.0, began + count / self._rate - time.monotonic()))
 
     def _batches(self, *, follow: bool) -> Iterator[list[Message]]:
         if not follow:
@@ -340,17 +361,65 @@ class Worker:
     def _taken(self, record: Record) -> Unit | None:
         """Return the unit that a record makes complete, or None."""
         key, offset = self._key(record.partition), record.offset or 0
-        if self._done.was_done(key, offset):
+        was_done = self._done.was_done(key, offset)
+        self._done.read(key, offset)
+        if was_done:
             return None  # it lies between pending records
         if offset >= self._done.position(key):
             self.records += 1
             self.size_bytes += bytes_of(record) if is_readable(record) else 0
-        self._done.note(key, offset, is_pending=True)  # until its outcome is committed
+        self._read.append((key, offset))
         return self._units.add(record)
+
+    def _by_size(self, outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
+        """Yield outcomes in parts that are no larger than a transaction should be.
+
+        What was read after the last unit of a part stays unnoted, as if it were not read yet: so the position
+        says how far the parts are that were written.
+        """
+        part, size_bytes = list[Outcome](), 0
+        for outcome in outcomes:
+            part.append(outcome)
+            size_bytes += sum(map(bytes_of, outcome.records))
+            if size_bytes > _MAX_TRANSACTION_BYTES:
+                self._note_read(outcome.unit)
+                yield part
+                part, size_bytes = [], 0
+        self._note_read()
+        yield part
+
+    def _note_read(self, last: Unit | None = None) -> None:
+        """Note records as pending, until their outcomes are committed: all, or those up to a unit."""
+        end = None if last is None else (last.topic_partition, max(last.offsets))
+        while self._read:
+            key, offset = at = self._read.popleft()
+            self._done.note(key, offset, is_pending=True)
+            if at == end:
+                return
+
+    def _decided(self, units: Sequence[Unit]) -> list[Outcome]:
+        """Return the outcomes of units; a record whose headers cannot be written becomes a dead letter."""
+        outcomes = [*self._policy.decide(units)]
+        if [_place(each.unit) for each in outcomes] != [_place(unit) for unit in units]:
+            raise HeaderwareError(
+                f"expected of {type(self._policy).__name__}.decide one outcome for each unit, in order; "
+                f"found {len(outcomes)} outcomes for {len(units)} units"
+            )
+        return [self._writable(each) for each in outcomes]
+
+    def _writable(self, outcome: Outcome) -> Outcome:
+        for record in outcome.records:
+            headers: object = record.headers
+            if isinstance(headers, UnreadHeaders):
+                error = InterceptorError(f"{headers.why}, so the record cannot be written")
+                return self._policy.dead_letter(outcome.unit, error.at(self._name, outcome.unit.records[0]))
+        return outcome
 
     def _write(self, sender: TransactionalSender | None, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
         """Write records of outcomes and commit the progress in one transaction; return the final outcomes."""
         if sender is None:
+            for outcome in outcomes:
+                self._note(outcome)
             self._policy.committed(outcomes)
             self._count(outcomes)
             return outcomes
@@ -378,10 +447,13 @@ class Worker:
         except _TooManyPendingError:
             # Only slices that wait for other slices of their message can be given up. The messages that came
             # first are the most likely to wait in vain.
-            incomplete = [*self._units.give_up((len(self._units) + 1) // 2)]
-            if not incomplete:
+            self._note_read()
+            waiting = len(self._units)
+            incomplete = [*self._units.give_up((waiting + 1) // 2, lost=self._done.note)]
+            if not waiting:
                 raise
-            return self._write(sender, [*outcomes, *self._policy.decide(incomplete)])
+            given_up = [self._writable(self._policy.give_up(unit)) for unit in incomplete]
+            return self._write(sender, [*outcomes, *given_up])
         self._done.committed(self._commits(everything=is_due))
         if is_due:
             self._renewed = time.monotonic()
@@ -419,13 +491,5 @@ class Worker:
         self.close()
 
 
-def _by_size(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
-    """Yield outcomes in parts that are no larger than a transaction should be."""
-    part, size_bytes = list[Outcome](), 0
-    for outcome in outcomes:
-        part.append(outcome)
-        size_bytes += sum(map(bytes_of, outcome.records))
-        if size_bytes > _MAX_TRANSACTION_BYTES:
-            yield part
-            part, size_bytes = [], 0
-    yield part
+def _place(unit: Unit) -> tuple[TopicPartitionKey, tuple[int, ...]]:
+    return unit.topic_partition, unit.offsets

@@ -5,8 +5,8 @@
     dropped        nothing is written, and it is done
     pending        nothing is written, and the next process decides about it again
 
-If a topic refuses a record for its size, key or time, the other records do not wait: the worker decides about
-that unit again, and sends the transaction anew.
+If a topic refuses a record for its size, key, time or partition, the other records do not wait: the worker
+decides about that unit again, and sends the transaction anew.
 """
 
 from __future__ import annotations

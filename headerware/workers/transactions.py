@@ -8,7 +8,8 @@ that fill transactions themselves, with a producer of their own.
 The :class:`Verdict` about an error says what to do:
 
     AGAIN        the transaction is aborted, and the same may be sent again
-    REFUSED      a topic refuses a record for its size, key or time; the others may be sent without it
+    REFUSED      a topic refuses a record for its size, key or time, or lacks the partition that the record
+                 names; the others may be sent without it
     STALE        the group has given the partitions that were read to another member
     TAKEN_OVER   another process has the transactional id, or the broker has forgotten this one
     FINAL        sending again would not help
@@ -68,6 +69,7 @@ class Verdict(Enum):
 
 _VERDICTS: Final[Mapping[Kind, Verdict]] = {
     Kind.UNFIT: Verdict.REFUSED,
+    Kind.UNKNOWN_PARTITION: Verdict.REFUSED,
     Kind.STALE_GROUP: Verdict.STALE,
     Kind.MEMBER_FENCED: Verdict.STALE,
     Kind.FENCED: Verdict.TAKEN_OVER,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED: Final = 500_000
 """How many messages in slices, and slices of incomplete messages, are remembered; they take some 200 MiB."""
-Problem = Literal["repeated", "stray", "gone", "incomplete"]
+Problem = Literal["unreadable", "repeated", "stray", "gone", "incomplete"]
 """The reason why a unit is not what its headers say."""
 _MAX_RECORDS: Final = 100_000
 _MAX_BYTES: Final = 64 << 20
@@ -114,9 +114,10 @@ class Unit(NamedTuple):
 
     Args:
         records: the records as on the wire.
-        problem: None; ``repeated`` for a slice that has come before; ``stray`` for a slice that does not fit
-            its message; ``gone`` for a message of which the topic no longer has all slices; ``incomplete``
-            for the slices of a message that is given up.
+        problem: None; ``unreadable`` for a record whose headers cannot be read; ``repeated`` for a slice that
+            has come before; ``stray`` for a slice that does not fit its message; ``gone`` for a message of
+            which the topic no longer has all slices; ``incomplete`` for the slices of a message that is given
+            up.
         offsets: the offsets of the unit, also of records that are gone.
     """
 
@@ -165,7 +166,7 @@ class Units:
         """Return the unit that a record makes complete; None if its message lacks other slices."""
         part, offset = self._part_of(record), record.offset or 0
         if part is None:
-            return Unit((record,), (offset,))
+            return Unit((record,), (offset,), None if is_readable(record) else "unreadable")
         of = record.topic, record.partition or 0, part.message_id
         message = self._messages.get(of)
         if message is None:
@@ -192,12 +193,23 @@ class Units:
         records = tuple(each for each in found if each is not None)
         return Unit(records, offsets, None if len(records) == len(offsets) else "gone")
 
-    def give_up(self, count: int | None = None) -> Iterator[Unit]:
-        """Forget the first ``count`` messages, or all, and yield the slices of each that still exist."""
+    def give_up(
+        self,
+        count: int | None = None,
+        *,
+        lost: Callable[[TopicPartitionKey, int], object] = lambda *_: None,
+    ) -> Iterator[Unit]:
+        """Forget the first ``count`` messages, or all, and yield the slices of each that still exist.
+
+        ``lost`` is told the offset of each slice of a message that has no slices any more.
+        """
         for of in [*self._messages][:count]:
             unit = self._taken(of)
             if unit.records:
                 yield unit._replace(problem="incomplete")
+                continue
+            for offset in unit.offsets:
+                lost((of[0], of[1]), offset)
 
     def _make_room(self, but: tuple[str, int, bytes] | None = None) -> None:
         """Take an entry for a new message, or make room for one more slice of the message ``but``."""

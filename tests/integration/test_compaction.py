@@ -32,7 +32,8 @@ from headerware.interceptors import Sign, Slice
 from headerware.interceptors.slice.header import SLICE_HEADER, SliceHeader
 from headerware.kafka.reader import TopicReader
 from headerware.ops.compaction import Compaction, CompactionResult, Rule, worker
-from headerware.workers import Worker, loop
+from headerware.workers import loop
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TransactionalSender
 from tests.unit.clients.test_messages import put_raw
 from tests.waiting import until
@@ -196,6 +197,34 @@ class TestWhatIsKept:
         assert (result.unresolved, result.ok) == ({"unreadable": 1}, False)
         assert topics.values() == [b"1"]
         assert topics.compact().records == 0
+
+    def test_a_kill_between_two_transactions_of_a_batch_loses_nothing_that_is_known(
+        self, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(loop, "_MAX_TRANSACTION_BYTES", 1)
+        store, audit = str(tmp_path / "store"), topics.cluster.topic("accounts")
+        topics.put(b"a", 1, b"1")
+        topics.put(b"b", "x", b"malformed")
+        topics.put(b"c", 1, b"2")
+        topics.flush()
+        with topics.open(store=store, audit=audit) as work:
+            told = work.committed
+
+            def killed(outcomes: Any) -> None:
+                told(outcomes)
+                if outcomes:
+                    raise KeyboardInterrupt
+
+            monkeypatch.setattr(work, "committed", killed)
+            with pytest.raises(KeyboardInterrupt):
+                work.execute()
+            (translated,) = work.translate(work.worker.group_id)
+        assert (translated.source, translated.exact) == (1, True)
+        result = topics.compact(store=store, audit=audit)
+        assert (result.records, result.unresolved) == (2, {"malformed": 1})
+        assert (topics.values(), topics.values(topics.side_topic)) == ([b"1", b"2"], [b"malformed"])
+        accounts = [json.loads(value or b"")["partitions"]["0"] for value in topics.values(audit)]
+        assert [(each["from"], each["to"]) for each in accounts] == [(0, 1), (1, 2), (2, 3)]
 
 
 class TestMessagesInSlices:
@@ -400,11 +429,11 @@ class TestWhatIsKnown:
 
     def test_is_learned_as_slowly_as_was_asked(self, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
         kept: list[int] = []
-        monkeypatch.setattr(Worker, "keep_rate", lambda _, began, records: kept.append(records))
+        monkeypatch.setattr(Pace, "keep", lambda _, count: kept.append(count))
         topics.put(b"a", 1)
         topics.put(b"a", 2)
         topics.compact(rate=1.0)
-        assert kept == [1, 2, 1, 2], "once to learn, once to write"
+        assert kept == [1, 1, 1, 1], "once to learn, once to write"
 
     def test_offsets_that_were_deleted_unread_are_told(self, topics: Topics, cluster: Cluster) -> None:
         topics.put(b"a", 1)

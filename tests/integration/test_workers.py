@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headerware import Headers, Record
+from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.dead_letter import read_reason
 from headerware.core.errors import HeaderwareError, InterceptorError
 from headerware.interceptors import Slice
@@ -190,6 +191,24 @@ class TestPolicies:
         assert topics.values() == [b"c"]
         assert (worker.records, worker.positions[0], worker.commits[0]) == (1, 3, 3)
 
+    def test_are_not_held_up_by_a_pending_record_that_the_topic_has_lost(self, topics: Topics) -> None:
+        producer = topics.cluster.plain_producer(transactional_id=topics.source)
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(topics.source, b"a", b"k", 0)
+        producer.commit_transaction(60)
+        topics.cluster.wait_until_stable(topics.source)  # its mark has an offset and no record
+        topics.put(b"b")
+
+        class Waits(Decides):
+            def begin(self, committed: Mapping[int, tuple[int, str]]) -> Mapping[int, tuple[int, str]]:
+                offset, metadata = PendingOffsets([1]).encode(2)
+                return {0: (offset, metadata or "")}
+
+        worker = topics.run(Waits(topics.target))
+        assert topics.values() == [b"b"]
+        assert (worker.commits[0], worker.deleted) == (3, 1)
+
     def test_may_say_which_record_is_a_slice(self, topics: Topics) -> None:
         producer = topics.cluster.producer(Slice(max_bytes=1_000))
         producer.produce(topics.source, bytes(3_000), b"k", 0)
@@ -228,6 +247,18 @@ class TestRefusals:
         worker = topics.run(Decides(topics.target))
         assert topics.values() == [b"a", b"b"]
         assert worker.counts["pending", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).name()] == 1
+
+    def test_a_record_of_a_partition_that_the_topic_lacks_is_pending_and_the_others_go(
+        self, cluster: Cluster
+    ) -> None:
+        topics = Topics(cluster)
+        topics.target = cluster.topic("narrow", partitions=1)
+        topics.put(b"a", b"b")
+        topics.put(b"odd", partition=1)
+        for left in ({("sent", ""): 2}, {}):
+            worker = topics.run(Decides(topics.target))
+            assert worker.counts == {**left, ("pending", "_UNKNOWN_PARTITION"): 1}
+            assert topics.values() == [b"a", b"b"]
 
     def test_a_policy_may_decide_otherwise(self, cluster: Cluster) -> None:
         topics = Topics(cluster, config={"max.message.bytes": "2000"})

@@ -117,6 +117,8 @@ IN_CODE: Final[dict[str, int]] = {
     "`headerware.redriven`: the count": max(
         count for count in LARGE if dead_letter.redrives([(dead_letter.REDRIVEN, b"%d" % count)])[0]
     ),
+    "commit metadata: a worker's, as a whole": commit_metadata.MAX_BYTES,
+    "commit metadata: a worker's own part": commit_metadata.MAX_OWN_BYTES,
     "commit metadata: the pending records": commit_metadata.MAX_PENDING_BYTES,
     "commit metadata: the field of bits": commit_metadata.MAX_FIELD_BYTES,
     "commit metadata: pending records": commit_metadata.MAX_PENDING,

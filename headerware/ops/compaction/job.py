@@ -141,8 +141,21 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
             self._commit(sender, self.group, done, self.ended)
 
     def partition(self, job: str, number: int) -> PartitionCopy:
-        """Begin to copy a partition in a task of a job; whoever copies it is ended."""
-        return PartitionCopy(self, job, number)
+        """Begin to copy a partition in a task of a job; whoever copies it is ended.
+
+        Raises:
+            HeaderwareError: the copy is another job's.
+            confluent_kafka.KafkaException: the cluster refuses what it is asked.
+        """
+        sender = self._sender(self._task_id(number))
+        try:
+            # Only after the sender's start: then nobody else goes on with this partition.
+            self._marked(job, number)
+            progress, member = self._progress([number], number)
+        except BaseException:
+            sender.close()
+            raise
+        return PartitionCopy(self, number, progress[number], sender, member)
 
     def _take(
         self, sender: TransactionalSender, done: Mapping[int, int], job: str, fence: Fence
@@ -211,24 +224,23 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionCopy:
     """The copy of one partition by a task; for one caller at a time.
 
-    Raises:
-        HeaderwareError: the copy is another job's.
-        confluent_kafka.KafkaException: the cluster refuses what it is asked.
+    Args:
+        copied: the whole copy.
+        number: the partition.
+        done: up to which offset it was copied before.
+        sender: sends; it is closed here.
+        member: the metadata of the job's group.
     """
 
-    def __init__(self, copied: Copied, job: str, number: int) -> None:
+    def __init__(
+        self, copied: Copied, number: int, done: int, sender: TransactionalSender, member: Any
+    ) -> None:
         self._copied: Final = copied
         self._number: Final = number
-        self._sender: Final = copied._sender(copied._task_id(number))  # noqa: SLF001 - one thing in two classes
-        try:
-            # Only after the sender's start: then nobody else goes on with this partition.
-            copied._marked(job, number)  # noqa: SLF001 - as above
-            progress, self._member = copied._progress([number], number)  # noqa: SLF001 - as above
-        except BaseException:
-            self._sender.close()
-            raise
-        self.done: Final = progress[number]
+        self.done: Final = done
         """Up to which offset it was copied before."""
+        self._sender: Final = sender
+        self._member: Final = member
 
     def send(self, records: Sequence[Record], done: int) -> None:
         """Write records, and that the partition is done up to an offset.

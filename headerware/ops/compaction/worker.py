@@ -29,14 +29,14 @@ from confluent_kafka import KafkaError, KafkaException
 
 from headerware.core.commit_metadata import PendingOffsets
 from headerware.core.context import wall_clock_ms
-from headerware.core.errors import ConfigError, HeaderwareError
+from headerware.core.errors import ConfigError, HeaderwareError, WireFormatError, position
 from headerware.core.headers import EMPTY
 from headerware.core.printable import counted
 from headerware.core.record import Record, bytes_of
 from headerware.kafka.admin import Admin, Isolation
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import record_of
-from headerware.kafka.reader import TopicReader
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.compaction.job import Copied, refusal
 from headerware.ops.compaction.rules import (
@@ -71,10 +71,10 @@ _SETTLED_S: Final = 5.0
 _HIGHEST: Final = 2**63 - 1
 _REFUSED_SHOWN: Final = 100
 _UNJUDGED: Final[Mapping[str | None, Verdict | Literal["waits", "missed"]]] = {
+    "unreadable": Verdict("unresolved", "unreadable"),
     "repeated": "waits",
     "gone": "missed",
     "stray": Verdict("unresolved", "malformed"),
-    "incomplete": Verdict("unresolved", "incomplete"),
 }
 """What becomes of units that are not what they say."""
 _log: Final = logging.getLogger("headerware.ops.compaction")
@@ -205,12 +205,7 @@ class Compaction(Policy):
         if len(set(names)) < len(names):
             raise ConfigError(f"expected different topics, found {', '.join(names)}")
         self._conf: Final = {"log_level": 0, **conf}
-        # An offset that is gone is told, not passed over.
-        self._reading: Final = {
-            **self._conf,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-        }
+        self._reading: Final = strict_settings(self._conf)
         self._source: Final = source
         self._target: Final = target
         self._side_topic: Final = side_topic
@@ -220,7 +215,6 @@ class Compaction(Policy):
         # A pass of retention that removes from the target has another group and transactional id.
         kind = rule.worker if rule.alone is None else f"{rule.worker}-into"
         self._group: Final = group_id or f"headerware-{kind}-{target}"
-        self._batch: Final = _BATCH if rate is None else max(1, min(_BATCH, int(rate)))
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
         self._singles: Final = SingleRecords(self._reading, self._group, timeout_s)
@@ -392,6 +386,10 @@ class Compaction(Policy):
         records = [record.replace(topic=topic) for record in copied]
         return Outcome(unit, "sent" if records else "dropped", records, why=_words(verdict), about=verdict)
 
+    def give_up(self, unit: Unit) -> Outcome:
+        """Return that an incomplete message cannot be judged."""
+        return self._outcome(unit, Verdict("unresolved", "incomplete"))
+
     def decide_again(self, outcome: Outcome, refusals: Mapping[int, KafkaError]) -> Outcome:
         """Send what a topic refuses to the side topic, or leave it in the source."""
         index, error = next(iter(refusals.items()))
@@ -503,7 +501,7 @@ class Compaction(Policy):
         """Return what a job would have committed if it knew which slices are pending.
 
         Raises:
-            WireFormatError: more are than a commit can note.
+            HeaderwareError: more are than a commit can note.
         """
         if not done:
             return {}
@@ -517,18 +515,24 @@ class Compaction(Policy):
         for number, offset in done.items():
             incomplete = units.incomplete().get((self._source, number), [])
             pending = PendingOffsets(at for message in incomplete for at in message.offsets.values())
-            first, metadata = pending.encode(offset, self.copied.metadata)
+            try:
+                first, metadata = pending.encode(offset, self.copied.metadata)
+            except WireFormatError as error:
+                raise HeaderwareError(
+                    f"{position(self._source, number, None)}: {error}: a job has left more slices of "
+                    f"incomplete messages than the worker can wait for; begin anew, with another group "
+                    f"(--group) and a new target"
+                ) from error
             committed[number] = first, metadata or ""
         return committed
 
     def _read(self, reader: TopicReader) -> Iterator[list[Record]]:
         """Yield what there is, as slowly as was asked, until it is stopped."""
-        began, count = time.monotonic(), 0
-        for batch in reader.to_end(max_records=self._batch, each_batch=True):
+        for batch in reader.to_end(max_records=self.worker.pace.batch(_BATCH), each_batch=True):
+            self.worker.pace.begin()
             yield [record_of(message) for message in batch]
-            count += len(batch)
             self._told()
-            self.worker.keep_rate(began, count)
+            self.worker.pace.keep(len(batch))
             if self.worker.is_stopped:
                 return
 

@@ -121,8 +121,6 @@ class _Partition:
         """Whether there was nothing after what was read."""
         self.next = 0
         """The first offset that was not read."""
-        self.unseen: set[int] = {*done.pending(key)}
-        """What was pending at first, and was not read again yet."""
         self.slices: dict[int, tuple[SliceHeader, Record]] = {}
         """The slices of messages that are not complete."""
         self.places: set[tuple[bytes, int]] = set()
@@ -134,13 +132,6 @@ class _Partition:
         self.backoff: Final = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self.why: HeldBackError | None = None
 
-    def saw(self, offset: int) -> None:
-        """Note that an offset was read; what was pending before it, and did not come, is gone."""
-        if self.unseen:
-            for gone in [each for each in self.unseen if each < offset]:
-                self.done.note(self.key, gone)
-            self.unseen = {each for each in self.unseen if each > offset}
-
     def give_up_ready_slices(self) -> None:
         """Put a complete message that waits back among the slices."""
         if self.ready is None or len(self.ready.unit.records) == 1:
@@ -150,12 +141,25 @@ class _Partition:
         assert header is not None  # noqa: S101 - it has made the message complete
         self.slices[last.offset or 0] = header, last
 
+    def give_up_read_slices(self) -> None:
+        """Put slices that were read again, but not judged again yet, back among the slices."""
+        left = deque[Record]()
+        for record in self.backlog:
+            is_pending = _at(record) in self.done.pending(self.key)
+            header = slice_header_of(record) if is_pending else None
+            if header is None:
+                left.append(record)
+            else:
+                self.slices[_at(record)] = header, record
+        self.backlog = left
+
     def read_slices_again(self) -> None:
         """Put slices back, so that the chain, which has forgotten them, sees them again."""
         ready = () if self.ready is None else self.ready.unit.records
         again = {record.offset or 0: record for record in ready}
         again |= {offset: record for offset, (_, record) in self.slices.items()}
-        self.unseen |= {offset for offset in again if offset in self.done.pending(self.key)}
+        pending = self.done.pending(self.key)
+        self.done.read_again(self.key, [offset for offset in again if offset in pending])
         self.slices, self.places, self.ready = {}, set(), None
         self.backlog.extendleft(again[offset] for offset in sorted(again, reverse=True))
 
@@ -386,12 +390,12 @@ class Judge:
     ) -> Outcome | _Ready | None:
         """Return what the chain makes of a record; None if it waits for others, or was decided before."""
         offset = record.offset or 0
-        is_known = offset < partition.begin and offset not in partition.unseen
+        is_known = self.done.was_done(partition.key, offset)
         try:
             # Before the chain, which would remember it, and then take the genuine record for the copy.
             self._require_fit(record)
         except InterceptorError as refusal:
-            partition.saw(offset)
+            self.done.read(partition.key, offset)
             refusal.at("guard", record)
             return None if is_known else self._decided(self._refused(_unit(record), refusal))
         outcome = self._consume(record)
@@ -404,7 +408,7 @@ class Judge:
                 partition.read_slices_again()
             self._hold_for(outcome)
             return None
-        partition.saw(offset)
+        self.done.read(partition.key, offset)
         if is_known:
             return None
         if header is None:
@@ -734,7 +738,7 @@ class Judge:
 
     def _refuse_useless_slices(self, outcomes: list[Outcome]) -> None:
         """Refuse slices that nothing waits for, and those that a commit cannot note."""
-        some = {key: partition for key, partition in self._partitions.items() if partition.places}
+        some = {key: each for key, each in self._partitions.items() if each.places or self.done.pending(key)}
         waiting = self._session.waiting_offsets() if some else {}
         for key, partition in some.items():
             self._refuse_late_slices(partition, waiting.get(key, ()), outcomes)
@@ -745,10 +749,8 @@ class Judge:
                 self._session.revoke([key])
                 error = ReassemblyError(f"its message is not sent yet, and {too_many}", step="slice")
                 partition.give_up_ready_slices()
+                partition.give_up_read_slices()
                 self._refuse_slices(partition, sorted(partition.slices), error, outcomes)
-                for offset in partition.unseen:
-                    self.done.note(key, offset)
-                partition.unseen.clear()
 
     def _refuse_slices(
         self,

@@ -14,7 +14,6 @@ import uuid
 from collections import Counter
 from contextlib import suppress
 from functools import partial
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -42,6 +41,7 @@ from headerware.core.hooks import Interceptor, states
 from headerware.core.record import Record, bytes_of
 from headerware.core.services import Flushes, offered
 from headerware.core.step import LoggedReasons
+from headerware.core.stop_flag import StopFlag
 from headerware.interceptors.admission.interceptor import Admission, AdmissionStep
 from headerware.interceptors.sign import Sign
 from headerware.kafka.errors import Kind, is_fatal, kind_of
@@ -185,7 +185,7 @@ class Guard(FollowsFile):
         self._look_back_s: Final = look_back_s
         self._look_back(self._hw_chain)
         self._timeout_s: Final = timeout_s
-        self._stop: Final = Event()
+        self._stop: Final = StopFlag()
         self._logged: Final = LoggedReasons()
         self._cluster_id: str | None = None
         self._session: Session | None = None
@@ -674,6 +674,8 @@ class Guard(FollowsFile):
 
         def decide_again(outcome: Outcome, errors: Mapping[int, KafkaError]) -> Outcome:
             index, error = next(iter(errors.items()))
+            if kind_of(error) is Kind.UNKNOWN_PARTITION:
+                raise KafkaException(error)  # it holds its partition until the topic has it
             text = f"the topic {outcome.records[index].topic} refuses it: {error.str()}"
             refusal = InterceptorError(text).at("egress", outcome.unit.records[0])
             admitted: Admitted = outcome.about

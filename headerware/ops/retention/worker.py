@@ -31,10 +31,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import time
 from collections import Counter
 from contextlib import closing
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -44,10 +42,11 @@ from headerware.core.context import wall_clock_ms
 from headerware.core.errors import ConfigError, HeaderwareError, position
 from headerware.core.headers import Headers
 from headerware.core.record import Record
-from headerware.kafka.admin import Admin
+from headerware.core.stop_flag import StopFlag
+from headerware.kafka.admin import Admin, Isolation
 from headerware.kafka.errors import Kind, kind_of
 from headerware.kafka.messages import is_readable, record_of
-from headerware.kafka.reader import TopicReader
+from headerware.kafka.reader import TopicReader, strict_settings
 from headerware.kafka.single_records import SingleRecords
 from headerware.ops.claims import (
     LEAST_AGE_MS,
@@ -60,6 +59,7 @@ from headerware.ops.retention.plan import Partition, PartitionPlan, Tombstones
 from headerware.ops.retention.rules import DISPOSITIONS, Judge, RetentionDisposition, RetentionRule
 from headerware.ops.verify import Verification
 from headerware.workers.ownership import Lease
+from headerware.workers.pace import Pace
 from headerware.workers.transactions import TransactionalSender
 from headerware.workers.units import Room
 
@@ -76,6 +76,7 @@ RETAINED: Final = "headerware.retained"
 _TOMBSTONES: Final = 1_000
 _TOMBSTONE_BYTES: Final = 8 << 20
 _TIMEOUT_S: Final = 30.0
+_BATCH: Final = 500
 UNMEANT: Final[frozenset[RetentionDisposition]] = frozenset(
     {"unverified", "malformed", "unknown_id", "incomplete"}
 )
@@ -253,14 +254,14 @@ class Retention:
         self._rule: Final = rule.for_topic(topic)
         self._audit: Final = audit
         self._beginnings: Final = beginnings
-        self._rate: Final = rate
         self._timeout_s: Final = timeout_s
         self._now_ms: Final = now_ms
         self._id: Final = f"headerware-retain-{topic}"
         self._token: Final = secrets.token_hex(8).encode()
         self._attempt = 0
         self._ends: dict[int, int] = {}
-        self._stop: Final = Event()
+        self._stop: Final = StopFlag()
+        self._pace: Final = Pace(rate, self._stop)
         self._lease: Lease | None = None
         self._admin: Final = Admin(self._conf, timeout_s=timeout_s)
         with self._open("read_committed") as reader:
@@ -381,7 +382,7 @@ class Retention:
         self, result: RetentionResult, keys: Keys, tell: Callable[[Progress], object]
     ) -> dict[int, tuple[PartitionPlan, Choice]]:
         """Read the topic, and return what may be removed of each partition."""
-        now_ms, began = self._now_ms(), time.monotonic()
+        now_ms = self._now_ms()
         with self._open("read_committed") as reader:
             reader.start()
             bounds, room = reader.bounds, Room()
@@ -402,6 +403,7 @@ class Retention:
                 compacted="compact" in self._policy,
             )
             for batch in self._batches(reader):
+                self._pace.begin()
                 for message in batch:
                     disposition, part = judge.disposition_of(message)
                     partition = partitions[message.partition() or 0]
@@ -417,8 +419,7 @@ class Retention:
                     return {}
                 if self._lease is not None and self._lease.is_lost:
                     self._lease.require()
-                if self._rate:
-                    self._stop.wait(max(0.0, began + result.records / self._rate - time.monotonic()))
+                self._pace.keep(len(batch))
         self._ends = {number: end for number, (_, end) in bounds.items()}
         plans = {number: partition.plan(self._ends[number]) for number, partition in partitions.items()}
         choices = keys.choose({number: plan.delete_before for number, plan in plans.items()})
@@ -442,7 +443,7 @@ class Retention:
 
     def _look_into(self, result: RetentionResult) -> None:
         """Say of the records that are in the way whose they are, since when, and what is wrong with them."""
-        with closing(SingleRecords(self._reading("read_committed"), self._id, self._timeout_s)) as singles:
+        with closing(SingleRecords(strict_settings(self._conf), self._id, self._timeout_s)) as singles:
             for number, each in result.in_the_way.items():
                 record = singles.get(self._topic, number, each.offset)
                 known = {} if record is None else {"timestamp_ms": record.timestamp_ms}
@@ -468,7 +469,7 @@ class Retention:
 
     def _batches(self, reader: TopicReader) -> Iterator[list[Message]]:
         try:
-            yield from reader.to_end(each_batch=True)
+            yield from reader.to_end(max_records=self._pace.batch(_BATCH), each_batch=True)
         except KafkaException as error:
             if kind_of(error) is not Kind.OFFSET_GONE:
                 raise
@@ -595,19 +596,16 @@ class Retention:
                 f"{records[index].topic} refuses a record: {error.str()}; nothing is removed by it"
             )
 
-    def _open(self, isolation: str, partition: int | None = None) -> TopicReader:
+    def _open(self, isolation: Isolation, partition: int | None = None) -> TopicReader:
         # One partition is read again and again, and mostly nothing is left but the mark of a transaction.
         quick = {} if partition is None else {"fetch.wait.max.ms": 10}
         return TopicReader(
-            {**quick, **self._reading(isolation)},
+            {**quick, **strict_settings(self._conf, isolation)},
             self._topic,
             group_id=self._id,
             partition=partition,
             timeout_s=self._timeout_s,
         )
-
-    def _reading(self, isolation: str) -> dict[str, Any]:
-        return {**self._conf, "isolation.level": isolation, "auto.offset.reset": "error"}
 
     def _require_same_topic(self) -> None:
         """Raise a HeaderwareError if the topic was deleted and made again since the pass began."""

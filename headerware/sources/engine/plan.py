@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headerware.core.errors import SourceError
+from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.decision import offset_key, task_of
 from headerware.sources.engine.moves import Moves
 from headerware.sources.engine.retries import Retries
@@ -48,7 +48,7 @@ def plan(config: SourceConfig, offsets: Offsets) -> Iterator[Planned]:
         OSError: the source could not be reached up to the deadline; or it has no order, and fails behind its
             first object.
     """
-    retries, moves = Retries(config, Event(), f"listing source {config.name!r}"), Moves(config, offsets)
+    retries, moves = Retries(config, StopFlag(), f"listing source {config.name!r}"), Moves(config, offsets)
     with closing(_opened(config, retries)) as opened:
         for item in listed(config, opened, config.first_key(), retries):
             context = item.context

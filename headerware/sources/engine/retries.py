@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from math import isinf
-from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from headerware.core.backoff import Backoff
 from headerware.core.errors import SourceUnavailableError, described
 
 if TYPE_CHECKING:
+    from headerware.core.stop_flag import StopFlag
     from headerware.sources.config import SourceConfig
 
 _log: Final = logging.getLogger("headerware.sources")
@@ -32,7 +32,7 @@ class Retries:
     """
 
     def __init__(
-        self, config: SourceConfig, stopping: Event, what: str, *, deadline_s: float | None = None
+        self, config: SourceConfig, stopping: StopFlag, what: str, *, deadline_s: float | None = None
     ) -> None:
         self._deadline_s: Final = config.retry_deadline_s if deadline_s is None else deadline_s
         self._stopping: Final = stopping

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 import time
-from threading import Event, RLock, Thread
+from threading import RLock, Thread
 from typing import TYPE_CHECKING, Final, Self
 
 from headerware.core.context import wall_clock_ms
 from headerware.core.errors import SourceError, described
+from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.acknowledgement import Acknowledgements
 from headerware.sources.engine.batches import Batch, BatchQueue
 from headerware.sources.engine.ring_buffer import Known
@@ -55,7 +56,7 @@ class SourceTask:
         self.task: Final = task
         self.statistics: Final = Statistics()
         self._offsets: Final = offsets
-        self._stopping = Event()
+        self._stopping = StopFlag()
         self._known = Known(config.ring_buffer)
         self._queue = BatchQueue(config)
         self._acknowledgements = Acknowledgements()

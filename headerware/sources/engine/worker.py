@@ -38,8 +38,7 @@ from headerware.sources.offsets import OffsetEntry
 from headerware.sources.source import ObjectMovedError, open_source
 
 if TYPE_CHECKING:
-    from threading import Event
-
+    from headerware.core.stop_flag import StopFlag
     from headerware.sources.config import SourceConfig
     from headerware.sources.engine.batches import BatchQueue
     from headerware.sources.engine.decision import Decision
@@ -79,7 +78,7 @@ class Worker:
         known: Known,
         queue: BatchQueue,
         statistics: Statistics,
-        stopping: Event,
+        stopping: StopFlag,
         *,
         once: bool,
     ) -> None:
@@ -311,7 +310,7 @@ class ObjectReader:
         transformers: Transformers,
         queue: BatchQueue,
         statistics: Statistics,
-        stopping: Event,
+        stopping: StopFlag,
         retried: tuple[type[Exception], ...],
         *,
         lists_again: bool = True,

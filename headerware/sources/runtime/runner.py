@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 
 from headerware.core.errors import HeaderwareError, SourceError
+from headerware.core.stop_flag import StopFlag
 from headerware.kafka.admin import require_reachable
 from headerware.sources.engine.retries import StoppedError
 from headerware.sources.engine.task import SourceTask
@@ -53,7 +54,7 @@ class SourceRunner:
 
     def __init__(self, config: RunConfig, *, tasks: Iterable[int] | None = None, once: bool = False) -> None:
         self.config: Final = config
-        self._stopping = Event()
+        self._stopping = StopFlag()
         self._ended = Event()
         self._lock = Lock()
         self._failures: list[BaseException] = []
@@ -205,7 +206,7 @@ class SourceRunner:
 class _TaskRun:
     """One task from its start to its end."""
 
-    def __init__(self, config: RunConfig, number: int, stopping: Event, *, once: bool) -> None:
+    def __init__(self, config: RunConfig, number: int, stopping: StopFlag, *, once: bool) -> None:
         self.number: Final = number
         self.writer: Final = config.sharing.writer(config.name, number)
         self._config: Final = config

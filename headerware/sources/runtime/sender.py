@@ -14,7 +14,6 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from operator import attrgetter
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headerware.core.record import Record
+    from headerware.core.stop_flag import StopFlag
     from headerware.sources.offsets import OffsetEntry, OffsetKey
     from headerware.sources.runtime.config import RunConfig
 
@@ -57,7 +57,7 @@ _WHY: Final = {
 class Sender:
     """Send batches, and store offsets; the two ways of delivery differ in the second."""
 
-    def __init__(self, config: RunConfig, writer: str, stopping: Event, settings: dict[str, Any]) -> None:
+    def __init__(self, config: RunConfig, writer: str, stopping: StopFlag, settings: dict[str, Any]) -> None:
         self._config: Final = config
         self._writer: Final = writer
         self._stopping: Final = stopping
@@ -237,7 +237,7 @@ class _PassingError(SourceError):
 class AtLeastOnce(Sender):
     """Store offsets behind the reports of the brokers."""
 
-    def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
+    def __init__(self, config: RunConfig, writer: str, stopping: StopFlag) -> None:
         super().__init__(config, writer, stopping, {})
         self._failure: KafkaError | None = None
         self._again: list[Batch] = []
@@ -412,7 +412,7 @@ class ExactlyOnce(Sender):
     committed without it.
     """
 
-    def __init__(self, config: RunConfig, writer: str, stopping: Event) -> None:
+    def __init__(self, config: RunConfig, writer: str, stopping: StopFlag) -> None:
         super().__init__(config, writer, stopping, {"transactional.id": transactional_id(writer)})
         self._transactions: Final = Transactions(self._producer, _STOP_S)
         self._open: list[Batch] = []
@@ -589,7 +589,7 @@ class ExactlyOnce(Sender):
         batch.goes_alone = not found  # each fits, and all of them together do not
 
 
-def sender_of(config: RunConfig, writer: str, stopping: Event) -> Sender:
+def sender_of(config: RunConfig, writer: str, stopping: StopFlag) -> Sender:
     """Return the sender of a task; with transactions, it ends an earlier process of the same name."""
     way = AtLeastOnce if config.delivery == "at_least_once" else ExactlyOnce
     try:

@@ -212,7 +212,7 @@ def _written(writing: Writing, batches: Batches) -> Iterator[pa.RecordBatch]:
     rows = (row for batch in batches for row in zip(_records(batch), column(batch, "at"), strict=True))
     written = {}
     for number, own in groupby(rows, key=lambda row: row[0].partition or 0):
-        with PartitionCopy(writing.copied, writing.job, number) as copy:
+        with writing.copied.partition(writing.job, number) as copy:
             written[number] = _copied(copy, own)
     columns = [pa.array(list(written), pa.int32()), pa.array(list(written.values()), pa.int64())]
     yield pa.RecordBatch.from_arrays(columns, ["partition", "written"])

@@ -16,13 +16,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
-from threading import Event
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from headerware.core.backoff import Backoff
 from headerware.core.errors import ObjectError, SourceError
+from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.decision import Decision, decide, leave_out, offset_key
 from headerware.sources.engine.plan import listed
 from headerware.sources.engine.retries import Retries
@@ -84,7 +84,7 @@ class Lister:
 
     def __init__(self, config: SourceConfig) -> None:
         self.config: Final = config
-        self.stopping: Final = Event()
+        self.stopping: Final = StopFlag()
         self._retried: Final = (OSError, *config.source.retried)
         self._opened: OpenSource[Any] | None = None
         self._left_out: Final = RingBuffer(config.ring_buffer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import HeaderwareError, HeldBackError, SourceError, described
 from headerware.core.hooks import DROP, FanOut
 from headerware.core.record import Record
+from headerware.core.stop_flag import StopFlag
 from headerware.sources.engine.batches import BatchQueue
 from headerware.sources.engine.decision import Decision, offset_key
 from headerware.sources.engine.records import refused
@@ -87,7 +88,7 @@ class _Task:
         self._serializer: Final = serializer
         self._parts: Final = parts
         self._folder: Final = folder
-        self._stopping: Final = Event()
+        self._stopping: Final = StopFlag()
         self._queue: Final = BatchQueue(config)
         self._thread: Final = Thread(target=self._read, name=f"headerware-source-{config.name}", daemon=True)
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from threading import Event
 from typing import Final
 
 import pytest
 
 from headerware.core.backoff import Backoff, jittered, pause_s
+from headerware.core.stop_flag import StopFlag
 
 MANY: Final = 10_000
 
@@ -42,7 +42,7 @@ class TestBackoff:
         assert len(set(pauses)) > 1
 
     def test_says_whether_to_stop(self) -> None:
-        backoff, stop = Backoff(0.001, 60.0), Event()
+        backoff, stop = Backoff(0.001, 60.0), StopFlag()
         assert not backoff.wait(stop)
         stop.set()
         for _ in range(MANY):

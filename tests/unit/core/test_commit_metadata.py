@@ -8,15 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headerware.core import commit_metadata
 from headerware.core.commit_metadata import PendingOffsets, decode_metadata, encode_metadata
 from headerware.core.errors import WireFormatError
+
+
+def encoded(pending: PendingOffsets, position: int) -> tuple[int, str | None] | None:
+    try:
+        return pending.encode(position)
+    except WireFormatError:
+        return None
 
 
 class TestPendingOffsets:
     @given(
         st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=60),
         st.integers(0, 5_000_000_000),
-        st.none() | st.text(min_size=1),
+        st.none() | st.text(min_size=1, max_size=100),
     )
     def test_are_those_of_a_set(self, changes: list[tuple[bool, int]], base: int, own: str | None) -> None:
         pending, expected = PendingOffsets([base + 40]), {base + 40}
@@ -30,6 +38,38 @@ class TestPendingOffsets:
         assert offset == min(expected, default=position)
         found = decode_metadata(offset, metadata)
         assert (found.position or offset, found.pending, found.own) == (position, frozenset(expected), own)
+
+    @given(
+        st.lists(st.tuples(st.sampled_from(["add", "discard", "encode"]), st.integers(0, 300)), max_size=60)
+    )
+    def test_fit_a_commit_whenever_the_same_offsets_alone_do(self, changes: list[tuple[str, int]]) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit_metadata, "MAX_FIELD_BYTES", 8)
+            pending, expected = PendingOffsets(), set[int]()
+            for change, offset in changes:
+                if change != "encode":
+                    getattr(pending, change)(offset)
+                    getattr(expected, change)(offset)
+                    assert len(pending) == len(expected)
+                    assert set(pending) == expected
+                    continue
+                position = max(expected, default=0) + 1
+                assert encoded(pending, position) == encoded(PendingOffsets(expected), position)
+
+    def test_that_were_too_far_from_others_come_back_once_these_are_done(self) -> None:
+        pending = PendingOffsets([0])
+        pending.add(33_000_000)
+        pending.discard(0)
+        assert pending.encode(33_000_001) == PendingOffsets([33_000_000]).encode(33_000_001)
+
+    def test_leave_room_for_the_metadata_of_the_application(self) -> None:
+        pending = PendingOffsets(random.Random(4).sample(range(22_000), 11_000))
+        offset, metadata = pending.encode(22_000, "x")
+        assert metadata is not None
+        own = "x" * (commit_metadata.MAX_BYTES - len(metadata) + 1)
+        assert pending.encode(22_000, own)[0] == offset
+        with pytest.raises(WireFormatError, match="do not fit"):
+            pending.encode(22_000, f"{own}x")
 
     def test_so_far_apart_that_no_commit_notes_them_take_no_room(self) -> None:
         pending = PendingOffsets([0])

@@ -91,3 +91,34 @@ class TestDone:
         done.note(KEY, 0)
         done.reached(KEY, 4)
         assert done.commits() == {KEY: Commit(4, None)}
+
+    def test_what_was_pending_and_does_not_come_again_is_gone(self) -> None:
+        done = begun()
+        for offset in (1, 3, 5, 7):
+            done.note(KEY, offset, is_pending=True)
+        again, _ = restarted(done)
+        again.read(KEY, 3)
+        assert (again.commits()[KEY].offset, again.deleted) == (3, 1)
+        again.note(KEY, 3)
+        again.read(KEY, 7)
+        again.note(KEY, 7)
+        assert (again.commits(), again.deleted) == ({KEY: Commit(8, None)}, 2)
+
+    def test_what_was_pending_and_is_missing_at_the_end_is_gone(self) -> None:
+        done = begun()
+        done.note(KEY, 7, is_pending=True)
+        again, _ = restarted(done)
+        again.reached(KEY, 8)
+        assert (again.commits(), again.deleted) == ({KEY: Commit(8, None)}, 1)
+
+    def test_what_is_read_once_more_is_not_gone(self) -> None:
+        done = begun()
+        for offset in (1, 3):
+            done.note(KEY, offset, is_pending=True)
+        again, _ = restarted(done)
+        for offset in (1, 3):
+            again.read(KEY, offset)
+        again.read_again(KEY, [3, 1])
+        assert not again.was_done(KEY, 1)
+        again.read(KEY, 1)
+        assert [again.was_done(KEY, offset) for offset in (1, 2, 3, 4)] == [True, True, False, False]

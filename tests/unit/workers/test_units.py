@@ -115,6 +115,14 @@ class TestUnits:
         assert complete is not None
         assert complete.offsets == (3, 4)
 
+    def test_a_message_that_is_given_up_and_is_gone_tells_its_offsets(self) -> None:
+        units = Units(nothing, max_bytes=0)
+        for offset in (4, 6):
+            assert units.add(slice_of(1, offset, 10, offset)) is None
+        lost: list[tuple[tuple[str, int], int]] = []
+        assert [*units.give_up(lost=lambda *where: lost.append(where))] == []
+        assert lost == [(("orders", 0), 4), (("orders", 0), 6)]
+
     def test_a_slice_is_what_whoever_makes_units_says(self) -> None:
         units = Units(nothing, part_of=lambda _: None)
         assert [units.add(slice_of(1, 0, 2, 0)) is None, len(units)] == [False, 0]

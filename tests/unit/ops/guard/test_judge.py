@@ -14,7 +14,7 @@ from headerware import DROP, Chain, Headers, Interceptor, InterceptorError, Reco
 from headerware.core.commit_metadata import decode_metadata
 from headerware.core.hooks import Stage
 from headerware.interceptors import Sign, Slice
-from tests.ingress import INGRESS, Gate, Ingress, values, verdicts
+from tests.ingress import INGRESS, LETTERS, Gate, Ingress, values, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +142,31 @@ class TestPartitions:
         decisions = gate.take(ingress.sent(bytes(5_000), slice_bytes=2_000)[:3])
         assert verdicts(decisions) == ["refused slice: ReassemblyError"] * 3
         assert gate.commit() == (3, "")
+
+    def test_slices_that_were_read_and_not_judged_again_are_refused_with_them(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        waiting = ingress.sent(bytes(5_000), slice_bytes=2_000)[:2]
+        complete = ingress.sent(bytes(3_000), slice_bytes=2_000)
+        wire = [waiting[0], *complete, waiting[1]]
+        gate = Gate(ingress, begin=len(wire), stays=range(len(wire)), partitions={INGRESS: 3, LETTERS: 1})
+        monkeypatch.setattr("headerware.core.commit_metadata.MAX_PENDING_BYTES", 10)
+        decisions = gate.take(
+            wire, at=0
+        )  # the complete message has no egress topic, and holds the last slice
+        assert verdicts(decisions) == ["refused slice: ReassemblyError"] * len(wire)
+        assert gate.again() == []
+        assert gate.commit() == (len(wire), "")
+
+    def test_slices_that_were_not_read_again_yet_stay_pending(
+        self, ingress: Ingress, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second = (ingress.sent(bytes(5_000), slice_bytes=2_000) for _ in range(2))
+        gate = Gate(ingress, begin=5, stays={0, 1, 3, 4})
+        monkeypatch.setattr("headerware.core.commit_metadata.MAX_PENDING", 3)
+        assert verdicts(gate.take(first[:2], at=0)) == ["refused slice: ReassemblyError"] * 2
+        assert gate.take(second[:2], at=3) == []
+        assert values(gate.take(second[2:], at=5)) == [each.value for each in second]
 
     def test_what_stays_and_is_gone_from_the_topic_does_not_stay_for_ever(self, ingress: Ingress) -> None:
         gate = Gate(ingress, begin=5, stays={1, 3})

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import pytest
@@ -26,6 +26,7 @@ from headerware.core.batch import Batch as RecordBatch
 from headerware.core.errors import HeldBackError, InterceptorError, SourceError
 from headerware.core.hooks import DROP
 from headerware.core.plugins import interceptor_type
+from headerware.core.stop_flag import StopFlag
 from headerware.sources import MemoryOffsets, NativeItem, OffsetEntry, SourceTask
 from headerware.sources.engine.batches import Batch
 from headerware.sources.engine.decision import offset_key
@@ -879,7 +880,7 @@ def test_what_may_not_have_been_sent_again_is_not_stored(
     """A stop during an outage waits for no report, so nobody knows what became of a record."""
     monkeypatch.setattr(sender_module, "_STOP_S", 0.2)
     place.write("a", "1")
-    offsets, stopping = MemoryOffsets(), Event()
+    offsets, stopping = MemoryOffsets(), StopFlag()
     with EmbeddedCluster(topics={"t": 1}) as gone:
         config = place.config(
             topic="t",
@@ -926,7 +927,7 @@ class TestAnIdleSource:
         monkeypatch.setattr(Transactions, "commit", counted)
         with EmbeddedCluster(topics={"t": 1, "headerware-offsets": 1}) as gone:
             config = self.idle(place, gone, "exactly_once")
-            stopping = Event()
+            stopping = StopFlag()
             sender = sender_module.ExactlyOnce(config, "w", stopping)
             offsets = config.offsets.open(config.kafka, source=config.name)
         with closing(offsets), closing(sender), SourceTask(config, offsets, once=True) as task:
@@ -939,13 +940,13 @@ class TestAnIdleSource:
         """The outage began after the brokers had been asked whether they are there."""
         monkeypatch.setattr(sender_module.AtLeastOnce, "_may_sign_alone", lambda _: True)
         with EmbeddedCluster(topics={"t": 1}) as cluster:
-            config, stopping = self.idle(place, cluster, "at_least_once"), Event()
+            config, stopping = self.idle(place, cluster, "at_least_once"), StopFlag()
             sender, offsets = sender_module.AtLeastOnce(config, "w", stopping), Unavailable()
             with closing(sender), SourceTask(config, offsets, once=True) as task:
                 sender.begin(task, offsets)
                 self.sends_until(sender, stopping, lambda: offsets.puts > 10)
 
-    def sends_until(self, sender: Sender, stopping: Event, condition: Callable[[], bool]) -> None:
+    def sends_until(self, sender: Sender, stopping: StopFlag, condition: Callable[[], bool]) -> None:
         """Let an idle task send nothing, and end it by a stop when something has come about."""
         errors: list[BaseException] = []
 
