@@ -1,8 +1,8 @@
 """Dead letters: the original record, unchanged, with the reason in headers (spec/dead-letter.md).
 
-Three profiles are written. Connect's profile is decimal text (KIP-298). Spring's profile is binary: the
-partition has 4 bytes, offset and timestamp have 8, all big-endian. Our own profile is text of at most 4,096
-bytes, and also counts attempts. A fourth profile is only read: decimal text of Kafka's brokers (KIP-1191). If
+Three dialects are written. Connect's dialect is decimal text (KIP-298). Spring's dialect is binary: the
+partition has 4 bytes, offset and timestamp have 8, all big-endian. Our own dialect is text of at most 4,096
+bytes, and also counts attempts. A fourth dialect is only read: decimal text of Kafka's brokers (KIP-1191). If
 a dead letter fails again, its reason is replaced, so that it does not grow.
 
 A stub is written if the topic refuses the original. It has no value and none of the original's headers; its
@@ -55,11 +55,11 @@ SPRING: Final = "kafka_dlt-"
 KAFKA: Final = "__dlq.errors."
 HEADERWARE: Final = "headerware.dead_letter."
 PREFIXES: Final = (CONNECT, SPRING, KAFKA, HEADERWARE)
-"""The prefixes of the names of reason headers, of all profiles."""
+"""The prefixes of the names of reason headers, of all dialects."""
 REDRIVEN: Final = "headerware.redriven"
 """The header that says how often a record was sent back: ``COUNT`` or ``COUNT;first=MILLISECONDS``."""
 Dialect = Literal["connect", "spring", "kafka", "headerware"]
-"""The profiles that are read."""
+"""The dialects that are read."""
 STUB: Final = "headerware.stub."
 _FULL: Final[_Lengths] = (4096, 4096)
 _SHORTER: Final[tuple[_Lengths, ...]] = ((4096, 0), (128, 0))
@@ -93,7 +93,7 @@ def dead_letter(
 
     In ``topic``, ``{topic}`` stands for the record's own topic. ``names`` is ``connect``, ``spring`` or
     ``headerware``; ``stage`` says what failed, such as ``ON_CONSUME``. ``cluster`` is the id of the record's
-    cluster, if it is known, and ``now_ms`` the time of the failure; only our own profile has them.
+    cluster, if it is known, and ``now_ms`` the time of the failure; only our own dialect has them.
     """
     own = [pair for pair in record.headers if not pair[0].startswith(PREFIXES)]
     if names == "spring":
@@ -340,12 +340,12 @@ def _cut(text: str, size_bytes: int) -> bytes:
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """The reason of a dead letter, read from headers of any profile; None for facts that are not stated.
+    """The reason of a dead letter, read from headers of any dialect; None for facts that are not stated.
 
     All facts are claims of the writer of the dead letter.
 
     Args:
-        dialect: the profile of its header names.
+        dialect: the dialect of its header names.
         cluster: the id of the original's cluster.
         topic: the original's topic, if the text is a name that Kafka permits.
         partition: its partition.
@@ -431,7 +431,7 @@ class GivenUp:
 def read_reason(headers: Iterable[Pair]) -> Reason | None:
     """Return the reason of a dead letter; None if there is none.
 
-    The last reason header decides the profile, because the reason is appended to the headers. If several
+    The last reason header decides the dialect, because the reason is appended to the headers. If several
     headers have one name, the last one counts.
     """
     found = [(name, value) for name, value in headers if name.startswith(PREFIXES)]

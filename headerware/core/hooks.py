@@ -47,7 +47,7 @@ HOOKS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """Each hook with the arguments that it is called with."""
 DeadLetterHeaders = Literal["connect", "spring", "headerware"]
-"""The profile of the header names of a dead letter's reason."""
+"""The dialect of the header names of a dead letter's reason."""
 DeadLetterUnavailable = Literal["hold", "refuse"]
 """What happens to a record whose dead letter cannot be stored."""
 OnError = Literal["raise", "skip", "drop", "dead_letter"]
@@ -181,7 +181,7 @@ class Interceptor(TypedOptions, frozen=True, kw_only=True, metaclass=_Options):
         on_error: what happens to a record that it fails on. None means ``raise``, and ``skip`` for
             interceptors that observe.
         dead_letter_topic: the topic that ``dead_letter`` publishes to; ``{topic}`` is the record's own topic.
-        dead_letter_headers: the profile of the reason's headers: ``connect``, in decimal text, ``spring``,
+        dead_letter_headers: the dialect of the reason's headers: ``connect``, in decimal text, ``spring``,
             binary, or ``headerware``, text that also counts attempts.
         dead_letter_too_large: what a consumer does with a record whose dead letter the topic refuses as too
             large even with the shortest reason: ``stub`` publishes a dead letter without the payload and goes
