@@ -97,8 +97,8 @@ class TestATelemetryWithoutAnSdk:
     def test_that_is_not_set_up(self) -> None:
         done = self.run("pass")
         assert done.stdout.strip() == "[]"
-        assert "trace makes no spans as long as" in done.stderr
-        assert "metrics makes no metrics as long as" in done.stderr
+        assert "trace makes no spans until" in done.stderr
+        assert "metrics makes no metrics until" in done.stderr
         assert "only-carried" not in done.stderr
 
     def test_that_is_set_up(self) -> None:
