@@ -144,8 +144,8 @@ class TestCheckAgainst:
             (f"[[entry]]\n{TENANT}", "", "", "0.1.0.1", "removed"),
             ('"tenant"', '"renter"', "registry.toml:10", "0.1.0.1", "name was 'tenant'"),
             ('"utf-8"', '"json"', "registry.toml:10", "0.1.0.1", "encoding was 'utf-8'"),
-            ("retired = 2027-02-01\n", "", "registry.toml:18", "0.1.0.2", "for good"),
-            ("2027-02-01", "2027-02-02", "registry.toml:18", "0.1.0.2", "for good"),
+            ("retired = 2027-02-01\n", "", "registry.toml:18", "0.1.0.2", "which cannot be undone"),
+            ("2027-02-01", "2027-02-02", "registry.toml:18", "0.1.0.2", "which cannot be undone"),
             ("since = 2027-01-01", "since = 2026-01-01", "registry.toml:4", "0.1.0.0/16", "since was"),
         ],
     )
